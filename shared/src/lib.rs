@@ -1,0 +1,3 @@
+//! What launcher, scheduler and worker say to each other.
+
+pub mod conninfo;
