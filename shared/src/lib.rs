@@ -1,3 +1,19 @@
 //! What launcher, scheduler and worker say to each other.
+//!
+//! `config` and `conninfo` read what the operator wrote; `region` is the memory the processes share; `db` is how the
+//! loops speak to a server; `hand_over` is what travels in a cell; `log` and `exit_code` are how a process speaks and
+//! leaves. What is dangerous stands in `sys`, and nowhere else.
 
+pub mod config;
 pub mod conninfo;
+pub mod db;
+pub mod duration;
+pub mod exit_code;
+pub mod fault;
+pub mod hand_over;
+pub mod log;
+mod nearest;
+pub mod nursery;
+pub mod region;
+pub mod stopping;
+pub mod sys;

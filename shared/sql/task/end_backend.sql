@@ -1,0 +1,6 @@
+-- Cancels (or terminates) the backend of an attempt, if it is provably the one that runs it.
+-- parameters: id, attempt, whether to terminate; locks: none; caller: scheduler, for a task whose worker is gone
+SELECT CASE WHEN $3 THEN pg_catalog.pg_terminate_backend(a.pid) ELSE pg_catalog.pg_cancel_backend(a.pid) END AS sent
+  FROM {queue} t
+  JOIN pg_catalog.pg_stat_activity a ON a.pid = t.pid AND a.backend_start <= t.start
+ WHERE t.id = $1 AND t.attempt = $2 AND t.state = 'WORK'

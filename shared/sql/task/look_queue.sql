@@ -1,0 +1,16 @@
+-- What is there under the queue's name.
+-- parameters: none; locks: none; caller: scheduler, at every start of a session
+SELECT c.oid AS relid,
+       (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {schema_text}) AS schema,
+       (SELECT t.oid FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace
+         WHERE n.nspname = {schema_text} AND t.typname = 'state' AND t.typtype = 'e') AS state,
+       c.relkind::text AS kind,
+       COALESCE(pg_catalog.row_security_active(c.oid), false) AS guarded,
+       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
+       (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user) AS superuser,
+       pg_catalog.pg_is_in_recovery() AS standby,
+       pg_catalog.pg_backend_pid() AS backend
+  FROM (SELECT 1) AS always
+  LEFT JOIN (pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace)
+    ON s.nspname = {schema_text} AND c.relname = {table_text}

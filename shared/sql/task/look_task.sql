@@ -1,0 +1,7 @@
+-- What became of an attempt, and whether the backend that it ran on still lives. Only a backend that began before
+-- the task did is its own: a reused pid belongs to an innocent session.
+-- parameters: id, attempt; locks: none; caller: scheduler, for a task whose worker is gone
+SELECT t.state::text AS state, a.pid AS backend
+  FROM {queue} t
+  LEFT JOIN pg_catalog.pg_stat_activity a ON t.state = 'WORK' AND a.pid = t.pid AND a.backend_start <= t.start
+ WHERE t.id = $1 AND t.attempt = $2

@@ -1,0 +1,129 @@
+//! The config file: which queues to serve, as whom, and how.
+//!
+//! The launcher reads it at start and at every SIGHUP, `launcher check` reads it to judge it. The file is plain
+//! JSON: a bare array of rows as in `pg_task.json`, or an object with general keys and the rows under `json`.
+//! `json.rs` reads the text into a tree, `read.rs` walks it, `value.rs` and `settings.rs` read single values,
+//! `file.rs` opens the file and finds the socket's place. What can go wrong: everything a person can mistype. All
+//! mistakes are told at once, each with its place (`line 3 column 5` for syntax, `json[2].sleeep` otherwise; rows of
+//! a bare array are called `json[..]` too), and no message ever shows a password.
+
+mod file;
+mod json;
+mod read;
+mod settings;
+mod value;
+
+pub use settings::{ColumnDefaults, Settings};
+
+use crate::conninfo::{Conninfo, ConninfoError, Target};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Looks up an environment variable; tests bring their own.
+pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Where the launcher itself sits, unless `connect` or PGDATABASE says otherwise.
+const MAINTENANCE_DATABASE: &str = "postgres";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The launcher's own login, and the base of every row's.
+    pub connect: Conninfo,
+    /// Slots for launcher, schedulers and workers together. 0 is legal: nothing is to run.
+    pub max_workers: u32,
+    pub poll_ms: u64,
+    /// The path of the control socket.
+    pub control: PathBuf,
+    /// One launcher per server and name is active.
+    pub name: String,
+    pub rows: Vec<Row>,
+    /// What is legal but worth a line in the log.
+    pub warnings: Vec<String>,
+}
+
+/// One queue: a task table in a database, and the user it is served as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Where it stands in the file, `json[2]`.
+    pub place: String,
+    pub data: String,
+    pub user: String,
+    pub schema: String,
+    pub table: String,
+    /// Laid over the general `connect`.
+    pub connect: Option<Conninfo>,
+    pub enabled: bool,
+    pub settings: Settings,
+    pub defaults: ColumnDefaults,
+}
+
+/// Something that the file's author has to mend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    pub place: String,
+    pub text: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}", self.place, self.text)
+    }
+}
+
+impl Config {
+    /// Reads a file, with this process's environment.
+    pub fn read(path: &Path) -> Result<Config, Vec<Mistake>> {
+        file::read(path, &|name| std::env::var(name).ok())
+    }
+
+    /// Reads a text that stands in `folder`.
+    pub fn parse(text: &str, folder: &Path, environment: Environment) -> Result<Config, Vec<Mistake>> {
+        read::read(text, folder, environment)
+    }
+
+    /// What is served without any file: the table public.task in database postgres, as user postgres.
+    pub fn without_file(environment: Environment) -> Result<Config, Vec<Mistake>> {
+        read::without_file(environment)
+    }
+
+    /// The launcher's own login.
+    pub fn target(&self, environment: Environment) -> Result<Target, ConninfoError> {
+        let written = self.connect.get("dbname").is_some_and(|name| !name.is_empty());
+        if written || environment("PGDATABASE").is_some_and(|name| !name.is_empty()) {
+            return self.connect.resolve(environment);
+        }
+        self.connect.with("dbname", MAINTENANCE_DATABASE).resolve(environment)
+    }
+
+    /// The login of a row's scheduler and workers.
+    pub fn row_target(&self, row: &Row, environment: Environment) -> Result<Target, ConninfoError> {
+        row.conninfo(&self.connect).resolve(environment)
+    }
+
+    /// Whether any `connect` carries a secret.
+    pub fn has_password(&self) -> bool {
+        let own = |row: &Row| row.connect.as_ref().is_some_and(Conninfo::has_password);
+        self.connect.has_password() || self.rows.iter().any(own)
+    }
+}
+
+impl Row {
+    /// The row's `connect` over the general one, as the row's user in the row's database.
+    pub fn conninfo(&self, general: &Conninfo) -> Conninfo {
+        let own = self.connect.clone().unwrap_or_default();
+        own.over(general).with("user", &self.user).with("dbname", &self.data)
+    }
+
+    /// Two rows with one identity are one queue.
+    pub fn identity(&self) -> (&str, &str, &str) {
+        (&self.data, &self.schema, &self.table)
+    }
+
+    /// The same but for the place.
+    fn is_same_as(&self, other: &Row) -> bool {
+        Row { place: other.place.clone(), ..self.clone() } == *other
+    }
+}
+
+#[cfg(test)]
+mod tests;

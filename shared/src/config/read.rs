@@ -1,0 +1,339 @@
+//! The walk over the tree: from JSON to a `Config`, or to the list of all its mistakes.
+//!
+//! Called by `mod.rs` and `file.rs`. The walk never stops at a mistake: it notes it with its place and goes on, so
+//! that one run of `check` tells everything. General keys are read before the rows, wherever they stand, because
+//! rows build on `connect` and `defaults`. What can go wrong is what a `Mistake` says; nothing panics.
+
+use super::json::Json;
+use super::{ColumnDefaults, Config, Environment, Mistake, Row, Settings, file, value};
+use crate::conninfo::Conninfo;
+use crate::nearest::nearest;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+const GENERAL_KEYS: [&str; 7] = ["connect", "max_workers", "poll", "control", "name", "defaults", "json"];
+const ROW_KEYS: [&str; 6] = ["data", "user", "schema", "table", "connect", "enabled"];
+/// Keys that are to come: refused until they work, so that nobody believes they do.
+const LATER_KEYS: [&str; 10] =
+    ["remotes", "connections", "operators", "versions", "upgrade", "keep", "lend", "idle", "fetch", "restart"];
+const LATER: &str = "is not supported by this version";
+/// What `data` and `user` mean when nothing says otherwise.
+const POSTGRES: &str = "postgres";
+const MOST_MISTAKES: usize = 100;
+const MOST_ROWS: usize = 4_096;
+const LONGEST_POLL_MS: u64 = 3_600_000;
+
+pub(super) fn read(text: &str, folder: &Path, environment: Environment) -> Result<Config, Vec<Mistake>> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    if text.len() as u64 > file::LARGEST_FILE {
+        let text = format!("has more than {} MiB", file::LARGEST_FILE >> 20);
+        return Err(vec![Mistake { place: "file".to_owned(), text }]);
+    }
+    let tree = Json::parse(text).map_err(|error| {
+        let place = format!("line {} column {}", error.line, error.column);
+        vec![Mistake { place, text: error.text }]
+    })?;
+    let mut walk = Walk::new(environment);
+    walk.config.control = file::default_control(folder, environment);
+    match &tree {
+        Json::Array(rows) => {
+            walk.general_connect();
+            walk.rows(rows);
+        }
+        Json::Object(_) => walk.general(&tree, folder),
+        other => walk.note("file", value::wrong_kind(other, "an array of rows or an object")),
+    }
+    walk.finish()
+}
+
+pub(super) fn without_file(environment: Environment) -> Result<Config, Vec<Mistake>> {
+    let mut walk = Walk::new(environment);
+    walk.config.control = file::control_without_file(environment);
+    walk.general_connect();
+    walk.only_row();
+    walk.finish()
+}
+
+struct Walk<'a> {
+    environment: Environment<'a>,
+    config: Config,
+    settings: Settings,
+    defaults: ColumnDefaults,
+    mistakes: Vec<Mistake>,
+    untold: usize,
+    /// False once the general `connect` is known to be wrong: rows then do not repeat that mistake.
+    connect_is_fine: bool,
+}
+
+impl Walk<'_> {
+    fn new(environment: Environment) -> Walk {
+        let config = Config {
+            connect: Conninfo::default(),
+            max_workers: 16,
+            poll_ms: 1_000,
+            control: Default::default(),
+            name: "mill".to_owned(),
+            rows: Vec::new(),
+            warnings: Vec::new(),
+        };
+        Walk {
+            environment,
+            config,
+            settings: Settings::default(),
+            defaults: ColumnDefaults::default(),
+            mistakes: Vec::new(),
+            untold: 0,
+            connect_is_fine: true,
+        }
+    }
+
+    fn finish(mut self) -> Result<Config, Vec<Mistake>> {
+        let control = self.config.control.clone();
+        let checked = file::check_control(&control);
+        self.keep("control", checked);
+        self.merge_duplicates();
+        if self.untold > 0 {
+            let text = format!("and {} more mistakes", self.untold);
+            self.mistakes.push(Mistake { place: "file".to_owned(), text });
+        }
+        if self.mistakes.is_empty() { Ok(self.config) } else { Err(self.mistakes) }
+    }
+
+    fn note(&mut self, place: &str, text: String) {
+        if self.mistakes.len() < MOST_MISTAKES {
+            self.mistakes.push(Mistake { place: place.to_owned(), text });
+        } else {
+            self.untold += 1;
+        }
+    }
+
+    /// The good value, or a noted mistake.
+    fn keep<T>(&mut self, place: &str, read: Result<T, String>) -> Option<T> {
+        read.map_err(|text| self.note(place, text)).ok()
+    }
+
+    /// The pairs of an object, each key once, with their places.
+    fn pairs<'t>(&mut self, place: &str, json: &'t Json) -> Vec<(String, &'t str, &'t Json)> {
+        let Json::Object(pairs) = json else {
+            self.note(place, value::wrong_kind(json, "an object"));
+            return Vec::new();
+        };
+        let mut seen = HashSet::new();
+        let mut unique = Vec::new();
+        for (key, json) in pairs {
+            let shown: String = key.chars().take(64).flat_map(char::escape_debug).collect();
+            let inner = if place.is_empty() { shown } else { format!("{place}.{shown}") };
+            if seen.insert(key) {
+                unique.push((inner, key.as_str(), json));
+            } else {
+                self.note(&inner, "stands twice".to_owned());
+            }
+        }
+        unique
+    }
+
+    fn general(&mut self, tree: &Json, folder: &Path) {
+        let mut rows = None;
+        for (place, key, json) in self.pairs("", tree) {
+            match key {
+                "connect" => {
+                    self.config.connect = self.keep(&place, value::conninfo(json)).unwrap_or_default();
+                }
+                "max_workers" => {
+                    let read = value::integer(json, 0..=4096);
+                    self.config.max_workers = self.keep(&place, read).unwrap_or_default();
+                }
+                "poll" => {
+                    let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
+                    self.config.poll_ms = self.keep(&place, read).unwrap_or_default();
+                }
+                "control" => match self.keep(&place, value::text(json)) {
+                    Some("") => self.note(&place, "is empty; want a path".to_owned()),
+                    Some(path) => self.config.control = folder.join(path),
+                    None => {}
+                },
+                "name" => self.config.name = self.keep(&place, value::name(json)).unwrap_or_default(),
+                "defaults" => self.general_defaults(&place, json),
+                "json" => rows = Some((place, json)),
+                _ => self.note(&place, unknown_key(key, &[&GENERAL_KEYS])),
+            }
+        }
+        self.general_connect();
+        match rows {
+            Some((_, Json::Array(rows))) => self.rows(rows),
+            Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
+            None => self.only_row(),
+        }
+    }
+
+    fn general_defaults(&mut self, place: &str, json: &Json) {
+        let (mut settings, mut defaults) = (Settings::default(), ColumnDefaults::default());
+        for (place, key, json) in self.pairs(place, json) {
+            self.setting(&place, key, json, &mut settings, &mut defaults, &[]);
+        }
+        (self.settings, self.defaults) = (settings, defaults);
+    }
+
+    fn setting(
+        &mut self,
+        place: &str,
+        key: &str,
+        json: &Json,
+        settings: &mut Settings,
+        defaults: &mut ColumnDefaults,
+        other_keys: &[&str],
+    ) {
+        let taken = settings.set(key, json).and_then(|taken| Ok(taken || defaults.set(key, json)?));
+        match taken {
+            Ok(true) => {}
+            Ok(false) => {
+                self.note(place, unknown_key(key, &[other_keys, &Settings::KEYS, &ColumnDefaults::KEYS]));
+            }
+            Err(text) => self.note(place, text),
+        }
+    }
+
+    fn rows(&mut self, rows: &[Json]) {
+        if rows.is_empty() {
+            self.config.warnings.push("the config has no rows: nothing is served".to_owned());
+        }
+        if rows.len() > MOST_ROWS {
+            return self.note("json", format!("has {} rows, more than {MOST_ROWS}", rows.len()));
+        }
+        for (index, json) in rows.iter().enumerate() {
+            let row = self.row(&format!("json[{index}]"), json);
+            self.config.rows.extend(row);
+        }
+    }
+
+    /// No rows given at all means database postgres, as in pg_task.
+    fn only_row(&mut self) {
+        let tree = Json::Object(vec![("data".to_owned(), Json::Text(POSTGRES.to_owned()))]);
+        self.rows(&[tree]);
+    }
+
+    /// `None` if the row does not say which queue it means; other mistakes are noted, and the row goes on.
+    fn row(&mut self, place: &str, json: &Json) -> Option<Row> {
+        let (mut settings, mut defaults) = (self.settings.clone(), self.defaults.clone());
+        let (mut data, mut user, mut schema, mut table) = (None, None, None, None);
+        let (mut connect, mut enabled) = (None, true);
+        let mut is_named = matches!(json, Json::Object(_));
+        for (place, key, json) in self.pairs(place, json) {
+            let name = match key {
+                "data" if *json == Json::Text("*".to_owned()) => {
+                    self.note(&place, format!("\"*\", every database, {LATER}"));
+                    is_named = false;
+                    continue;
+                }
+                "data" => &mut data,
+                "user" => &mut user,
+                "schema" => &mut schema,
+                "table" => &mut table,
+                "connect" => {
+                    connect = self.keep(&place, value::conninfo(json)).map(|conninfo| (place, conninfo));
+                    continue;
+                }
+                "enabled" => {
+                    enabled = self.keep(&place, value::boolean(json)).unwrap_or_default();
+                    continue;
+                }
+                _ => {
+                    self.setting(&place, key, json, &mut settings, &mut defaults, &ROW_KEYS);
+                    continue;
+                }
+            };
+            *name = self.keep(&place, value::name(json));
+            is_named &= name.is_some();
+        }
+        let own = connect.as_ref().map(|(_, conninfo)| conninfo);
+        let login = [own, Some(&self.config.connect)]
+            .into_iter()
+            .flatten()
+            .find_map(|conninfo| conninfo.get("user").filter(|user| !user.is_empty()))
+            .map(str::to_owned);
+        let or_postgres = |name: Option<String>| name.unwrap_or_else(|| POSTGRES.to_owned());
+        let row = Row {
+            place: place.to_owned(),
+            user: or_postgres(user.clone().or(login).or_else(|| data.clone())),
+            data: or_postgres(data.or(user)),
+            schema: schema.unwrap_or_else(|| "public".to_owned()),
+            table: table.unwrap_or_else(|| "task".to_owned()),
+            connect: own.cloned(),
+            enabled,
+            settings,
+            defaults,
+        };
+        if let Some((place, own)) = &connect {
+            self.row_connect(place, own, &row);
+        }
+        is_named.then_some(row)
+    }
+
+    fn general_connect(&mut self) {
+        let connect = self.config.connect.clone();
+        self.connect_is_fine = self.check_connect("connect", &connect);
+    }
+
+    fn row_connect(&mut self, place: &str, own: &Conninfo, row: &Row) {
+        for (keyword, key, value) in [("user", "user", &row.user), ("dbname", "data", &row.data)] {
+            if own.get(keyword).is_some_and(|written| !written.is_empty() && written != value) {
+                self.note(place, format!("its {keyword} is not the row's {key}, {value:?}; leave it out"));
+            }
+        }
+        let whole = if self.connect_is_fine { row.conninfo(&self.config.connect) } else { own.clone() };
+        self.check_connect(place, &whole);
+    }
+
+    /// Whether the launcher could use it: the same judgement as at the connect, without connecting.
+    fn check_connect(&mut self, place: &str, conninfo: &Conninfo) -> bool {
+        // the user is given, so that a system without a name for us is no mistake of the file
+        let user = conninfo.get("user").unwrap_or(POSTGRES);
+        let resolved = conninfo.with("user", user).resolve(self.environment);
+        self.keep(place, resolved.map_err(|error| error.to_string())).is_some()
+    }
+
+    /// Equal rows become one; rows that disagree about one queue are mistakes, at both places.
+    fn merge_duplicates(&mut self) {
+        let mut first_of: HashMap<(String, String, String), usize> = HashMap::new();
+        let mut kept: Vec<Row> = Vec::new();
+        for row in std::mem::take(&mut self.config.rows) {
+            let identity = (row.data.clone(), row.schema.clone(), row.table.clone());
+            let Some(first) = first_of.get(&identity).and_then(|index| kept.get(*index)) else {
+                first_of.insert(identity, kept.len());
+                kept.push(row);
+                continue;
+            };
+            if first.is_same_as(&row) {
+                self.config.warnings.push(format!("{} says the same as {}: served once", row.place, first.place));
+                continue;
+            }
+            let difference = if first.user == row.user { "other settings" } else { "another user" };
+            for (here, there) in [(first, &row), (&row, first)] {
+                let queue = format!("{}.{} in {}", row.schema, row.table, row.data);
+                let queue = queue.escape_debug();
+                self.note(&here.place, format!("serves {queue}, as {} does with {difference}", there.place));
+            }
+        }
+        self.config.rows = kept;
+    }
+}
+
+/// What to say of a key that has no meaning where it stands.
+fn unknown_key(key: &str, known: &[&[&str]]) -> String {
+    if LATER_KEYS.contains(&key) {
+        return LATER.to_owned();
+    }
+    let belongs = if Settings::KEYS.contains(&key) || ColumnDefaults::KEYS.contains(&key) {
+        "; it belongs into \"defaults\" or a row of \"json\""
+    } else if ROW_KEYS.contains(&key) {
+        "; it belongs into a row of \"json\""
+    } else if GENERAL_KEYS.contains(&key) {
+        "; it belongs beside \"json\", for all rows"
+    } else if Conninfo::keywords().any(|keyword| keyword == key) {
+        "; it belongs into the text of \"connect\""
+    } else {
+        let near = nearest(key, known.iter().flat_map(|keys| keys.iter().copied()));
+        return near.map_or("unknown key".to_owned(), |near| format!("unknown key; did you mean \"{near}\"?"));
+    };
+    format!("unknown key{belongs}")
+}

@@ -1,0 +1,131 @@
+//! A non-blocking socket that tokio-postgres can drive and our own poll can watch.
+//!
+//! There is no runtime: when the socket would block it says Pending and remembers what it waits for; the loop polls
+//! the descriptor for exactly that and then drives the connection again. The interest is shared with the `Link`,
+//! because the connection owns the socket itself.
+
+use crate::conninfo::{Place, Target};
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, connect, setsockopt, socket, sockopt,
+};
+use std::cell::Cell;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// What the socket waits for besides reading: shared between it and its link.
+#[derive(Debug)]
+pub struct Wire {
+    fd: OwnedFd,
+    wants_write: Cell<bool>,
+}
+
+impl Wire {
+    pub fn wants_write(&self) -> bool {
+        self.wants_write.get()
+    }
+}
+
+impl AsFd for Wire {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[derive(Debug)]
+pub struct Socket {
+    wire: Rc<Wire>,
+}
+
+impl Socket {
+    /// Begins to connect; the first write finds out how it went.
+    pub fn dial(target: &Target, address: Option<SocketAddr>) -> io::Result<Socket> {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let (fd, begun) = match (&target.place, address) {
+            (Place::Unix { path }, _) => {
+                let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+                // A leading @ means a name in the abstract space, as in libpq.
+                let peer = match path.to_str().and_then(|path| path.strip_prefix('@')) {
+                    Some(name) => UnixAddr::new_abstract(name.as_bytes())?,
+                    None => UnixAddr::new(path)?,
+                };
+                let begun = connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &peer);
+                (fd, begun)
+            }
+            (Place::Tcp { .. }, Some(address)) => {
+                let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+                let fd = socket(family, SockType::Stream, flags, None)?;
+                setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
+                setsockopt(&fd, sockopt::KeepAlive, &true)?;
+                setsockopt(&fd, sockopt::TcpKeepIdle, &5)?;
+                setsockopt(&fd, sockopt::TcpKeepInterval, &2)?;
+                setsockopt(&fd, sockopt::TcpKeepCount, &2)?;
+                let begun = connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(address));
+                (fd, begun)
+            }
+            (Place::Tcp { .. }, None) => return Err(io::Error::other("the host's name has not been resolved")),
+        };
+        match begun {
+            Ok(()) | Err(Errno::EINPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(Socket { wire: Rc::new(Wire { fd, wants_write: Cell::new(false) }) })
+    }
+
+    pub fn wire(&self) -> Rc<Wire> {
+        self.wire.clone()
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match nix::unistd::read(&self.wire.fd, buffer.initialize_unfilled()) {
+                Ok(count) => {
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Poll::Pending,
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match nix::unistd::write(&self.wire.fd, bytes) {
+                Ok(count) => {
+                    self.wire.wants_write.set(false);
+                    return Poll::Ready(Ok(count));
+                }
+                Err(Errno::EINTR) => {}
+                // ENOTCONN: the connect is still under way; the descriptor becomes writable when it is not.
+                Err(Errno::EAGAIN | Errno::ENOTCONN) => {
+                    self.wire.wants_write.set(true);
+                    return Poll::Pending;
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let _ = nix::sys::socket::shutdown(
+            std::os::fd::AsRawFd::as_raw_fd(&self.wire.fd),
+            nix::sys::socket::Shutdown::Write,
+        );
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,85 @@
+//! Errors of a server or of the way to it, sorted by what helps.
+
+use std::time::Duration;
+use tokio_postgres::error::{DbError, SqlState};
+
+/// Why a connection or a statement failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub kind: TroubleKind,
+    /// One sentence for the log: the server's or the system's own words, and what to do where we know it.
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TroubleKind {
+    /// Passes by itself: down, starting up, no connection free, link cut.
+    Passing,
+    /// Somebody must change something: password, pg_hba, missing database or right.
+    Standing,
+    /// The statement was refused; the link is alive.
+    Statement,
+}
+
+impl Trouble {
+    pub fn passing(text: impl Into<String>) -> Trouble {
+        Trouble { kind: TroubleKind::Passing, text: text.into() }
+    }
+
+    pub fn of(error: &tokio_postgres::Error) -> Trouble {
+        match error.as_db_error() {
+            Some(refusal) => Trouble { kind: kind_of(refusal.code()), text: sentence(refusal) },
+            None => Trouble::passing(chain(error)),
+        }
+    }
+
+    /// How far apart tries may grow: a server that is down is asked each second, a wrong password less often.
+    pub fn retry_cap(&self) -> Duration {
+        match self.kind {
+            TroubleKind::Passing => Duration::from_secs(1),
+            TroubleKind::Standing | TroubleKind::Statement => Duration::from_secs(10),
+        }
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+fn kind_of(code: &SqlState) -> TroubleKind {
+    match code.code().get(..2).unwrap_or_default() {
+        // Connection exceptions, insufficient resources, operator intervention, system errors.
+        "08" | "53" | "57" | "58" => TroubleKind::Passing,
+        "28" | "3D" => TroubleKind::Standing,
+        _ => TroubleKind::Statement,
+    }
+}
+
+fn sentence(error: &DbError) -> String {
+    let advice = match error.code().code() {
+        "28P01" => "; set the right password in the config's connect or PGPASSWORD",
+        "28000" => "; allow this role in the server's pg_hba.conf, or give it LOGIN",
+        "3D000" => "; create the database, or remove its row from the config",
+        "53300" => "; raise max_connections, or lower max_workers",
+        "42501" => "; grant the right, or run the row as a role that has it",
+        _ => "",
+    };
+    let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
+    format!("{}: {}{detail} [{}]{advice}", error.severity(), error.message(), error.code().code())
+}
+
+/// The error and its causes; none of them carries a password.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = inner.source();
+    }
+    text
+}

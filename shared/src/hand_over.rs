@@ -1,0 +1,75 @@
+//! What a parent tells its child: the orders that travel in a cell, and the start of every child process.
+//!
+//! A child's entry is a plain function. It gets a `Start` (where its slot and its cell are) and takes everything else
+//! from the cell, so that a forked and an exec'd child begin alike. Orders are JSON: readable by another version.
+
+use crate::config::{ColumnDefaults, Settings};
+use crate::conninfo::Target;
+use crate::region::{CellError, Region, SlotHandle, Ticket};
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, getppid};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::os::fd::OwnedFd;
+
+/// Launcher → scheduler.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SchedulerOrder {
+    pub target: Target,
+    pub schema: String,
+    pub table: String,
+    pub settings: Settings,
+    pub defaults: ColumnDefaults,
+}
+
+/// Scheduler → worker. What a user can make long (input, group, remote) is read from the row instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerOrder {
+    pub target: Target,
+    pub schema: String,
+    pub table: String,
+    pub task: i64,
+    pub attempt: i32,
+    pub output_limit: u64,
+}
+
+/// What a forked child begins with.
+#[derive(Debug)]
+pub struct Start {
+    pub region: Region,
+    pub slot: SlotHandle,
+    pub ticket: Ticket,
+    pub parent: Pid,
+    /// Readable (end of file) once the parent is gone, whatever happened to the parent-death signal.
+    pub life: OwnedFd,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    #[error(transparent)]
+    Cell(#[from] CellError),
+    #[error("the order in the cell cannot be read: {0}")]
+    Unreadable(serde_json::Error),
+}
+
+pub fn encode<T: Serialize>(order: &T) -> Vec<u8> {
+    // Orders are structs of texts and numbers: there is nothing in them that JSON cannot say.
+    serde_json::to_vec(order).unwrap_or_default()
+}
+
+impl Start {
+    /// Takes the order out of the cell and rings the parent.
+    pub fn accept<T: DeserializeOwned>(&self) -> Result<T, OrderError> {
+        let mut payload = self.region.accept(self.ticket)?;
+        self.ring_parent();
+        let order = serde_json::from_slice(&payload).map_err(OrderError::Unreadable);
+        payload.fill(0);
+        order
+    }
+
+    /// "Look": at the cells, at the notes. Never at a stranger: the parent may have died and its pid been reused.
+    pub fn ring_parent(&self) {
+        if getppid() == self.parent {
+            crate::sys::signal::ring(self.parent, Signal::SIGUSR2);
+        }
+    }
+}

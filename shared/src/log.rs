@@ -1,0 +1,240 @@
+//! The log: one line per change of state, one `write(2)` of at most 4,096 bytes each.
+//!
+//! A line is `time level who[pid] message key=value ..`, or the same as one JSON object. Control characters are
+//! escaped, so that a server's NOTICE cannot forge a line, and lines of many processes never mix: a write of up to
+//! PIPE_BUF bytes is atomic. A reader that stalls does not stall us: after a tenth of a second the line is dropped
+//! and counted. A closed pipe ends nothing. Callers never pass a password, and task text only at debug.
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fmt::{Display, Write};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+
+/// What one write may carry and still be whole on a pipe.
+const LINE_BYTES: usize = 4096;
+const CUT: &str = "..";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Error,
+    Warning,
+    Info,
+    Debug,
+}
+
+impl Level {
+    pub const ALL: [Level; 4] = [Level::Error, Level::Warning, Level::Info, Level::Debug];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Error => "error",
+            Level::Warning => "warning",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    Text,
+    Json,
+}
+
+static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
+static JSON: AtomicU8 = AtomicU8::new(0);
+static DROPPED: AtomicU32 = AtomicU32::new(0);
+/// 0 launcher, 1 scheduler, 2 worker: one word, because a forked child changes it.
+static WHO: AtomicU8 = AtomicU8::new(0);
+const NAMES: [&str; 3] = ["launcher", "scheduler", "worker"];
+
+/// Sets level and format for this process and its children to come; makes a panic one line too.
+pub fn start(level: Level, format: Format) {
+    LEVEL.store(level as u8, Relaxed);
+    JSON.store(u8::from(format == Format::Json), Relaxed);
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+        let text = text.unwrap_or("no message");
+        let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
+        line(Level::Error, "panic", &[("message", &text), ("place", &place)]);
+    }));
+}
+
+/// In a fresh child: whose lines these are.
+pub fn speak_as(kind: crate::region::Kind) {
+    WHO.store(kind as u8, Relaxed);
+}
+
+pub fn enabled(level: Level) -> bool {
+    level as u8 <= LEVEL.load(Relaxed)
+}
+
+/// Writes one line. The macros `error!`, `warning!`, `info!` and `debug!` are the usual way here.
+pub fn line(level: Level, message: &str, pairs: &[(&str, &dyn Display)]) {
+    if !enabled(level) {
+        return;
+    }
+    let now = jiff::Timestamp::now();
+    let who = NAMES.get(usize::from(WHO.load(Relaxed))).copied().unwrap_or("pgmill");
+    let pid = std::process::id();
+    let text = if JSON.load(Relaxed) == 1 {
+        json_line(&format!("{now:.3}"), level, who, pid, message, pairs)
+    } else {
+        text_line(&format!("{now:.3}"), level, who, pid, message, pairs)
+    };
+    write_once(&text);
+}
+
+fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
+    let mut line = format!("{now} {:<7} {who}[{pid}] ", level.name());
+    escape_into(&mut line, message);
+    for (key, value) in pairs {
+        let value = value.to_string();
+        let bare = !value.is_empty()
+            && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b':' | b'+'));
+        let _ = write!(line, " {key}=");
+        if bare {
+            line.push_str(&value);
+        } else {
+            line.push('"');
+            escape_into(&mut line, &value);
+            line.push('"');
+        }
+    }
+    finished(line)
+}
+
+fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
+    // The longest value gives way until the object fits: a cut object would not be JSON.
+    let mut values: Vec<(String, String)> =
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), value.to_string())).collect();
+    values.insert(0, ("message".to_owned(), message.to_owned()));
+    loop {
+        let mut object = serde_json::Map::new();
+        object.insert("time".into(), now.into());
+        object.insert("level".into(), level.name().into());
+        object.insert("process".into(), who.into());
+        object.insert("pid".into(), pid.into());
+        for (key, value) in &values {
+            object.insert(key.clone(), value.as_str().into());
+        }
+        let line = serde_json::Value::Object(object).to_string();
+        if line.len() < LINE_BYTES {
+            return finished(line);
+        }
+        let Some((_, longest)) = values.iter_mut().max_by_key(|(_, value)| value.len()) else {
+            return finished(String::new());
+        };
+        let keep = floor_char_boundary(longest, longest.len() / 2);
+        longest.truncate(keep);
+        longest.push_str(CUT);
+    }
+}
+
+/// Newline at the end, and never longer than one write may be.
+fn finished(mut line: String) -> Vec<u8> {
+    if line.len() >= LINE_BYTES {
+        let keep = floor_char_boundary(&line, LINE_BYTES - 1 - CUT.len());
+        line.truncate(keep);
+        line.push_str(CUT);
+    }
+    line.push('\n');
+    line.into_bytes()
+}
+
+fn floor_char_boundary(text: &str, mut at: usize) -> usize {
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+fn escape_into(line: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '\n' => line.push_str("\\n"),
+            '\t' => line.push_str("\\t"),
+            '\r' => line.push_str("\\r"),
+            '"' => line.push_str("\\\""),
+            '\\' => line.push_str("\\\\"),
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') => {
+                let _ = write!(line, "\\u{{{:x}}}", c as u32);
+            }
+            c => line.push(c),
+        }
+        // What will be cut anyway need not be built: a value may be a megabyte.
+        if line.len() > LINE_BYTES {
+            return;
+        }
+    }
+}
+
+fn write_once(line: &[u8]) {
+    let stderr = std::io::stderr();
+    let mut ready = [PollFd::new(std::os::fd::AsFd::as_fd(&stderr), PollFlags::POLLOUT)];
+    if poll(&mut ready, PollTimeout::from(100u8)).unwrap_or(1) == 0 {
+        DROPPED.fetch_add(1, Relaxed);
+        return;
+    }
+    let dropped = DROPPED.swap(0, Relaxed);
+    if dropped > 0 {
+        let notice = format!("pgmill: {dropped} log lines were dropped, because nobody read them in time\n");
+        let _ = nix::unistd::write(&stderr, notice.as_bytes());
+    }
+    let _ = nix::unistd::write(&stderr, line);
+}
+
+/// `info!("scheduler started", database = name, pid = pid)`: keys are written as they stand, values by Display.
+#[macro_export]
+macro_rules! log_line {
+    ($level:expr, $message:expr $(, $key:ident = $value:expr)* $(,)?) => {
+        if $crate::log::enabled($level) {
+            $crate::log::line($level, ::std::convert::AsRef::<str>::as_ref(&$message), &[$((stringify!($key), &$value as &dyn ::std::fmt::Display)),*]);
+        }
+    };
+}
+#[macro_export]
+macro_rules! error { ($($t:tt)*) => { $crate::log_line!($crate::log::Level::Error, $($t)*) }; }
+#[macro_export]
+macro_rules! warning { ($($t:tt)*) => { $crate::log_line!($crate::log::Level::Warning, $($t)*) }; }
+#[macro_export]
+macro_rules! info { ($($t:tt)*) => { $crate::log_line!($crate::log::Level::Info, $($t)*) }; }
+#[macro_export]
+macro_rules! debug { ($($t:tt)*) => { $crate::log_line!($crate::log::Level::Debug, $($t)*) }; }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(message: &str, value: &str) -> String {
+        String::from_utf8(text_line("now", Level::Info, "worker", 1, message, &[("key", &value)])).unwrap()
+    }
+
+    #[test]
+    fn a_notice_cannot_forge_a_line() {
+        let line = text("notice", "x\n2026-01-01 error launcher[1] all lost\u{1b}[2J");
+        assert_eq!(line.matches('\n').count(), 1);
+        assert!(line.ends_with('\n') && !line.contains('\u{1b}'));
+    }
+
+    proptest! {
+        #[test]
+        fn every_line_is_one_line_of_at_most_4096_bytes(message in ".{0,80}", value in "\\PC{0,3000}|[\\x00-\\x1f]{0,6000}") {
+            for line in [
+                text(&message, &value).into_bytes(),
+                json_line("now", Level::Info, "worker", 1, &message, &[("key", &value)]),
+            ] {
+                prop_assert!(line.len() <= LINE_BYTES);
+                prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+                prop_assert_eq!(line.last(), Some(&b'\n'));
+            }
+        }
+
+        #[test]
+        fn a_json_line_is_json_however_long_its_values_are(value in "\\PC{0,9000}") {
+            let line = json_line("now", Level::Info, "worker", 1, "notice", &[("key", &value)]);
+            prop_assert!(serde_json::from_slice::<serde_json::Value>(&line).is_ok());
+        }
+    }
+}

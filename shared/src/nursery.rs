@@ -1,0 +1,86 @@
+//! Starting a child in a slot: notes, cell, fork, hand-over, in the order that leaves nothing behind when interrupted
+//! anywhere. Both hops use it: launcher → scheduler, scheduler → worker.
+//!
+//! The slot was reserved by this process. If we die before the hand-over, our own parent sweeps the slot under our
+//! pid, and the child dies by its parent-death signal; afterwards the slot stands under the child's pid.
+
+use crate::exit_code::ExitCode;
+use crate::fault;
+use crate::hand_over::{Start, encode};
+use crate::region::{CellError, Kind, Region, SlotHandle, SlotLost, Ticket};
+use crate::sys::fork::{self, ForkError};
+use crate::sys::wait::Child;
+use nix::sys::signal::Signal;
+use serde::Serialize;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    #[error("cannot hand over the parameters: {0}")]
+    Cell(#[from] CellError),
+    #[error(transparent)]
+    Fork(#[from] ForkError),
+    #[error(transparent)]
+    Slot(#[from] SlotLost),
+    #[error("cannot copy the life pipe: {0}")]
+    Pipe(#[from] io::Error),
+}
+
+/// Where a process starts its children.
+#[derive(Debug)]
+pub struct Nursery {
+    region: Region,
+    /// This process's own slot.
+    parent: SlotHandle,
+    /// Children read end of file from `life` when `_breath` is closed: when this process is gone.
+    life: OwnedFd,
+    _breath: OwnedFd,
+    points: [&'static str; 2],
+}
+
+impl Nursery {
+    /// `points`: the fault points before and after the fork.
+    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 2]) -> io::Result<Nursery> {
+        let (life, breath) = io::pipe()?;
+        Ok(Nursery { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
+    }
+
+    /// Starts `entry` with `order` in its cell. On any error slot and cell are free again.
+    pub fn spawn<T: Serialize>(
+        &self,
+        slot: SlotHandle,
+        kind: Kind,
+        label: &str,
+        order: &T,
+        entry: fn(Start) -> ExitCode,
+    ) -> Result<(Child, Ticket), SpawnError> {
+        let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
+        self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
+        let mut payload = encode(order);
+        let filled = self.region.fill(slot, &payload);
+        payload.fill(0);
+        let spawned = filled.map_err(SpawnError::from).and_then(|ticket| {
+            let child = self.fork(slot, ticket, entry).inspect_err(|_| self.region.free(ticket))?;
+            Ok((child, ticket))
+        });
+        spawned.inspect_err(|_| {
+            self.region.slots().release(slot);
+        })
+    }
+
+    fn fork(&self, slot: SlotHandle, ticket: Ticket, entry: fn(Start) -> ExitCode) -> Result<Child, SpawnError> {
+        let life = self.life.try_clone()?;
+        let keep = [life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
+        let start = Start { region: self.region.clone(), slot, ticket, parent: nix::unistd::getpid(), life };
+        fault::point(self.points[0]);
+        let child = fork::start(entry, start, &keep)?;
+        fault::point(self.points[1]);
+        if let Err(lost) = self.region.slots().hand_over(slot, child.pid()) {
+            child.signal(Signal::SIGKILL);
+            child.reap();
+            return Err(lost.into());
+        }
+        Ok(child)
+    }
+}

@@ -1,0 +1,57 @@
+//! Where each word of the region stands. Nothing but numbers, checked at compile time.
+
+pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
+/// Raised with every change of this file: an exec'd scheduler of another version compares it.
+pub const LAYOUT_VERSION: u64 = 1;
+
+pub const HEADER_MAGIC: usize = 0;
+pub const HEADER_LAYOUT_VERSION: usize = 1;
+pub const HEADER_LIMIT: usize = 2;
+const HEADER_WORDS: usize = 64;
+
+/// A slot: its word, then the notes.
+pub const SLOT_WORDS: usize = 64;
+pub const SLOT_WORD: usize = 0;
+pub const NOTE_GENERATION: usize = 1;
+pub const NOTE_KIND: usize = 2;
+pub const NOTE_STARTED_MS: usize = 3;
+pub const NOTE_PARENT: usize = 4;
+pub const NOTE_BACKEND: usize = 5;
+pub const NOTE_TASK: usize = 6;
+pub const NOTE_ATTEMPT: usize = 7;
+pub const NOTE_BEAT: usize = 8;
+pub const NOTE_PHASE: usize = 9;
+pub const NOTE_REQUEST: usize = 10;
+pub const NOTE_REQUEST_TASK: usize = 11;
+pub const NOTE_REQUEST_ATTEMPT: usize = 12;
+/// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
+pub const NOTE_LABEL: usize = 14;
+pub const NOTE_REASON: usize = 39;
+/// One word of length and sequence, then the bytes.
+pub const TEXT_WORDS: usize = 25;
+pub const TEXT_BYTES: usize = (TEXT_WORDS - 1) * 8;
+
+/// A cell is 4 KiB: its word, length, checksum, one spare, then the payload.
+pub const CELL_WORDS: usize = 512;
+pub const CELL_WORD: usize = 0;
+pub const CELL_LENGTH: usize = 1;
+pub const CELL_CHECKSUM: usize = 2;
+pub const CELL_PAYLOAD: usize = 4;
+pub const CELL_PAYLOAD_BYTES: usize = (CELL_WORDS - CELL_PAYLOAD) * 8;
+
+const _: () = assert!(CELL_WORDS * 8 == 4096);
+const _: () = assert!(SLOT_WORDS * 8 == 512);
+const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
+const _: () = assert!(HEADER_LIMIT < HEADER_WORDS);
+
+pub const fn total_words(limit: u32) -> usize {
+    HEADER_WORDS + limit as usize * (SLOT_WORDS + CELL_WORDS)
+}
+
+pub const fn slot_start(index: u32) -> usize {
+    HEADER_WORDS + index as usize * SLOT_WORDS
+}
+
+pub const fn cell_start(limit: u32, index: u32) -> usize {
+    HEADER_WORDS + limit as usize * SLOT_WORDS + index as usize * CELL_WORDS
+}

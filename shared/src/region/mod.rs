@@ -1,0 +1,104 @@
+//! The region: the memory that launcher, schedulers and workers share.
+//!
+//! A header, then `limit` slots, then `limit` cells. A slot is permission for one process; the cell of the same index
+//! carries the parameters of the child that is started in that slot. So a slot that could be reserved always has a
+//! cell, and one process at a time, the one that reserved the slot, writes it.
+//!
+//! Who writes what is told in `slot.rs` and `cell.rs`, above the words concerned. The region lives as long as the
+//! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
+
+mod cell;
+mod layout;
+mod notes;
+mod slot;
+
+pub use cell::{CellError, Ticket};
+pub use layout::CELL_PAYLOAD_BYTES;
+pub use notes::{Cancel, Kind, Notes, Phase, Request};
+pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
+
+use crate::sys::map::Words;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+/// Clones refer to the same memory; a forked child's copy does too.
+#[derive(Clone, Debug)]
+pub struct Region {
+    words: Words,
+    limit: u32,
+}
+
+impl Region {
+    pub fn create(limit: u32) -> io::Result<Region> {
+        let words = Words::create("pgmill", layout::total_words(limit))?;
+        let region = Region { words, limit };
+        region.words.at(layout::HEADER_LAYOUT_VERSION).store(layout::LAYOUT_VERSION, Ordering::Relaxed);
+        region.words.at(layout::HEADER_LIMIT).store(u64::from(limit), Ordering::Relaxed);
+        // The magic comes last: whoever sees it sees the rest.
+        region.words.at(layout::HEADER_MAGIC).store(layout::MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    pub fn slots(&self) -> SlotCounter<'_> {
+        SlotCounter::over(&self.words, self.limit)
+    }
+
+    /// Fills and publishes the cell of a slot that this process has reserved or whose holder is its child.
+    pub fn fill(&self, slot: SlotHandle, payload: &[u8]) -> Result<Ticket, CellError> {
+        cell::fill(&self.words, self.limit, slot.index(), payload)
+    }
+
+    /// In the child: copies the parameters out and marks them accepted.
+    pub fn accept(&self, ticket: Ticket) -> Result<Vec<u8>, CellError> {
+        cell::accept(&self.words, self.limit, ticket)
+    }
+
+    /// In a child that already runs: whatever its parent has published since, if anything.
+    pub fn accept_published(&self, slot: u32) -> Option<Result<Vec<u8>, CellError>> {
+        cell::published(&self.words, self.limit, slot).map(|ticket| self.accept(ticket))
+    }
+
+    pub fn accepted(&self, ticket: Ticket) -> bool {
+        cell::accepted(&self.words, self.limit, ticket)
+    }
+
+    /// Wipes the payload and frees the cell, whatever its state; a late child then finds its ticket stale.
+    pub fn free(&self, ticket: Ticket) {
+        cell::free(&self.words, self.limit, ticket)
+    }
+
+    /// Releases everything that `pid` held, wipes the cells of those slots, and says how many slots came free.
+    /// Call between looking at the end of `pid` and reaping it.
+    pub fn sweep(&self, pid: nix::unistd::Pid) -> usize {
+        let freed = self.slots().sweep(pid, |index| cell::wipe(&self.words, self.limit, index));
+        debug_assert!(freed as u32 <= self.limit);
+        freed
+    }
+
+    /// Overwrites one word of a cell's payload, as a stray write would. For tests of the checksum.
+    #[doc(hidden)]
+    pub fn damage(&self, ticket: Ticket) {
+        let word = self.words.at(layout::cell_start(self.limit, ticket.index) + layout::CELL_PAYLOAD);
+        word.fetch_xor(0xFF, Ordering::SeqCst);
+    }
+
+    /// How many cells still hold something.
+    pub fn cells_in_use(&self) -> usize {
+        (0..self.limit).filter(|index| cell::in_use(&self.words, self.limit, *index)).count()
+    }
+
+    /// True if no byte of any payload is left: what a core dump of the region would show.
+    pub fn cells_are_wiped(&self) -> bool {
+        (0..self.limit).all(|index| {
+            let start = layout::cell_start(self.limit, index);
+            (layout::CELL_PAYLOAD..layout::CELL_WORDS).all(|i| self.words.at(start + i).load(Ordering::Relaxed) == 0)
+        })
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.words.as_fd()
+    }
+}

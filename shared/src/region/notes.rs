@@ -1,0 +1,255 @@
+//! Notes beside a slot's word: what runs there, since when, and what its parent asks of it.
+//!
+//! The word is the truth; notes are valid only while their generation equals the word's. Writers: the parent opens
+//! the notes (kind, start, parent, label) before it forks and writes the request; the process in the slot writes its
+//! backend, task, attempt, beat, phase and reason. One writer per word, every word atomic. A text has a sequence in
+//! its first word: odd while it is being written, so a reader takes a torn text for none.
+
+use super::layout;
+use super::slot::SlotHandle;
+use crate::sys::map::Words;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+
+/// What kind of process a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Launcher,
+    Scheduler,
+    Worker,
+}
+
+impl Kind {
+    const ALL: [Kind; 3] = [Kind::Launcher, Kind::Scheduler, Kind::Worker];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Launcher => "launcher",
+            Kind::Scheduler => "scheduler",
+            Kind::Worker => "worker",
+        }
+    }
+}
+
+/// How far a scheduler has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Forked; parameters not read yet.
+    Forked,
+    /// Looking for its server, its table or its lock; the reason says which.
+    Waiting,
+    /// Has taken for the first time: it does its work.
+    Running,
+    /// Ends.
+    Stopping,
+}
+
+impl Phase {
+    const ALL: [Phase; 4] = [Phase::Forked, Phase::Waiting, Phase::Running, Phase::Stopping];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Forked => "forked",
+            Phase::Waiting => "waiting",
+            Phase::Running => "running",
+            Phase::Stopping => "stopping",
+        }
+    }
+}
+
+/// Why a parent asks a worker to cancel its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cancel {
+    /// The scheduler ends: the task is planned again.
+    Interrupt,
+}
+
+/// A request of the parent: cancel this attempt of this task, if it is still the one that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub cancel: Cancel,
+    pub task: i64,
+    pub attempt: i32,
+}
+
+/// The notes of one use of one slot.
+#[derive(Clone, Copy, Debug)]
+pub struct Notes<'a> {
+    words: &'a Words,
+    slot: SlotHandle,
+}
+
+impl<'a> Notes<'a> {
+    pub(super) fn over(words: &'a Words, slot: SlotHandle) -> Notes<'a> {
+        Notes { words, slot }
+    }
+
+    /// By the parent, before the fork: wipes what an earlier use left and makes the notes valid.
+    pub fn open(&self, kind: Kind, parent: u32, started_ms: u64, label: &str) {
+        self.word(layout::NOTE_GENERATION).store(u64::MAX, SeqCst);
+        for note in layout::NOTE_KIND..layout::NOTE_LABEL {
+            self.word(note).store(0, Relaxed);
+        }
+        self.word(layout::NOTE_KIND).store(kind as u64, Relaxed);
+        self.word(layout::NOTE_PARENT).store(u64::from(parent), Relaxed);
+        self.word(layout::NOTE_STARTED_MS).store(started_ms, Relaxed);
+        self.write_text(layout::NOTE_LABEL, label);
+        self.write_text(layout::NOTE_REASON, "");
+        self.word(layout::NOTE_GENERATION).store(u64::from(self.slot.generation()), Release);
+    }
+
+    /// False: these notes belong to another use of the slot.
+    pub fn valid(&self) -> bool {
+        self.word(layout::NOTE_GENERATION).load(Acquire) == u64::from(self.slot.generation())
+    }
+
+    pub fn kind(&self) -> Option<Kind> {
+        let number = self.number(layout::NOTE_KIND)?;
+        Kind::ALL.into_iter().find(|kind| *kind as u64 == number)
+    }
+
+    pub fn phase(&self) -> Option<Phase> {
+        let number = self.number(layout::NOTE_PHASE)?;
+        Phase::ALL.into_iter().find(|phase| *phase as u64 == number)
+    }
+
+    pub fn set_phase(&self, phase: Phase) {
+        self.word(layout::NOTE_PHASE).store(phase as u64, Release);
+    }
+
+    pub fn started_ms(&self) -> Option<u64> {
+        self.number(layout::NOTE_STARTED_MS)
+    }
+
+    /// The slot of the process that started this one.
+    pub fn parent(&self) -> Option<u32> {
+        self.number(layout::NOTE_PARENT).map(|index| index as u32)
+    }
+
+    pub fn beat(&self) -> Option<u64> {
+        self.number(layout::NOTE_BEAT)
+    }
+
+    /// One more turn of the loop.
+    pub fn count_beat(&self) {
+        self.word(layout::NOTE_BEAT).fetch_add(1, Relaxed);
+    }
+
+    /// By the worker, before it sends the input: which task runs on which backend.
+    pub fn set_running(&self, task: i64, attempt: i32, backend: i32) {
+        self.word(layout::NOTE_TASK).store(task as u64, Relaxed);
+        self.word(layout::NOTE_ATTEMPT).store(attempt as u64, Relaxed);
+        self.word(layout::NOTE_BACKEND).store(backend as u64, Release);
+    }
+
+    /// (task, attempt, backend), once the worker has one.
+    pub fn running(&self) -> Option<(i64, i32, i32)> {
+        let backend = self.number(layout::NOTE_BACKEND).filter(|pid| *pid != 0)?;
+        Some((self.number(layout::NOTE_TASK)? as i64, self.number(layout::NOTE_ATTEMPT)? as i32, backend as i32))
+    }
+
+    /// By the parent: then ring the worker.
+    pub fn request(&self, request: Request) {
+        self.word(layout::NOTE_REQUEST_TASK).store(request.task as u64, Relaxed);
+        self.word(layout::NOTE_REQUEST_ATTEMPT).store(request.attempt as u64, Relaxed);
+        let code = match request.cancel {
+            Cancel::Interrupt => 1,
+        };
+        self.word(layout::NOTE_REQUEST).store(code, Release);
+    }
+
+    /// By the worker, when rung.
+    pub fn requested(&self) -> Option<Request> {
+        let cancel = match self.number(layout::NOTE_REQUEST)? {
+            1 => Cancel::Interrupt,
+            _ => return None,
+        };
+        let task = self.number(layout::NOTE_REQUEST_TASK)? as i64;
+        Some(Request { cancel, task, attempt: self.number(layout::NOTE_REQUEST_ATTEMPT)? as i32 })
+    }
+
+    pub fn label(&self) -> Option<String> {
+        self.valid().then(|| self.read_text(layout::NOTE_LABEL)).flatten()
+    }
+
+    pub fn reason(&self) -> Option<String> {
+        self.valid().then(|| self.read_text(layout::NOTE_REASON)).flatten().filter(|reason| !reason.is_empty())
+    }
+
+    pub fn set_reason(&self, reason: &str) {
+        self.write_text(layout::NOTE_REASON, reason);
+    }
+
+    fn word(&self, note: usize) -> &AtomicU64 {
+        self.words.at(layout::slot_start(self.slot.index()) + note)
+    }
+
+    fn number(&self, note: usize) -> Option<u64> {
+        let number = self.word(note).load(Acquire);
+        self.valid().then_some(number)
+    }
+
+    /// First word: sequence in the upper half, length in the lower.
+    fn write_text(&self, at: usize, text: &str) {
+        let mut end = text.len().min(layout::TEXT_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let bytes = &text.as_bytes()[..end];
+        // A writer that died half way left the sequence odd: go on from the next even number.
+        let sequence = (self.word(at).load(Relaxed) >> 32).next_multiple_of(2);
+        self.word(at).store((sequence + 1) << 32, SeqCst);
+        for (i, chunk) in bytes.chunks(8).enumerate() {
+            let mut word = [0u8; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.word(at + 1 + i).store(u64::from_le_bytes(word), SeqCst);
+        }
+        self.word(at).store((sequence + 2) << 32 | bytes.len() as u64, SeqCst);
+    }
+
+    fn read_text(&self, at: usize) -> Option<String> {
+        let head = self.word(at).load(SeqCst);
+        let length = (head & 0xFFFF_FFFF) as usize;
+        if (head >> 32) % 2 == 1 || length > layout::TEXT_BYTES {
+            return None;
+        }
+        let mut bytes: Vec<u8> =
+            (0..length.div_ceil(8)).flat_map(|i| self.word(at + 1 + i).load(SeqCst).to_le_bytes()).collect();
+        bytes.truncate(length);
+        (self.word(at).load(SeqCst) == head).then(|| String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::Region;
+
+    #[test]
+    fn notes_of_an_earlier_use_are_not_shown_for_a_later_one() {
+        let region = Region::create(1).unwrap();
+        let slots = region.slots();
+        let first = slots.reserve().unwrap();
+        slots.notes(first).open(Kind::Worker, 0, 1, "app public.task");
+        slots.notes(first).set_running(42, 3, 4711);
+        assert_eq!(slots.notes(first).running(), Some((42, 3, 4711)));
+        slots.release(first);
+        let second = slots.reserve().unwrap();
+        assert_eq!(slots.notes(second).running(), None);
+        assert_eq!(slots.notes(second).label(), None);
+        slots.notes(second).open(Kind::Scheduler, 0, 2, "other");
+        assert_eq!(slots.notes(second).label().as_deref(), Some("other"));
+        assert_eq!(slots.notes(second).running(), None);
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let region = Region::create(1).unwrap();
+        let slot = region.slots().reserve().unwrap();
+        let notes = region.slots().notes(slot);
+        notes.open(Kind::Scheduler, 0, 0, "");
+        notes.set_reason(&"ä".repeat(500));
+        let reason = notes.reason().unwrap();
+        assert!(reason.len() <= layout::TEXT_BYTES && reason.chars().all(|c| c == 'ä'));
+    }
+}

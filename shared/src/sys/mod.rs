@@ -1,0 +1,11 @@
+//! THE FENCE: the only place in the house where `unsafe` may stand.
+//!
+//! Everything exported from here is safe to call; every `unsafe` block names the fact it relies on. What is not
+//! here: decisions. These rooms do what they are told and report what happened.
+#![allow(unsafe_code)]
+
+pub mod fork;
+pub mod map;
+pub mod signal;
+pub mod title;
+pub mod wait;

@@ -1,0 +1,122 @@
+//! Signals as bells: a signal says "look", never what.
+//!
+//! A `Bell` registers signals with signal-hook: each sets its own flag, then writes a byte into one pipe that the
+//! loop polls. After a fork signal-hook still believes that the parent's registrations stand, and the inherited pipe
+//! would ring in the parent: `forget_inherited` (called by `fork` in every child) unregisters the parent's actions,
+//! and the pipe's copy goes with the other descriptors. The kernel-side handlers stay in place, so a child that wants
+//! a signal's default action must ask for it: `Bell::hang` does so for every bell signal it was not given.
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
+use nix::unistd::Pid;
+use signal_hook::SigId;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Every signal that any of our processes hangs a bell on.
+const BELL_SIGNALS: [Signal; 7] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCHLD,
+];
+
+/// What signal-hook has been asked to do in this process; emptied in a child.
+static REGISTERED: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
+
+/// The process's bell.
+#[derive(Debug)]
+pub struct Bell {
+    pipe: UnixStream,
+    flags: Vec<(Signal, Arc<AtomicBool>)>,
+}
+
+impl Bell {
+    /// Hangs the bell on `signals`, gives every other signal its default action, and opens the signal mask.
+    pub fn hang(signals: &[Signal]) -> io::Result<Bell> {
+        let (pipe, ringer) = UnixStream::pair()?;
+        pipe.set_nonblocking(true)?;
+        ringer.set_nonblocking(true)?;
+        let mut flags = Vec::with_capacity(signals.len());
+        let mut registered = registered();
+        for signal in signals {
+            let flag = Arc::new(AtomicBool::new(false));
+            registered.push(signal_hook::flag::register(*signal as i32, flag.clone())?);
+            registered.push(signal_hook::low_level::pipe::register(*signal as i32, ringer.try_clone()?)?);
+            flags.push((*signal, flag));
+        }
+        drop(registered);
+        for signal in BELL_SIGNALS.iter().filter(|signal| !signals.contains(signal)) {
+            default_action(*signal);
+        }
+        open_mask();
+        Ok(Bell { pipe, flags })
+    }
+
+    /// The signals that rang since the last call. Empties the pipe first: a signal that comes later rings again.
+    pub fn rung(&mut self) -> Vec<Signal> {
+        let mut bytes = [0u8; 256];
+        while matches!(self.pipe.read(&mut bytes), Ok(count) if count > 0) {}
+        self.flags.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst)).map(|(signal, _)| *signal).collect()
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+/// Rings another process. It may be gone: that is for the caller's next look to find out.
+pub fn ring(pid: Pid, signal: Signal) {
+    let _ = nix::sys::signal::kill(pid, signal);
+}
+
+/// For a short-lived child without a bell: default actions and an open mask.
+pub fn open_to_defaults() {
+    BELL_SIGNALS.into_iter().for_each(default_action);
+    open_mask();
+}
+
+/// Blocks every signal until the guard is dropped.
+pub(super) fn block_all() -> Blocked {
+    let mut before = SigSet::empty();
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before));
+    Blocked { before }
+}
+
+pub(super) struct Blocked {
+    before: SigSet,
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&self.before), None);
+    }
+}
+
+/// In a child: the parent's actions no longer stand.
+pub(super) fn forget_inherited() {
+    for id in registered().drain(..) {
+        signal_hook::low_level::unregister(id);
+    }
+}
+
+fn registered() -> std::sync::MutexGuard<'static, Vec<SigId>> {
+    REGISTERED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn default_action(signal: Signal) {
+    let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: SIG_DFL runs no code of ours; the replaced handler (signal-hook's) needs no clean-up.
+    let _ = unsafe { sigaction(signal, &action) };
+}
+
+fn open_mask() {
+    let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
+}
