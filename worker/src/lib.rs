@@ -1,1 +1,55 @@
-//! .
+//! The worker runs one task and dies.
+//!
+//! A process per task, forked by a scheduler. It reads its order from a cell, opens a connection of its own, marks
+//! the row WORK, runs the input, writes the result, and leaves. `wire` is its client, `format` and `error_text` make
+//! the result's texts, `outcome` decides what is written, `book` writes it, `watchdog` cancels. A worker has threads
+//! and never forks. Exit 0 says that the row has been dealt with; anything else sends the scheduler to look.
+#![forbid(unsafe_code)]
+
+mod book;
+pub mod error_text;
+mod execute;
+pub mod format;
+mod outcome;
+mod session;
+mod watchdog;
+pub mod wire;
+
+use nix::sys::signal::Signal;
+use shared::exit_code::ExitCode;
+use shared::hand_over::{Start, WorkerOrder};
+use shared::region::Kind;
+use shared::sys::signal::Bell;
+use shared::{fault, log};
+use watchdog::Watchdog;
+
+/// The entry of a worker process.
+pub fn run(start: Start) -> ExitCode {
+    log::speak_as(Kind::Worker);
+    // TERM means "finish", which it does anyway; INT and USR1 mean "give it back".
+    let bell = match Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]) {
+        Ok(bell) => bell,
+        Err(error) => {
+            shared::error!("cannot hang the signal bell", error = error);
+            return ExitCode::Temporary;
+        }
+    };
+    fault::point("worker.before_accept");
+    let order: WorkerOrder = match start.accept() {
+        Ok(order) => order,
+        Err(error) => {
+            shared::warning!("worker leaves: its parameters are not to be had", error = error);
+            return ExitCode::BadCell;
+        }
+    };
+    fault::point("worker.after_accept");
+    let Start { region, slot, life, .. } = start;
+    let watchdog = match Watchdog::start(bell, life, region.clone(), slot) {
+        Ok(watchdog) => watchdog,
+        Err(error) => {
+            shared::error!("cannot start the watchdog", error = error);
+            return ExitCode::Temporary;
+        }
+    };
+    execute::execute(&order, &region, slot, &watchdog)
+}

@@ -1,0 +1,55 @@
+//! Asking a server to stop what a session is doing, over a connection of its own.
+//!
+//! The watchdog holds a `Canceller` while the task's thread sits in `Session::run`. A cancel is a wish: the
+//! server does not say whether it came in time, and one that comes late hits whatever that session does next.
+//! So after a cancel was sent the session must run nothing that it may not hit.
+
+use std::fmt;
+use std::io;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use postgres_protocol::message::frontend;
+
+use super::dial::{Peer, redial};
+use super::error::ConnectError;
+use super::link::Link;
+use super::outgoing::Outgoing;
+
+/// What is needed to cancel one session; may go to another thread.
+#[derive(Clone)]
+pub struct Canceller {
+    pub(super) peer: Peer,
+    pub(super) pid: i32,
+    pub(super) secret: i32,
+}
+
+impl Canceller {
+    /// Sends the request and waits until the server has closed that connection: by then it has passed it on.
+    pub fn cancel(&self, deadline: Instant) -> Result<(), ConnectError> {
+        let mut link = Link::new(redial(&self.peer, deadline)?, Some(deadline));
+        let mut message = BytesMut::new();
+        frontend::cancel_request(self.pid, self.secret, &mut message);
+        let mut outgoing = Outgoing::default();
+        outgoing.own(&message);
+        let trouble =
+            |source| ConnectError::Io { attempted: "send a cancel request to", place: self.peer.to_string(), source };
+        link.send_all(&mut outgoing).map_err(trouble)?;
+        // A server answers nothing; the end of the stream, however it comes, is the sign.
+        match link.peek(1, &mut outgoing) {
+            Ok(_) => Err(trouble(io::Error::new(io::ErrorKind::InvalidData, "server answered it"))),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(trouble(error)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    pub fn backend_pid(&self) -> i32 {
+        self.pid
+    }
+}
+
+impl fmt::Debug for Canceller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Canceller({} at {})", self.pid, self.peer)
+    }
+}

@@ -1,0 +1,192 @@
+//! The socket itself: receive, and send whatever waits to be sent while nothing can be received.
+//!
+//! Only `link.rs` uses it. The reader drives: bytes leave while we wait for an answer, so a server that stops
+//! reading until its own answers are read can never stand against a client that stops reading until its input
+//! is written. The socket stays in blocking mode; single calls are made non-blocking by a flag. TLS would come
+//! in here and nowhere else. What can go wrong is an `io::Error`; after it the socket is of no use.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
+
+use super::outgoing::Outgoing;
+
+/// How long the last word of a server is waited for after a write to it has failed.
+const FAREWELL_WAIT: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub(super) struct Pipe {
+    socket: OwnedFd,
+    /// Past it every call fails with `TimedOut`. None: wait for ever.
+    deadline: Option<Instant>,
+    /// Why nothing more can be written, once that is so.
+    unwritable: Option<Errno>,
+}
+
+impl Pipe {
+    pub(super) fn new(socket: OwnedFd, deadline: Option<Instant>) -> Pipe {
+        Pipe { socket, deadline, unwritable: None }
+    }
+
+    pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
+        self.deadline = deadline;
+    }
+
+    /// Receives at least one byte. An end of the stream is the error `UnexpectedEof`.
+    pub(super) fn receive(&mut self, outgoing: &mut Outgoing<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.send(outgoing);
+            let flags = if outgoing.is_empty() && self.deadline.is_none() {
+                MsgFlags::empty()
+            } else {
+                self.wait(!outgoing.is_empty())?;
+                MsgFlags::MSG_DONTWAIT
+            };
+            match recv(self.socket.as_raw_fd(), buffer, flags) {
+                Ok(0) => return Err(self.end()),
+                Ok(count) => return Ok(count),
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// Sends all there is, reading nothing; for a farewell or a request that has no answer.
+    pub(super) fn send_all(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<()> {
+        loop {
+            self.send(outgoing);
+            if let Some(errno) = self.unwritable {
+                return Err(errno.into());
+            }
+            if outgoing.is_empty() {
+                return Ok(());
+            }
+            self.poll(PollFlags::POLLOUT)?;
+        }
+    }
+
+    /// Ends both directions: nobody shall go on in the middle of a message.
+    pub(super) fn shut(&mut self) {
+        // Already gone is as good.
+        let _ = shutdown(self.socket.as_raw_fd(), Shutdown::Both);
+    }
+
+    /// Sends what the kernel takes at once. A failure is kept and not told: the server's last word may still be
+    /// there to be read, and it says more.
+    fn send(&mut self, outgoing: &mut Outgoing<'_>) {
+        while !outgoing.is_empty() && self.unwritable.is_none() {
+            let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+            let taken = sendmsg::<()>(self.socket.as_raw_fd(), &outgoing.slices(), &[], flags, None);
+            match taken {
+                Ok(count) => outgoing.advance(count),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
+                Err(errno) => {
+                    self.unwritable = Some(errno);
+                    self.deadline.get_or_insert_with(|| Instant::now() + FAREWELL_WAIT);
+                }
+            }
+        }
+        if self.unwritable.is_some() {
+            outgoing.clear();
+        }
+    }
+
+    fn wait(&self, writing: bool) -> io::Result<()> {
+        let write = if writing { PollFlags::POLLOUT } else { PollFlags::empty() };
+        self.poll(PollFlags::POLLIN | write)
+    }
+
+    fn poll(&self, events: PollFlags) -> io::Result<()> {
+        loop {
+            let timeout = match self.deadline {
+                None => PollTimeout::NONE,
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, "time is up"));
+                    }
+                    // Rounded up, or the last fraction of a millisecond would be spun away.
+                    PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
+                }
+            };
+            match poll(&mut [PollFd::new(self.socket.as_fd(), events)], timeout) {
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn end(&self) -> io::Error {
+        match self.unwritable {
+            Some(errno) => errno.into(),
+            None => io::Error::new(io::ErrorKind::UnexpectedEof, "server closed the connection"),
+        }
+    }
+}
+
+impl AsFd for Pipe {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    #[test]
+    fn a_peer_that_writes_before_it_reads_does_not_block_a_long_input() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let size = 8 << 20;
+        let server = thread::spawn(move || {
+            // First all its answers, only then does it read: two blocking writers would stand for ever.
+            theirs.write_all(&vec![b'a'; size]).unwrap();
+            let mut input = vec![0; size + 6];
+            theirs.read_exact(&mut input).unwrap();
+            theirs.write_all(b"!").unwrap();
+            input
+        });
+        let input = vec![b'i'; size];
+        let mut outgoing = Outgoing::default();
+        outgoing.query(&input).unwrap();
+        let mut pipe = Pipe::new(ours.into(), Some(Instant::now() + Duration::from_secs(60)));
+        let mut buffer = vec![0; 65536];
+        let mut received = 0;
+        while received < size + 1 {
+            received += pipe.receive(&mut outgoing, &mut buffer).unwrap();
+        }
+        assert!(outgoing.is_empty());
+        assert_eq!(&server.join().unwrap()[5..size + 5], &input[..]);
+    }
+
+    #[test]
+    fn a_silent_peer_is_left_at_the_deadline() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut pipe = Pipe::new(ours.into(), Some(Instant::now() + Duration::from_millis(30)));
+        let error = pipe.receive(&mut Outgoing::default(), &mut [0; 8]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn what_a_peer_said_before_it_left_is_read_though_writing_fails() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"bye").unwrap();
+        drop(theirs);
+        let mut outgoing = Outgoing::default();
+        outgoing.query(b"SELECT 1").unwrap();
+        let mut pipe = Pipe::new(ours.into(), None);
+        let mut buffer = [0; 8];
+        assert_eq!(pipe.receive(&mut outgoing, &mut buffer).unwrap(), 3);
+        assert_eq!(&buffer[..3], b"bye");
+        assert_eq!(pipe.receive(&mut outgoing, &mut buffer).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}
