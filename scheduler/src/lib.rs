@@ -1,1 +1,53 @@
-//! .
+//! The scheduler decides which tasks of one queue run.
+//!
+//! A process per queue (database, schema, table), forked by the launcher. It takes due rows, forks a worker for each,
+//! and makes sure that no row is left behind when a worker dies. One thread, one wait: `event_loop` polls the
+//! session's socket, the signal pipe and the workers' pidfds, and lets the pure machines decide: `session_state` for
+//! the connection, `task_state` for each task. What the database is asked is in `queue`, `take` and `settle`.
+#![forbid(unsafe_code)]
+
+mod event_loop;
+mod queue;
+mod run_table;
+mod session_state;
+mod settle;
+mod take;
+mod task_state;
+
+use nix::sys::signal::Signal;
+use shared::exit_code::ExitCode;
+use shared::hand_over::{SchedulerOrder, Start};
+use shared::region::{Kind, Phase};
+use shared::sys::signal::Bell;
+use shared::sys::title;
+use shared::{fault, log};
+
+/// The entry of a scheduler process.
+pub fn run(start: Start) -> ExitCode {
+    log::speak_as(Kind::Scheduler);
+    let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
+    let bell = match Bell::hang(&signals) {
+        Ok(bell) => bell,
+        Err(error) => {
+            shared::error!("cannot hang the signal bell", error = error);
+            return ExitCode::Temporary;
+        }
+    };
+    fault::point("scheduler.before_accept");
+    let order: SchedulerOrder = match start.accept() {
+        Ok(order) => order,
+        Err(error) => {
+            shared::warning!("scheduler leaves: its parameters are not to be had", error = error);
+            return ExitCode::BadCell;
+        }
+    };
+    title::set(&format!("pgmill: scheduler {} {}.{}", order.target.database, order.schema, order.table));
+    start.region.slots().notes(start.slot).set_phase(Phase::Waiting);
+    match event_loop::Scheduler::new(start, order, bell) {
+        Ok(scheduler) => scheduler.run(),
+        Err(error) => {
+            shared::error!("cannot start the scheduler", error = error);
+            ExitCode::Temporary
+        }
+    }
+}
