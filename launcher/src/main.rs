@@ -1,1 +1,32 @@
-fn main() {}
+//! The launcher decides which databases live; it is also the operator's one binary.
+//!
+//! `cli` is the command line, `command` the one-shot commands and the start of the long one, `event_loop` the loop.
+//! Decisions are in pure rooms: `leader_state`, `row_state`, `restart_policy`.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+mod cli;
+mod command;
+mod control_socket;
+mod embedded;
+mod event_loop;
+mod leader_state;
+mod restart_policy;
+mod row_state;
+mod row_table;
+mod status_report;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    shared::sys::title::claim();
+    let cli = Cli::parse();
+    shared::log::start(cli.log_level.into(), cli.log.into());
+    ExitCode::from(match &cli.command {
+        None => command::serve::run(&cli),
+        Some(Command::Check) => command::check::run(&cli.place),
+        Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
+    })
+}

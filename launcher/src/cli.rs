@@ -1,0 +1,106 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Runs SQL asynchronously, on time, again and again, and in the right order, for any PostgreSQL, from outside it.
+///
+/// Without a subcommand it runs in the foreground and logs to stderr: one scheduler per row of the config, one worker
+/// per task. Users speak to it by SQL:
+///
+///     INSERT INTO task (input) VALUES ('SELECT now()');
+///     SELECT id, state, output, error FROM task;
+///
+/// Signals: TERM lets running tasks finish (a second TERM cancels them), INT cancels them and plans them again, QUIT
+/// leaves at once, HUP reads the config again.
+#[derive(Debug, Parser)]
+#[command(name = "launcher", version, after_help = EXAMPLES, verbatim_doc_comment)]
+pub struct Cli {
+    #[command(flatten)]
+    pub place: Place,
+
+    /// How log lines are written.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub log: LogFormat,
+
+    /// The least important lines that are written.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log_level: LogLevel,
+
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  launcher --embedded ./mill-data         a private PostgreSQL, made on the spot
+  launcher                                database postgres by the PG* environment
+  launcher --config mill.json             the rows of a config file
+  launcher check --config mill.json       says every mistake at once
+  launcher status --config mill.json      what runs, what waits, and why
+  launcher status --embedded ./mill-data  the same for a launcher that was started so
+
+Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
+
+/// Which launcher is meant: the one that runs, or is to run, with these.
+#[derive(Args, Clone, Debug)]
+pub struct Place {
+    /// The config: a JSON array of rows as in pg_task.json, or an object with connect, max_workers, json and so on.
+    #[arg(long, value_name = "FILE", global = true)]
+    pub config: Option<PathBuf>,
+
+    /// Make and supervise a private PostgreSQL in DIR and run on it: nothing else is needed to try it out.
+    #[arg(long, value_name = "DIR", global = true)]
+    pub embedded: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
+    Check,
+    /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
+    Status {
+        /// The whole answer as JSON.
+        #[arg(long)]
+        json: bool,
+        /// Wait up to SECONDS until the launcher is there and ready.
+        #[arg(long, value_name = "SECONDS")]
+        wait: Option<u64>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogFormat {
+    /// time, level, process, message, key=value
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum LogLevel {
+    Error,
+    Warning,
+    Info,
+    Debug,
+}
+
+impl From<LogFormat> for shared::log::Format {
+    fn from(format: LogFormat) -> Self {
+        match format {
+            LogFormat::Text => shared::log::Format::Text,
+            LogFormat::Json => shared::log::Format::Json,
+        }
+    }
+}
+
+impl From<LogLevel> for shared::log::Level {
+    fn from(level: LogLevel) -> Self {
+        match level {
+            LogLevel::Error => shared::log::Level::Error,
+            LogLevel::Warning => shared::log::Level::Warning,
+            LogLevel::Info => shared::log::Level::Info,
+            LogLevel::Debug => shared::log::Level::Debug,
+        }
+    }
+}

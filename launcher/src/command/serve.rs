@@ -1,0 +1,179 @@
+//! The long command: makes the region, opens the control socket, starts the embedded server if there is to be one,
+//! and hands over to the loop.
+
+use super::{check, environment, read_config};
+use crate::cli::{Cli, Place};
+use crate::control_socket::ControlSocket;
+use crate::embedded::Embedded;
+use crate::event_loop::{Launcher, Parts};
+use crate::row_table::Wanted;
+use nix::sys::signal::Signal;
+use shared::config::{Config, Mistake};
+use shared::conninfo::Conninfo;
+use shared::exit_code::launcher_status;
+use shared::fault;
+use shared::nursery::Nursery;
+use shared::region::{Kind, Region};
+use shared::sys::signal::Bell;
+use shared::sys::title;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub fn run(cli: &Cli) -> u8 {
+    title::set("pgmill: launcher");
+    let mut config = match read_config(&cli.place) {
+        Ok(config) => config,
+        Err(mistakes) => return say_mistakes(&mistakes),
+    };
+    for warning in &config.warnings {
+        shared::warning!("config", warning = warning);
+    }
+    if config.max_workers == 0 {
+        shared::info!("max_workers is 0: nothing may run, so there is nothing to do");
+        return launcher_status::ORDERLY;
+    }
+    if (config.max_workers as usize) < config.rows.len() + 2 {
+        shared::warning!(
+            "max_workers is too small for all rows; one is needed for the launcher, one per row, and one for a worker",
+            max_workers = config.max_workers,
+            rows = config.rows.len(),
+        );
+    }
+    match start(cli, &mut config) {
+        Ok(launcher) => {
+            if launcher.run() {
+                launcher_status::ORDERLY
+            } else {
+                launcher_status::FAILED
+            }
+        }
+        Err(Unstartable::Mistakes(mistakes)) => say_mistakes(&mistakes),
+        Err(Unstartable::Trouble(text)) => {
+            shared::error!("cannot start", error = text);
+            launcher_status::FAILED
+        }
+        Err(Unstartable::CalledOff) => launcher_status::ORDERLY,
+    }
+}
+
+enum Unstartable {
+    Mistakes(Vec<Mistake>),
+    Trouble(String),
+    /// A signal came while the embedded server was being made.
+    CalledOff,
+}
+
+fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
+    let trouble = |what: &str, error: &dyn std::fmt::Display| Unstartable::Trouble(format!("{what}: {error}"));
+    let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2, Signal::SIGCHLD];
+    let mut bell = Bell::hang(&signals).map_err(|error| trouble("cannot hang the signal bell", &error))?;
+    fault::attach();
+    // Workers of a scheduler that died become our children.
+    nix::sys::prctl::set_child_subreaper(true).map_err(|error| trouble("cannot become a subreaper", &error))?;
+    let embedded = match &cli.place.embedded {
+        Some(dir) => Some(start_server(dir.clone(), &mut bell)?),
+        None => None,
+    };
+    // Only now: it may lie in the embedded server's folder.
+    let control = ControlSocket::open(&config.control).map_err(|error| Unstartable::Trouble(error.to_string()))?;
+    let server = match &embedded {
+        Some(server) => Some(Conninfo::parse(&server.conninfo()).map_err(|error| trouble("embedded server", &error))?),
+        None => None,
+    };
+    connect_to(config, server.as_ref());
+    let rows = wanted(config).map_err(Unstartable::Mistakes)?;
+    let target = config
+        .target(&environment)
+        .map_err(|error| Unstartable::Mistakes(vec![Mistake { place: "connect".into(), text: error.to_string() }]))?;
+    let region = Region::create(config.max_workers).map_err(|error| trouble("cannot make the region", &error))?;
+    let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
+    let nursery = Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork"])
+        .map_err(|error| trouble("cannot make a pipe", &error))?;
+    shared::info!(
+        "launcher started",
+        version = env!("CARGO_PKG_VERSION"),
+        name = config.name,
+        rows = rows.len(),
+        control = config.control.display(),
+    );
+    let place = cli.place.clone();
+    Ok(Launcher::new(Parts {
+        region,
+        nursery,
+        bell,
+        control,
+        embedded,
+        target,
+        name: config.name.clone(),
+        poll: Duration::from_millis(config.poll_ms),
+        rows,
+        reload: Box::new(move || reload(&place, server.as_ref())),
+    }))
+}
+
+fn start_server(dir: PathBuf, bell: &mut Bell) -> Result<Embedded, Unstartable> {
+    shared::info!("starting the embedded server", dir = dir.display());
+    let mut called_off = false;
+    let started = Embedded::start_unless(&dir, &mut || {
+        let stop = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
+        called_off |= bell.rung().iter().any(|signal| stop.contains(signal));
+        called_off
+    });
+    match started {
+        Ok(server) => {
+            shared::info!(
+                "embedded server runs",
+                pid = server.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+                major = server.major(),
+                user = server.user(),
+                adopted = server.adopted(),
+                connect = server.conninfo(),
+            );
+            Ok(server)
+        }
+        Err(_) if called_off => Err(Unstartable::CalledOff),
+        Err(error) => Err(Unstartable::Trouble(error.in_full())),
+    }
+}
+
+/// With an embedded server everything goes there, whatever the config says about hosts.
+fn connect_to(config: &mut Config, server: Option<&Conninfo>) {
+    if let Some(server) = server {
+        config.connect = server.over(&config.connect);
+    }
+}
+
+fn own_slot(region: &Region) -> Option<shared::region::SlotHandle> {
+    let slots = region.slots();
+    let slot = slots.reserve()?;
+    slots.notes(slot).open(Kind::Launcher, slot.index(), 0, "");
+    slots.hand_over(slot, nix::unistd::getpid()).ok()?;
+    Some(slot)
+}
+
+fn wanted(config: &Config) -> Result<Vec<Wanted>, Vec<Mistake>> {
+    let mistakes = check::unresolved(config);
+    if !mistakes.is_empty() {
+        return Err(mistakes);
+    }
+    let rows = config.rows.iter();
+    Ok(rows
+        .filter_map(|row| Some(Wanted { target: config.row_target(row, &environment).ok()?, row: row.clone() }))
+        .collect())
+}
+
+fn reload(place: &Place, server: Option<&Conninfo>) -> Option<Vec<Wanted>> {
+    let config = read_config(place);
+    let rows = config.and_then(|mut config| {
+        connect_to(&mut config, server);
+        wanted(&config)
+    });
+    rows.map_err(|mistakes| say_mistakes(&mistakes)).ok()
+}
+
+fn say_mistakes(mistakes: &[Mistake]) -> u8 {
+    for mistake in mistakes {
+        shared::error!("mistake in the config", place = mistake.place, text = mistake.text);
+    }
+    launcher_status::BAD_CONFIG
+}

@@ -1,0 +1,67 @@
+//! `launcher status`: asks the running launcher over its control socket.
+
+use super::{check, print, print_error, read_config};
+use crate::cli::Place;
+use crate::status_report::as_text;
+use serde_json::Value;
+use shared::exit_code::launcher_status;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
+    let config = match read_config(place) {
+        Ok(config) => config,
+        Err(mistakes) => return check::tell("config", &mistakes),
+    };
+    let until = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
+    loop {
+        let answer = ask(&config.control);
+        let good = match &answer {
+            Ok(status) => wait.is_none() || status.get("ready") == Some(&Value::Bool(true)),
+            Err(_) => false,
+        };
+        if good || Instant::now() >= until {
+            return tell(&config.control, answer, good, json);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn tell(socket: &Path, answer: Result<Value, std::io::Error>, good: bool, json: bool) -> u8 {
+    match answer {
+        Ok(status) => {
+            print(&if json { status.to_string() } else { as_text(&status) });
+            if good {
+                launcher_status::ORDERLY
+            } else {
+                print_error("the launcher is not ready yet");
+                launcher_status::FAILED
+            }
+        }
+        Err(error) => {
+            print_error(&format!(
+                "no launcher answers on {}: {error}; start one with the same --config, or name its config",
+                socket.display()
+            ));
+            launcher_status::NO_LAUNCHER
+        }
+    }
+}
+
+fn ask(socket: &Path) -> std::io::Result<Value> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(b"{\"command\":\"status\"}\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    if line.is_empty() {
+        return Err(std::io::Error::other("it turned us away; ask as its own user or as root"));
+    }
+    serde_json::from_str(&line).map_err(std::io::Error::other)
+}

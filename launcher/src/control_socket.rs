@@ -1,0 +1,215 @@
+//! The control socket: where `launcher status` asks a running launcher.
+//!
+//! A Unix socket of mode 0600; besides, the peer's credentials are checked: our own uid and uid 0 may ask. One JSON
+//! line in, one JSON line out. Nothing here blocks: callers that are slow, silent or too many are dropped. A live
+//! socket of another launcher is an error with its pid; a dead one is replaced.
+
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{getsockopt, sockopt};
+use nix::sys::stat::{Mode, umask};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The longest question.
+const QUESTION_BYTES: usize = 4096;
+const CALLERS: usize = 32;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("another launcher{} uses control socket {path}; stop it, or set another \"control\" in the config", pid_text(.pid))]
+    InUse { path: PathBuf, pid: Option<i32> },
+    #[error("{path} exists and is not a socket; remove it, or set another \"control\" in the config")]
+    NotASocket { path: PathBuf },
+    #[error("cannot make control socket {path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+fn pid_text(pid: &Option<i32>) -> String {
+    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+}
+
+#[derive(Debug)]
+struct Caller {
+    stream: UnixStream,
+    question: Vec<u8>,
+    answer: Option<Vec<u8>>,
+    deadline: Instant,
+}
+
+#[derive(Debug)]
+pub struct ControlSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    callers: Vec<Caller>,
+}
+
+impl ControlSocket {
+    pub fn open(path: &Path) -> Result<ControlSocket, ControlError> {
+        let failed = |source: io::Error| ControlError::Io { path: path.to_owned(), source };
+        make_way(path)?;
+        // Nobody else's from the first moment on.
+        let before = umask(Mode::from_bits_truncate(0o177));
+        let bound = UnixListener::bind(path);
+        umask(before);
+        let listener = bound.map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(ControlSocket { listener, path: path.to_owned(), callers: Vec::new() })
+    }
+
+    pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let callers = self.callers.iter().map(|caller| {
+            let flags = if caller.answer.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
+            PollFd::new(caller.stream.as_fd(), flags)
+        });
+        std::iter::once(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)).chain(callers)
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.callers.iter().map(|caller| caller.deadline).min()
+    }
+
+    /// Takes calls, reads questions, writes answers; `answer` makes one line from a question.
+    pub fn turn(&mut self, now: Instant, mut answer: impl FnMut(&str) -> String) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.callers.len() < CALLERS && welcome(&stream) && stream.set_nonblocking(true).is_ok() {
+                self.callers.push(Caller { stream, question: Vec::new(), answer: None, deadline: now + PATIENCE });
+            }
+        }
+        self.callers.retain_mut(|caller| now < caller.deadline && caller.turn(&mut answer));
+    }
+
+    /// Removes the socket file, if it is still ours.
+    pub fn close(self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Caller {
+    /// False when the call is over.
+    fn turn(&mut self, answer: &mut impl FnMut(&str) -> String) -> bool {
+        if self.answer.is_none() {
+            let mut bytes = [0u8; 1024];
+            loop {
+                match self.stream.read(&mut bytes) {
+                    Ok(0) => return false,
+                    Ok(count) => self.question.extend_from_slice(bytes.get(..count).unwrap_or_default()),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return false,
+                }
+                if self.question.len() > QUESTION_BYTES {
+                    return false;
+                }
+            }
+            let Some(end) = self.question.iter().position(|byte| *byte == b'\n') else { return true };
+            let question = String::from_utf8_lossy(self.question.get(..end).unwrap_or_default()).into_owned();
+            self.answer = Some(format!("{}\n", answer(&question)).into_bytes());
+        }
+        let Some(rest) = &mut self.answer else { return true };
+        while !rest.is_empty() {
+            match self.stream.write(rest) {
+                Ok(count) => drop(rest.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Our own uid and root.
+fn welcome(stream: &UnixStream) -> bool {
+    let own = nix::unistd::geteuid().as_raw();
+    match getsockopt(stream, sockopt::PeerCredentials) {
+        Ok(peer) if peer.uid() == own || peer.uid() == 0 => true,
+        Ok(peer) => {
+            shared::warning!("control socket: a caller of another user was turned away", uid = peer.uid());
+            false
+        }
+        Err(_) => false,
+    }
+}
+
+/// Removes what a dead launcher left; refuses what a live one holds.
+fn make_way(path: &Path) -> Result<(), ControlError> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(ControlError::NotASocket { path: path.to_owned() });
+    }
+    match UnixStream::connect(path) {
+        Ok(live) => {
+            let pid = getsockopt(&live, sockopt::PeerCredentials).ok().map(|peer| peer.pid());
+            Err(ControlError::InUse { path: path.to_owned(), pid })
+        }
+        Err(_) => fs::remove_file(path).map_err(|source| ControlError::Io { path: path.to_owned(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn place(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("mill-{}-{name}.sock", std::process::id()))
+    }
+
+    #[test]
+    fn a_question_gets_its_answer_and_the_socket_is_its_owners_alone() {
+        let path = place("answer");
+        let mut control = ControlSocket::open(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut caller = UnixStream::connect(&path).unwrap();
+        caller.write_all(b"{\"command\":\"status\"}\n").unwrap();
+        control.turn(Instant::now(), |question| format!("heard {question}"));
+        let mut line = String::new();
+        BufReader::new(caller).read_line(&mut line).unwrap();
+        assert_eq!(line, "heard {\"command\":\"status\"}\n");
+        assert!(control.callers.is_empty());
+        control.close();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_live_socket_is_refused_with_its_pid_and_a_dead_one_replaced() {
+        let path = place("live");
+        let first = ControlSocket::open(&path).unwrap();
+        let refused = ControlSocket::open(&path).unwrap_err();
+        assert!(matches!(refused, ControlError::InUse { pid: Some(pid), .. } if pid == std::process::id() as i32));
+        drop(first);
+        ControlSocket::open(&path).unwrap().close();
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let path = place("file");
+        fs::write(&path, "precious").unwrap();
+        assert!(matches!(ControlSocket::open(&path), Err(ControlError::NotASocket { .. })));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_silent_or_endless_caller_is_dropped() {
+        let path = place("silent");
+        let mut control = ControlSocket::open(&path).unwrap();
+        let now = Instant::now();
+        let silent = UnixStream::connect(&path).unwrap();
+        let mut endless = UnixStream::connect(&path).unwrap();
+        endless.write_all(&vec![b'x'; QUESTION_BYTES + 1024]).unwrap();
+        control.turn(now, |_| unreachable!("nobody asked"));
+        assert_eq!(control.callers.len(), 1);
+        control.turn(now + PATIENCE, |_| unreachable!("nobody asked"));
+        assert!(control.callers.is_empty());
+        drop(silent);
+        control.close();
+    }
+}

@@ -1,0 +1,59 @@
+//! Why a private server could not be made or started, each with what to do about it.
+
+use std::error::Error;
+use std::io;
+use std::path::PathBuf;
+
+use nix::unistd::Pid;
+
+use super::folder::FolderError;
+use super::programs::ProgramsMissing;
+use super::startup::INITDB_LIMIT;
+use super::supervision::START_LIMIT;
+use super::system_user::SystemUserError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Programs(#[from] ProgramsMissing),
+    #[error(transparent)]
+    SystemUser(#[from] SystemUserError),
+    #[error("starting {program}")]
+    Spawn { program: PathBuf, source: io::Error },
+    #[error("{program} failed ({status}), {log} ends with: {tail}")]
+    Initdb { program: PathBuf, status: String, log: PathBuf, tail: String },
+    #[error("initdb has not finished within {} s", INITDB_LIMIT.as_secs())]
+    InitdbLate,
+    #[error("waiting for initdb")]
+    InitdbWait(#[source] io::Error),
+    #[error("waiting for the initdb of an earlier launcher")]
+    InitdbLock(#[source] io::Error),
+    #[error("the server ended while it was starting ({status}), {log} ends with: {tail}")]
+    Ended { status: String, log: PathBuf, tail: String },
+    #[error(
+        "the server, pid {pid}, does not accept connections after {} s; it is left alone and the \
+         next start will adopt it; {log} ends with: {tail}",
+        START_LIMIT.as_secs()
+    )]
+    Late { pid: Pid, log: PathBuf, tail: String },
+    #[error("a server that someone else started, pid {pid}, uses {data} ({address}): stop it")]
+    Strange { pid: Pid, data: PathBuf, address: String },
+    #[error("the start was called off")]
+    CalledOff,
+}
+
+impl EmbeddedError {
+    /// The error and what caused it, in one line, for a log or a terminal.
+    pub fn in_full(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+}

@@ -1,0 +1,328 @@
+//! The loop of the launcher: wait, event, step, log the change, run the effects.
+//!
+//! A parent that must not die does little: no user SQL, no long query, nothing that blocks. It polls the signal pipe,
+//! its own session, the control socket and the schedulers' pidfds; every pass reconciles what is wanted with what is.
+
+use crate::control_socket::ControlSocket;
+use crate::embedded::{Embedded, ServerEvent, Stop};
+use crate::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState};
+use crate::row_state::Rung;
+use crate::row_table::{RowTable, Wanted};
+use crate::status_report::{Outline, report};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use shared::conninfo::Target;
+use shared::db::link::{Link, LinkEvent};
+use shared::db::lock_key;
+use shared::db::statement::HOLD_LEADER;
+use shared::db::trouble::Trouble;
+use shared::nursery::Nursery;
+use shared::region::Region;
+use shared::stopping::{self, StopEvent, Stopping};
+use shared::sys::signal::Bell;
+use shared::sys::wait;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Over the schedulers' own time to finish.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// Reads the config again; what is wrong has been said.
+pub type Reload = Box<dyn FnMut() -> Option<Vec<Wanted>>>;
+
+/// Everything the loop needs from whoever starts it.
+pub struct Parts {
+    pub region: Region,
+    pub nursery: Nursery,
+    pub bell: Bell,
+    pub control: ControlSocket,
+    pub embedded: Option<Embedded>,
+    pub target: Target,
+    pub name: String,
+    pub poll: Duration,
+    pub rows: Vec<Wanted>,
+    pub reload: Reload,
+}
+
+/// Whether this launcher got the lock, and if not, why.
+type Answer = Result<(), String>;
+
+enum Event {
+    Rang(Signal),
+    Link(LinkEvent<Answer>),
+    Passed,
+}
+
+pub struct Launcher {
+    parts: Parts,
+    rows: RowTable,
+    leader: Leader,
+    link: Option<Link<Answer>>,
+    events: (Sender<Event>, Receiver<Event>),
+    stopping: Stopping,
+    said: Option<String>,
+    said_ready: bool,
+    server_stopping: bool,
+}
+
+impl Launcher {
+    pub fn new(mut parts: Parts) -> Launcher {
+        let now = Instant::now();
+        let mut rows = RowTable::new(&parts.region);
+        rows.want(std::mem::take(&mut parts.rows), now);
+        Launcher {
+            parts,
+            rows,
+            leader: Leader::new(now),
+            link: None,
+            events: unbounded(),
+            stopping: Stopping::No,
+            said: None,
+            said_ready: false,
+            server_stopping: false,
+        }
+    }
+
+    /// Runs until it is told to stop. True: an orderly end.
+    pub fn run(mut self) -> bool {
+        loop {
+            self.wait();
+            while let Ok(event) = self.events.1.try_recv() {
+                if matches!(event, Event::Rang(Signal::SIGQUIT)) {
+                    return self.quit();
+                }
+                self.handle(event);
+            }
+            if self.ended() {
+                self.parts.control.close();
+                shared::info!("launcher ended");
+                return true;
+            }
+        }
+    }
+
+    fn wait(&mut self) {
+        let now = Instant::now();
+        let mut fds = vec![PollFd::new(self.parts.bell.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.parts.control.poll_fds());
+        fds.extend(self.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.rows.poll_fds());
+        // EINTR and the like: the deadlines bring us back.
+        let _ = poll(&mut fds, self.timeout(now));
+        drop(fds);
+        let now = Instant::now();
+        // The receiver lives in the same struct: sending cannot fail.
+        for signal in self.parts.bell.rung() {
+            let _ = self.events.0.send(Event::Rang(signal));
+        }
+        if let Some(link) = &mut self.link {
+            for event in link.turn(now) {
+                let _ = self.events.0.send(Event::Link(event));
+            }
+        }
+        let _ = self.events.0.send(Event::Passed);
+    }
+
+    fn timeout(&self, now: Instant) -> PollTimeout {
+        let deadlines = [
+            self.leader.deadline(),
+            self.link.as_ref().and_then(Link::deadline),
+            self.rows.deadline(),
+            self.parts.control.deadline(),
+            self.stopping.deadline(),
+            self.parts.embedded.as_ref().map(|server| now + server.check_again_in(now)),
+            Some(now + self.parts.poll),
+        ];
+        let wait = deadlines.into_iter().flatten().min().unwrap_or(now).saturating_duration_since(now);
+        PollTimeout::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Rang(Signal::SIGTERM) => {
+                self.stop(StopEvent::Finish { now, close: self.rows.longest_close() + MARGIN });
+            }
+            Event::Rang(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
+            Event::Rang(Signal::SIGHUP) => self.reload(now),
+            // SIGUSR2, SIGCHLD: look, which every pass does.
+            Event::Rang(_) => {}
+            Event::Link(LinkEvent::Up) => self.leader_event(LeaderEvent::Up),
+            Event::Link(LinkEvent::Answered(Ok(()))) => self.leader_event(LeaderEvent::Held),
+            Event::Link(LinkEvent::Answered(Err(why))) => self.leader_event(LeaderEvent::Refused { why, now }),
+            Event::Link(LinkEvent::Lost(trouble)) => {
+                self.link = None;
+                self.leader_event(LeaderEvent::Lost { trouble, now });
+            }
+            Event::Passed => self.pass(now),
+        }
+    }
+
+    /// Reconciles everything, whatever woke us.
+    fn pass(&mut self, now: Instant) {
+        self.rows.reap(now);
+        self.reap_orphans();
+        self.watch_server(now);
+        self.leader_event(LeaderEvent::Passed { now });
+        self.stop(StopEvent::Passed { now });
+        let may_start = self.leader.state == LeaderState::Leading && !self.stopping.asked();
+        self.rows.pass(&self.parts.nursery, may_start, now);
+        self.say_ready();
+        let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
+        let outline = Outline {
+            name: &self.parts.name,
+            ready: self.said_ready,
+            leading: self.leader.state == LeaderState::Leading,
+            why: self.said.as_deref(),
+            server,
+        };
+        let (region, rows) = (&self.parts.region, &self.rows);
+        self.parts.control.turn(now, |question| answer(question, || report(&outline, region, rows)).to_string());
+    }
+
+    /// Workers of a dead scheduler become our children: their slots are swept, then they are let go.
+    fn reap_orphans(&mut self) {
+        // Bounded by what can have ended at once; the rest comes with the next pass.
+        for _ in 0..4096 {
+            let Some((pid, end)) = wait::any_ended() else { return };
+            let servers = self.parts.embedded.as_ref().and_then(Embedded::pid);
+            if self.rows.has_child(pid) || servers == Some(pid) {
+                // Known children are reaped by their owners; waitid would show this one again and again.
+                return;
+            }
+            let slots = self.parts.region.sweep(pid);
+            shared::debug!("orphan ended", pid = pid, end = end, slots = slots);
+            wait::reap(pid);
+        }
+    }
+
+    fn watch_server(&mut self, now: Instant) {
+        let Some(server) = &mut self.parts.embedded else { return };
+        match server.check(now) {
+            Some(ServerEvent::Died { pid, status }) if !self.server_stopping => {
+                shared::error!("embedded server died; it is started again", pid = pid, status = status);
+            }
+            Some(ServerEvent::Restarted { pid }) => shared::info!("embedded server started again", pid = pid),
+            Some(ServerEvent::StartFailed { why }) => shared::error!("embedded server cannot be started", why = why),
+            Some(ServerEvent::Died { .. }) | None => {}
+        }
+    }
+
+    fn leader_event(&mut self, event: LeaderEvent) {
+        for effect in self.leader.handle(event) {
+            match effect {
+                LeaderEffect::Dial => self.link = Some(Link::dial(&self.parts.target, "pg_conf", Instant::now())),
+                LeaderEffect::AskLock => {
+                    let name = self.parts.name.clone();
+                    if let Some(link) = &mut self.link {
+                        link.ask("asking for the leader lock", PATIENCE, |client| ask_lock(client, name));
+                    }
+                }
+                LeaderEffect::Say(reason) => {
+                    if self.said.is_none() {
+                        shared::warning!("launcher waits", reason = reason);
+                    }
+                    self.said = Some(reason);
+                }
+                LeaderEffect::Lead => {
+                    if self.said.take().is_some() {
+                        shared::info!("launcher works again");
+                    }
+                }
+                LeaderEffect::Resign => self.rows.suspend_all(Instant::now()),
+            }
+        }
+    }
+
+    /// Once: every wanted row is served or has its reason.
+    fn say_ready(&mut self) {
+        let waits = self.said.is_some() && !self.rows.has_schedulers();
+        let ready = waits || (self.leader.state == LeaderState::Leading && self.rows.ready());
+        if ready && !self.said_ready && !self.stopping.asked() {
+            shared::info!("ready", slots = self.parts.region.slots().limit());
+            self.said_ready = true;
+        }
+    }
+
+    fn stop(&mut self, event: StopEvent) {
+        let step = stopping::step(self.stopping, event);
+        if step.next == self.stopping {
+            return;
+        }
+        self.stopping = step.next;
+        let rung = if step.cancel_tasks { Rung::Cancel } else { Rung::Finish };
+        let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
+        shared::info!("launcher stops", how = how);
+        self.rows.end_all(rung, Instant::now());
+    }
+
+    /// SIGQUIT: leave now. Every process of ours dies with us; the next start recovers.
+    fn quit(mut self) -> bool {
+        shared::warning!("launcher quits at once");
+        if let Some(server) = &mut self.parts.embedded {
+            server.stop(Stop::Immediate);
+        }
+        self.parts.control.close();
+        false
+    }
+
+    /// Rows first, the embedded server last.
+    fn ended(&mut self) -> bool {
+        if !self.stopping.asked() || (self.rows.has_schedulers() && !self.rows_given_up()) {
+            return false;
+        }
+        match &mut self.parts.embedded {
+            None => true,
+            Some(server) => {
+                if !self.server_stopping {
+                    self.server_stopping = true;
+                    self.link = None;
+                    server.stop(Stop::Fast);
+                }
+                server.stopped()
+            }
+        }
+    }
+
+    /// The ladder of each row ends with SIGKILL, so this is for a process that even that does not end.
+    fn rows_given_up(&self) -> bool {
+        self.stopping
+            .deadline()
+            .is_some_and(|until| matches!(self.stopping, Stopping::Cancel { .. }) && Instant::now() >= until + MARGIN)
+    }
+
+    fn reload(&mut self, now: Instant) {
+        match (self.parts.reload)() {
+            Some(wanted) => {
+                self.rows.want(wanted, now);
+                self.said_ready = false;
+                shared::info!("config read again");
+            }
+            None => shared::error!("the config has mistakes; the old one stays in force"),
+        }
+    }
+}
+
+async fn ask_lock(client: std::rc::Rc<tokio_postgres::Client>, name: String) -> Result<Answer, Trouble> {
+    let text: Vec<&str> = HOLD_LEADER.lines().filter(|line| !line.starts_with("--")).collect();
+    let row =
+        client.query_one(&text.join("\n"), &[&lock_key::LEADER, &name]).await.map_err(|error| Trouble::of(&error))?;
+    Ok(if row.get("standby") {
+        Err("the server is a stand-by; waiting for its promotion".to_owned())
+    } else if row.get("held") {
+        Ok(())
+    } else {
+        Err(format!("another launcher named \"{name}\" is active; standing by"))
+    })
+}
+
+fn answer(question: &str, report: impl FnOnce() -> Value) -> Value {
+    let parsed: Result<Value, _> = serde_json::from_str(question);
+    match parsed.ok().as_ref().and_then(|value| value.get("command")).and_then(Value::as_str) {
+        Some("status") => report(),
+        _ => json!({"error": "unknown command; this launcher knows: status"}),
+    }
+}

@@ -1,0 +1,98 @@
+//! What `status` tells: slots and who holds them, rows and their states, and why something waits.
+
+use crate::row_table::RowTable;
+use serde_json::{Value, json};
+use shared::region::{Kind, Region};
+
+/// What the loop knows besides the rows.
+#[derive(Debug)]
+pub struct Outline<'a> {
+    pub name: &'a str,
+    pub ready: bool,
+    pub leading: bool,
+    /// Why the launcher itself waits.
+    pub why: Option<&'a str>,
+    /// The embedded server's pid and major version, if there is one.
+    pub server: Option<(Option<i32>, u32)>,
+}
+
+pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value {
+    let slots = region.slots();
+    let holders: Vec<Value> = slots
+        .holders()
+        .iter()
+        .map(|holder| {
+            let notes = slots.notes(holder.handle);
+            let running = notes.running();
+            json!({
+                "slot": holder.handle.index(),
+                "pid": holder.pid.as_raw(),
+                "reserved": holder.reserved,
+                "kind": notes.kind().map(Kind::name),
+                "queue": notes.label(),
+                "since_ms": notes.started_ms(),
+                "backend": running.map(|(_, _, backend)| backend),
+                "task": running.filter(|(task, _, _)| *task != 0).map(|(task, _, _)| task),
+                "attempt": running.filter(|(task, _, _)| *task != 0).map(|(_, attempt, _)| attempt),
+            })
+        })
+        .collect();
+    json!({
+        "name": outline.name,
+        "pid": std::process::id(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "ready": outline.ready,
+        "leading": outline.leading,
+        "why": outline.why,
+        "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
+        "slots": {"limit": slots.limit(), "used": slots.used(), "holders": holders},
+        "databases": rows.report(),
+    })
+}
+
+/// The same for people.
+pub fn as_text(status: &Value) -> String {
+    let text = |value: &Value| match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let get = |value: &Value, key: &str| text(value.get(key).unwrap_or(&Value::Null));
+    let mut lines = vec![format!(
+        "launcher {} pid {} version {}: {}{}",
+        get(status, "name"),
+        get(status, "pid"),
+        get(status, "version"),
+        if status.get("ready") == Some(&Value::Bool(true)) { "ready" } else { "not ready" },
+        status.get("why").and_then(Value::as_str).map(|why| format!(" ({why})")).unwrap_or_default(),
+    )];
+    let slots = status.get("slots").unwrap_or(&Value::Null);
+    lines.push(format!("slots {} of {} used", get(slots, "used"), get(slots, "limit")));
+    for row in status.get("databases").and_then(Value::as_array).into_iter().flatten() {
+        let why = row.get("why").and_then(Value::as_str).map(|why| format!(" because: {why}")).unwrap_or_default();
+        lines.push(format!(
+            "  {} {}.{} as {}: {} {} pid {} running {}{why}",
+            get(row, "data"),
+            get(row, "schema"),
+            get(row, "table"),
+            get(row, "user"),
+            get(row, "state"),
+            get(row, "phase"),
+            get(row, "pid"),
+            get(row, "running"),
+        ));
+    }
+    for holder in slots.get("holders").and_then(Value::as_array).into_iter().flatten() {
+        if holder.get("task").is_some_and(|task| !task.is_null()) {
+            lines.push(format!(
+                "  task {} attempt {} of {} in worker {} on backend {}",
+                get(holder, "task"),
+                get(holder, "attempt"),
+                get(holder, "queue"),
+                get(holder, "pid"),
+                get(holder, "backend"),
+            ));
+        }
+    }
+    lines.join("\n")
+}
