@@ -1,0 +1,260 @@
+//! How a launcher under test is started: its config, its environment, its terminal.
+//!
+//! Begun by `Supervisor::of` or `Supervisor::bare`, ended by [`Launch::start`] or
+//! [`Launch::launch`]. Every launcher has a folder of its own with config and control
+//! socket, and a guardian that ends what is left of it when the test process is gone.
+
+use std::fs::{self, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use serde_json::{Map, Value, json};
+
+use crate::binary;
+use crate::database::Database;
+use crate::guardian::{Guardian, shell_quote};
+use crate::log::Log;
+use crate::server_programs::ServerUser;
+use crate::supervisor::Supervisor;
+use crate::terminal::Terminal;
+
+/// The folder of `--embedded`, in the home of its supervisor.
+pub(crate) const EMBEDDED_FOLDER: &str = "mill-data";
+
+/// What the guardian does when the test is gone: everybody who holds the log's pipe as
+/// stderr is one of ours and ends (again, if one was just being born); then a server
+/// that the launcher may have made for itself.
+const LAST_WORDS: &str = r#"
+found=$log
+while [ -n "$found" ]; do
+    found=
+    for link in /proc/[0-9]*/fd/2; do
+        if [ "$(readlink "$link")" = "$log" ]; then
+            pid=${link#/proc/}
+            kill -9 "${pid%%/*}" && found=yes
+        fi
+    done
+done
+for file in "$home"/*/postmaster.pid "$home"/*/*/postmaster.pid; do
+    [ -s "$file" ] && kill -QUIT "$(head -n 1 "$file")"
+done
+"#;
+
+#[derive(Default)]
+enum ConfigFile {
+    #[default]
+    Object,
+    Text(String),
+    None,
+}
+
+/// How a supervisor is to be started.
+#[derive(Default)]
+#[must_use]
+pub struct Launch<'d> {
+    databases: Vec<&'d Database>,
+    keys: Map<String, Value>,
+    rows: Vec<Value>,
+    file: ConfigFile,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    embedded: bool,
+    terminal: bool,
+}
+
+impl std::fmt::Debug for Launch<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Launch({:?}, {:?})", self.keys, self.rows)
+    }
+}
+
+impl<'d> Launch<'d> {
+    /// Serves one more database, and prints its rows when a wait is in vain.
+    pub fn and(mut self, database: &'d Database) -> Self {
+        self.databases.push(database);
+        self.rows.push(json!({"data": database.name(), "user": database.owner()}));
+        self
+    }
+
+    /// A key of the config object, such as `max_workers`.
+    pub fn key(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.keys.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// A key of every config row so far, such as `sleep` or `schema`.
+    pub fn row_key(mut self, name: &str, value: impl Into<Value>) -> Self {
+        let value = value.into();
+        for row in &mut self.rows {
+            row[name] = value.clone();
+        }
+        self
+    }
+
+    /// One more config row.
+    pub fn row(mut self, row: Value) -> Self {
+        self.rows.push(row);
+        self
+    }
+
+    /// This config file, to the letter, instead of a generated one.
+    pub fn config_text(mut self, text: &str) -> Self {
+        self.file = ConfigFile::Text(text.to_owned());
+        self
+    }
+
+    /// No config file: the first database's server and login by the PG* environment.
+    pub fn without_config(mut self) -> Self {
+        self.file = ConfigFile::None;
+        self
+    }
+
+    /// `--embedded`: a server of its own, in [`Supervisor::embedded_folder`].
+    pub fn embedded(mut self) -> Self {
+        self.file = ConfigFile::None;
+        self.embedded = true;
+        self
+    }
+
+    /// A fault point, as in `worker.before_accept:hang`; several are joined.
+    pub fn fault(mut self, point: &str) -> Self {
+        match self.environment.iter_mut().find(|(name, _)| name == "PGMILL_FAULT") {
+            Some((_, points)) => *points += &format!(",{point}"),
+            None => self.environment.push(("PGMILL_FAULT".into(), point.into())),
+        }
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    pub fn arg(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// On a terminal of its own, for [`Supervisor::press_ctrl_c`].
+    pub fn in_terminal(mut self) -> Self {
+        self.terminal = true;
+        self
+    }
+
+    /// Starts it and waits until it says that it is ready.
+    pub fn start(self) -> Supervisor<'d> {
+        let supervisor = self.launch();
+        supervisor.wait_ready();
+        supervisor
+    }
+
+    /// Starts it, and does not wait for anything.
+    pub fn launch(self) -> Supervisor<'d> {
+        let faulty = self.environment.iter().any(|(name, _)| name == "PGMILL_FAULT");
+        let program = if faulty { binary::launcher_with_faults() } else { binary::launcher() };
+        let mut guardian = Guardian::start(&ServerUser::own_self(), LAST_WORDS);
+        let home = guardian.home().to_owned();
+        let config = self.write_config(&home);
+
+        let (terminal, mut command) = if self.terminal {
+            let (terminal, command) = Terminal::open(program);
+            (Some(terminal), command)
+        } else {
+            let mut command = Command::new(program);
+            // a Ctrl-C meant for the tests is none for it
+            command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+            (None, command)
+        };
+        let environment = self.environment(&home);
+        set_environment(&mut command, &environment);
+        if let Some(config) = &config {
+            command.arg("--config").arg(config);
+        }
+        if self.embedded {
+            command.arg("--embedded").arg(home.join(EMBEDDED_FOLDER));
+        }
+        command.args(&self.arguments).current_dir(&home).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("start the launcher");
+        // closes our copies of the terminal, so that its end can be seen
+        drop(command);
+
+        let stderr = child.stderr.take().expect("the log is piped");
+        let link = fs::read_link(format!("/proc/self/fd/{}", stderr.as_raw_fd()));
+        let link = link.expect("our end of the log").to_string_lossy().into_owned();
+        guardian.run(&format!("log={}", shell_quote(&link)));
+        Supervisor {
+            pid: i32::try_from(child.id()).expect("a pid is an int"),
+            child: Mutex::new(child),
+            program,
+            home,
+            config,
+            environment,
+            stderr: link,
+            log: Log::read(stderr),
+            terminal: Mutex::new(terminal),
+            databases: self.databases,
+            guardian: Mutex::new(guardian),
+        }
+    }
+
+    fn write_config(&self, home: &Path) -> Option<PathBuf> {
+        let text = match &self.file {
+            ConfigFile::None => return None,
+            ConfigFile::Text(text) => text.clone(),
+            ConfigFile::Object => {
+                let mut object = Map::new();
+                let name = home.file_name().map(|name| name.to_string_lossy().into_owned());
+                object.insert("name".into(), json!(name));
+                object.insert("control".into(), json!("mill.sock"));
+                if let Some(first) = self.databases.first() {
+                    let connect = first.server().conninfo(first.login());
+                    object.insert("connect".into(), json!(connect));
+                }
+                object.insert("json".into(), json!(self.rows));
+                object.extend(self.keys.clone());
+                serde_json::to_string_pretty(&object).expect("JSON")
+            }
+        };
+        let path = home.join("mill.json");
+        write_private(&path, &text);
+        Some(path)
+    }
+
+    fn environment(&self, home: &Path) -> Vec<(String, String)> {
+        let folder = home.to_string_lossy().into_owned();
+        // no password file of the person who runs the tests, and a control socket here
+        let mut environment = vec![("HOME".to_owned(), folder.clone())];
+        if matches!(self.file, ConfigFile::None) {
+            environment.push(("RUNTIME_DIRECTORY".to_owned(), folder));
+            if let Some(first) = self.databases.first() {
+                let server = first.server();
+                let socket_folder = server.socket_folder.to_string_lossy().into_owned();
+                environment.push(("PGHOST".to_owned(), socket_folder));
+                environment.push(("PGPORT".to_owned(), server.port.to_string()));
+                environment.push(("PGUSER".to_owned(), first.login().to_owned()));
+            }
+        }
+        environment.extend(self.environment.iter().cloned());
+        environment
+    }
+}
+
+/// Nothing of what the person who runs the tests has set for PostgreSQL or for us.
+pub(crate) fn set_environment(command: &mut Command, environment: &[(String, String)]) {
+    for (name, _) in std::env::vars_os() {
+        let shown = name.to_string_lossy();
+        if shown.starts_with("PG") || shown == "RUNTIME_DIRECTORY" {
+            command.env_remove(&name);
+        }
+    }
+    command.envs(environment.iter().cloned());
+}
+
+pub(crate) fn write_private(path: &Path, text: &str) {
+    fs::write(path, text).expect("write a config file");
+    fs::set_permissions(path, Permissions::from_mode(0o600)).expect("mode of a config file");
+}

@@ -1,0 +1,4 @@
+//! The whole program, seen from outside. One module per story.
+#![forbid(unsafe_code)]
+
+mod harness;
