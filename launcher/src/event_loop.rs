@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use shared::conninfo::Target;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::lock_key;
-use shared::db::statement::HOLD_LEADER;
+use shared::db::statement::{HOLD_LEADER, bare};
 use shared::db::trouble::Trouble;
 use shared::nursery::Nursery;
 use shared::region::Region;
@@ -153,6 +153,8 @@ impl Launcher {
             Event::Link(LinkEvent::Up) => self.leader_event(LeaderEvent::Up),
             Event::Link(LinkEvent::Answered(Ok(()))) => self.leader_event(LeaderEvent::Held),
             Event::Link(LinkEvent::Answered(Err(why))) => self.leader_event(LeaderEvent::Refused { why, now }),
+            // It listens to nothing.
+            Event::Link(LinkEvent::Notified) => {}
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.leader_event(LeaderEvent::Lost { trouble, now });
@@ -307,9 +309,8 @@ impl Launcher {
 }
 
 async fn ask_lock(client: std::rc::Rc<tokio_postgres::Client>, name: String) -> Result<Answer, Trouble> {
-    let text: Vec<&str> = HOLD_LEADER.lines().filter(|line| !line.starts_with("--")).collect();
     let row =
-        client.query_one(&text.join("\n"), &[&lock_key::LEADER, &name]).await.map_err(|error| Trouble::of(&error))?;
+        client.query_one(&bare(HOLD_LEADER), &[&lock_key::LEADER, &name]).await.map_err(|error| Trouble::of(&error))?;
     Ok(if row.get("standby") {
         Err("the server is a stand-by; waiting for its promotion".to_owned())
     } else if row.get("held") {

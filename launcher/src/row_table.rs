@@ -196,6 +196,7 @@ impl RowTable {
                 let index = entry.state.slot().map(SlotHandle::index);
                 let running =
                     parents.iter().filter(|(parent, kind)| Some(*parent) == index && *kind == Some(Kind::Worker));
+                let size = entry.state.slot().and_then(|slot| slots.notes(slot).size());
                 json!({
                     "data": entry.wanted.row.data,
                     "user": entry.wanted.row.user,
@@ -207,6 +208,8 @@ impl RowTable {
                     "slot": index,
                     "running": running.count(),
                     "why": entry.why(&self.region),
+                    "rows": size.map(|(rows, _)| rows),
+                    "bytes": size.map(|(_, bytes)| bytes),
                     "last_death": entry.last_death,
                 })
             })

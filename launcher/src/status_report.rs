@@ -71,7 +71,7 @@ pub fn as_text(status: &Value) -> String {
     for row in status.get("databases").and_then(Value::as_array).into_iter().flatten() {
         let why = row.get("why").and_then(Value::as_str).map(|why| format!(" because: {why}")).unwrap_or_default();
         lines.push(format!(
-            "  {} {}.{} as {}: {} {} pid {} running {}{why}",
+            "  {} {}.{} as {}: {} {} pid {} running {} rows {} bytes {}{why}",
             get(row, "data"),
             get(row, "schema"),
             get(row, "table"),
@@ -80,6 +80,8 @@ pub fn as_text(status: &Value) -> String {
             get(row, "phase"),
             get(row, "pid"),
             get(row, "running"),
+            get(row, "rows"),
+            get(row, "bytes"),
         ));
     }
     for holder in slots.get("holders").and_then(Value::as_array).into_iter().flatten() {

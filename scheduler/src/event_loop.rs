@@ -1,25 +1,27 @@
 //! The loop of a scheduler: wait, event, step, log the change, run the effects.
 //!
 //! It holds the one connection of the process, the table of running tasks and the bell. No call in here blocks:
-//! questions to the database are in flight while the loop waits, and forking is quick. What goes wrong with the server is
-//! a reason in the notes, one line in the log, and another try.
+//! questions to the database are in flight while the loop waits, and forking is quick. What goes wrong with the server
+//! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
+//! `serving`.
 
-use crate::queue::{self, Prepared, Readiness};
-use crate::run_table::{RunTable, ToSettle};
+use crate::doze::Doze;
+use crate::look::{GroupCursor, Seen};
+use crate::queue::{self, Prepared, Readiness, Unfinished};
+use crate::run_table::RunTable;
 use crate::session_state::{Session, SessionEffect, SessionEvent};
-use crate::settle::{Settlement, settle};
-use crate::take::{Taken, take};
+use crate::settle::Settlement;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::statement::Queue;
 use shared::exit_code::ExitCode;
-use shared::fault;
-use shared::hand_over::{SchedulerOrder, Start, WorkerOrder};
+use shared::hand_over::{SchedulerOrder, Start};
 use shared::nursery::Nursery;
-use shared::region::{Kind, Phase, SlotHandle};
+use shared::region::{Notes, Phase, SlotHandle};
 use shared::stopping::{self, StopEvent, Stopping};
 use shared::sys::signal::Bell;
 use shared::sys::wait::End;
@@ -30,17 +32,17 @@ use std::time::{Duration, Instant};
 /// The longest wait: the beat in the notes must not stand still.
 const BEAT: Duration = Duration::from_secs(5);
 /// How long the server may take for an answer before the connection is given up.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Rows taken, and so processes forked, in one go.
-const TAKE_AT_ONCE: usize = 64;
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What comes back from the database.
 #[derive(Debug)]
 pub enum Answer {
     Prepared(Readiness),
-    Taken(Vec<Taken>),
+    Seen(Box<Seen>),
     Settled { task: i64, settlement: Settlement },
-    Unfinished(Vec<(i64, i32)>),
+    Unfinished(Vec<Unfinished>),
+    Settings(Vec<(String, String)>),
+    Chores { rows: i64, bytes: i64, deleted: u64 },
 }
 
 #[derive(Debug)]
@@ -48,29 +50,36 @@ enum Event {
     Rang(Signal),
     ParentGone,
     Link(LinkEvent<Answer>),
+    Probe(LinkEvent<Answer>),
     Passed,
 }
 
 #[derive(Debug)]
 pub struct Scheduler {
-    start: Start,
-    order: SchedulerOrder,
-    queue: Queue,
-    label: String,
-    nursery: Nursery,
+    pub(crate) start: Start,
+    pub(crate) order: SchedulerOrder,
+    pub(crate) queue: Queue,
+    pub(crate) label: String,
+    pub(crate) nursery: Nursery,
     bell: Bell,
     events: (Sender<Event>, Receiver<Event>),
-    session: Session,
-    link: Option<Link<Answer>>,
-    statements: Option<Rc<Prepared>>,
-    runs: RunTable,
-    /// Slots reserved for the rows of the take in flight.
-    taking: Option<Vec<SlotHandle>>,
-    next_take: Instant,
-    next_reset: Instant,
-    /// Pause between takes while workers cannot even begin.
-    stumbling: BackOff,
-    stopping: Stopping,
+    pub(crate) session: Session,
+    pub(crate) link: Option<Link<Answer>>,
+    /// A second session that reads settings on reload: a role's own count only for new sessions.
+    probe: Option<Link<Answer>>,
+    pub(crate) statements: Option<Rc<Prepared>>,
+    /// The config's settings with the server's over them.
+    pub(crate) settings: Settings,
+    pub(crate) runs: RunTable,
+    /// Slots reserved for the rows of the look in flight.
+    pub(crate) looking: Option<Vec<SlotHandle>>,
+    pub(crate) doze: Doze,
+    pub(crate) cursor: GroupCursor,
+    pub(crate) next_reset: Instant,
+    pub(crate) next_chores: Instant,
+    /// Pause between looks while workers cannot even begin.
+    pub(crate) stumbling: BackOff,
+    pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     said: Option<String>,
     leave: Option<ExitCode>,
@@ -88,11 +97,15 @@ impl Scheduler {
             events: unbounded(),
             session: Session::new(now),
             link: None,
+            probe: None,
             statements: None,
+            settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
-            taking: None,
-            next_take: now,
+            looking: None,
+            doze: Doze::new(now),
+            cursor: GroupCursor::default(),
             next_reset: now + Duration::from_millis(order.settings.reset_ms),
+            next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
             stopping: Stopping::No,
             said: None,
@@ -109,7 +122,7 @@ impl Scheduler {
             while let Ok(event) = self.events.1.try_recv() {
                 self.handle(event);
             }
-            self.start_take();
+            self.start_look();
             if let Some(code) = self.finished() {
                 shared::info!("scheduler ended", queue = self.label, code = code.status());
                 return code;
@@ -117,15 +130,20 @@ impl Scheduler {
         }
     }
 
+    pub(crate) fn notes(&self) -> Notes<'_> {
+        self.start.region.slots().notes(self.start.slot)
+    }
+
     /// Polls everything, then turns what happened into events.
     fn wait(&mut self) {
-        self.start.region.slots().notes(self.start.slot).count_beat();
+        self.notes().count_beat();
         let timeout = self.timeout(Instant::now());
         let mut fds = vec![
             PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.start.life.as_fd(), PollFlags::POLLIN),
         ];
-        fds.extend(self.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
+        let interests = [&self.link, &self.probe].into_iter().flatten().filter_map(Link::interest);
+        fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -143,20 +161,23 @@ impl Scheduler {
         if let Some(link) = &mut self.link {
             link.turn(now).into_iter().for_each(|event| send(Event::Link(event)));
         }
+        if let Some(probe) = &mut self.probe {
+            probe.turn(now).into_iter().for_each(|event| send(Event::Probe(event)));
+        }
         send(Event::Passed);
     }
 
     fn timeout(&self, now: Instant) -> PollTimeout {
-        let take =
-            (self.session.working() && self.taking.is_none() && !self.stopping.asked()).then_some(self.next_take);
-        let reset = self.session.working().then_some(self.next_reset);
+        let working = self.session.working();
+        let looks = working && self.looking.is_none() && !self.stopping.asked();
         let deadlines = [
             self.session.deadline(),
             self.link.as_ref().and_then(Link::deadline),
+            self.probe.as_ref().and_then(Link::deadline),
             self.runs.deadline(),
             self.stopping.deadline(),
-            take,
-            reset,
+            looks.then_some(self.doze.next_look()),
+            working.then_some(self.next_reset),
             Some(now + BEAT),
         ];
         let wait = deadlines.into_iter().flatten().min().unwrap_or(now).saturating_duration_since(now);
@@ -167,10 +188,9 @@ impl Scheduler {
     fn handle(&mut self, event: Event) {
         let now = Instant::now();
         match event {
-            Event::ParentGone => shared::sys::fork::leave(ExitCode::Asked),
-            Event::Rang(Signal::SIGQUIT) => shared::sys::fork::leave(ExitCode::Asked),
+            Event::ParentGone | Event::Rang(Signal::SIGQUIT) => shared::sys::fork::leave(ExitCode::Asked),
             Event::Rang(Signal::SIGTERM) => {
-                self.stop(StopEvent::Finish { now, close: Duration::from_millis(self.order.settings.close_ms) });
+                self.stop(StopEvent::Finish { now, close: Duration::from_millis(self.settings.close_ms) });
             }
             Event::Rang(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
             Event::Rang(Signal::SIGHUP) => self.reload(),
@@ -178,13 +198,16 @@ impl Scheduler {
             Event::Rang(_) => {}
             Event::Link(LinkEvent::Up) => self.session_event(SessionEvent::Up),
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
+            Event::Link(LinkEvent::Notified) => self.doze.ring(now),
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.statements = None;
+                self.doze.forget(now);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
+            Event::Probe(event) => self.probed(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -192,6 +215,18 @@ impl Scheduler {
     /// What is done on every turn, whatever woke us.
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
+        self.reap(now);
+        let questions = self.runs.pass(now);
+        self.put(questions, now);
+        self.session_event(SessionEvent::Passed { now });
+        self.stop(StopEvent::Passed { now });
+        if self.session.working() && now >= self.next_reset {
+            self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
+            self.ask_unfinished();
+        }
+    }
+
+    fn reap(&mut self, now: Instant) {
         let (ends, questions) = self.runs.reap(now);
         for worker in &ends {
             match worker.end {
@@ -205,33 +240,24 @@ impl Scheduler {
             }
         }
         if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0)) {
-            self.next_take = self.stumbling.next(now);
+            let pause = self.stumbling.next(now);
+            self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {
             // A finished task makes room for its successor at once.
-            self.next_take = now;
+            self.doze.hurry(now);
         }
         self.put(questions, now);
-        let questions = self.runs.pass(now);
-        self.put(questions, now);
-        self.session_event(SessionEvent::Passed { now });
-        self.stop(StopEvent::Passed { now });
-        if self.session.working() && now >= self.next_reset {
-            self.next_reset = now + Duration::from_millis(self.order.settings.reset_ms);
-            if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
-                link.ask("unfinished tasks", PATIENCE, move |client| async move {
-                    Ok(Answer::Unfinished(queue::unfinished(&client, &statements).await?))
-                });
-            }
+        if ends.iter().any(|worker| worker.left.is_some()) {
+            // It may have taken its next task in the moment it died.
+            self.ask_unfinished();
         }
     }
 
-    fn session_event(&mut self, event: SessionEvent) {
+    pub(crate) fn session_event(&mut self, event: SessionEvent) {
         for effect in self.session.handle(event) {
             match effect {
                 SessionEffect::Dial => {
-                    let name =
-                        format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.order.settings.sleep_ms);
-                    self.link = Some(Link::dial(&self.order.target, &name, Instant::now()));
+                    self.link = Some(Link::dial(&self.order.target, &self.application_name(), Instant::now()));
                 }
                 SessionEffect::Prepare => {
                     let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
@@ -244,166 +270,30 @@ impl Scheduler {
                 SessionEffect::Say(reason) => self.say(reason),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
-                    shared::error!(
-                        "the queue is served by another scheduler; leaving it to that one",
-                        queue = self.label
-                    );
+                    shared::error!("another scheduler serves the queue; leaving it to that one", queue = self.label);
                     self.leave = Some(ExitCode::Temporary);
                 }
             }
         }
     }
 
-    fn answered(&mut self, answer: Answer, now: Instant) {
-        match answer {
-            Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
-            Answer::Prepared(Readiness::Ready { statements, unfinished, superuser, backend }) => {
-                if superuser && !self.session.held_before {
-                    shared::warning!(
-                        "tasks of this queue run as a superuser; give the row a user of its own",
-                        queue = self.label
-                    );
-                }
-                self.start.region.slots().notes(self.start.slot).set_running(0, 0, backend);
-                self.statements = Some(statements);
-                self.session_event(SessionEvent::Prepared);
-                self.adopt(unfinished, now);
-                self.next_take = now;
-            }
-            Answer::Unfinished(unfinished) => self.adopt(unfinished, now),
-            Answer::Taken(taken) => self.taken(taken, now),
-            Answer::Settled { task, settlement } => match settlement {
-                Settlement::StillRunning => self.runs.unsettled(task, now),
-                Settlement::PlannedAgain => {
-                    shared::info!("task planned again", queue = self.label, task = task);
-                    self.runs.settled(task);
-                    if self.stumbling.fresh() {
-                        self.next_take = now;
-                    }
-                }
-                Settlement::NotOurs => self.runs.settled(task),
-            },
-        }
-    }
-
-    /// Rows that were claimed and are nobody's: not one of our workers'.
-    fn adopt(&mut self, unfinished: Vec<(i64, i32)>, now: Instant) {
-        for (task, attempt) in unfinished {
-            if !self.runs.knows(task) {
-                shared::info!("unfinished task found", queue = self.label, task = task);
-                self.runs.orphaned(task, attempt, now);
-            }
-        }
-    }
-
-    /// Slots first, then as many rows.
-    fn start_take(&mut self) {
-        let now = Instant::now();
-        let idle = self.taking.is_none() && !self.stopping.asked() && self.session.working();
-        if !idle || now < self.next_take {
-            return;
-        }
-        let settings = &self.order.settings;
-        let may_run = (settings.run as usize).saturating_sub(self.runs.len());
-        let count = may_run.min(settings.limit as usize).min(TAKE_AT_ONCE);
-        let counter = self.start.region.slots();
-        let slots: Vec<SlotHandle> = std::iter::from_fn(|| counter.reserve()).take(count).collect();
-        self.next_take = now + Duration::from_millis(settings.sleep_ms);
-        let (Some(link), Some(statements), false) = (&mut self.link, self.statements.clone(), slots.is_empty()) else {
-            slots.into_iter().for_each(|slot| {
-                counter.release(slot);
-            });
-            return;
-        };
-        let count = slots.len();
-        self.taking = Some(slots);
-        link.ask("taking tasks", PATIENCE, move |client| async move {
-            Ok(Answer::Taken(take(client, statements, count).await?))
-        });
-    }
-
-    fn taken(&mut self, taken: Vec<Taken>, now: Instant) {
-        let mut slots = self.taking.take().unwrap_or_default();
-        if taken.len() == slots.len() && !taken.is_empty() {
-            self.next_take = now;
-        }
-        fault::point("scheduler.after_take");
-        let notes = self.start.region.slots().notes(self.start.slot);
-        if notes.phase() == Some(Phase::Waiting) {
-            notes.set_phase(Phase::Running);
-            self.start.ring_parent();
-        }
-        for row in taken {
-            match slots.pop() {
-                Some(slot) if !self.stopping.asked() => self.start_worker(row, slot, now),
-                slot => {
-                    slots.extend(slot);
-                    self.runs.orphaned(row.task, row.attempt, now);
-                }
-            }
-        }
-        self.taking = Some(slots);
-        self.release_reserved();
-    }
-
-    fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
-        let order = WorkerOrder {
-            target: self.order.target.clone(),
-            schema: self.order.schema.clone(),
-            table: self.order.table.clone(),
-            task: row.task,
-            attempt: row.attempt,
-            output_limit: self.order.settings.output_limit,
-        };
-        match self.nursery.spawn(slot, Kind::Worker, &self.label, &order, worker::run) {
-            Ok(worker) => {
-                shared::debug!("worker started", queue = self.label, task = row.task, pid = worker.0.pid());
-                let ack_by = now + Duration::from_millis(self.order.settings.close_ms);
-                self.runs.started(row.task, row.attempt, worker, slot, ack_by);
-            }
-            Err(error) => {
-                shared::error!(
-                    "cannot start a worker; the task is planned again",
-                    queue = self.label,
-                    task = row.task,
-                    error = error
-                );
-                self.runs.orphaned(row.task, row.attempt, now);
-                self.next_take = self.stumbling.next(now);
-            }
-        }
-    }
-
-    fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
-        for ToSettle { task, attempt, terminate } in questions {
-            match (&mut self.link, self.statements.clone()) {
-                (Some(link), Some(statements)) if self.session.working() => {
-                    link.ask("settling a task", PATIENCE, move |client| async move {
-                        let settlement = settle(client, statements, task, attempt, terminate).await?;
-                        Ok(Answer::Settled { task, settlement })
-                    });
-                }
-                _ => self.runs.unsettled(task, now),
-            }
-        }
-    }
-
-    fn release_reserved(&mut self) {
-        for slot in self.taking.take().unwrap_or_default() {
-            self.start.region.slots().release(slot);
-        }
+    fn application_name(&self) -> String {
+        format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.settings.sleep_ms)
     }
 
     fn stop(&mut self, event: StopEvent) {
         let step = stopping::step(self.stopping, event);
-        if step.next != self.stopping {
-            let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
-            shared::info!("scheduler stops", queue = self.label, how = how, tasks = self.runs.len());
-            self.start.region.slots().notes(self.start.slot).set_phase(Phase::Stopping);
+        if step.next == self.stopping {
+            return;
         }
         self.stopping = step.next;
+        let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
+        shared::info!("scheduler stops", queue = self.label, how = how, tasks = self.runs.len());
+        self.notes().set_phase(Phase::Stopping);
         if step.cancel_tasks {
             self.runs.cancel_all(Instant::now());
+        } else {
+            self.runs.finish_all();
         }
     }
 
@@ -418,14 +308,35 @@ impl Scheduler {
         };
         self.order.settings = order.settings;
         self.order.defaults = order.defaults;
-        self.next_take = Instant::now();
-        self.next_reset = Instant::now() + Duration::from_millis(self.order.settings.reset_ms);
-        shared::info!("settings changed", queue = self.label, sleep_ms = self.order.settings.sleep_ms);
+        self.probe = Some(Link::dial(&self.order.target, &self.application_name(), Instant::now()));
+    }
+
+    /// The second session of a reload: it only reads the settings.
+    fn probed(&mut self, event: LinkEvent<Answer>, now: Instant) {
+        match event {
+            LinkEvent::Up => {
+                if let Some(probe) = &mut self.probe {
+                    probe.ask("reading settings", PATIENCE, |client| async move {
+                        Ok(Answer::Settings(queue::settings(&client).await?))
+                    });
+                }
+            }
+            LinkEvent::Answered(answer) => {
+                self.probe = None;
+                self.answered(answer, now);
+            }
+            LinkEvent::Notified => {}
+            // Without a server the config's settings hold; the next session reads the rest.
+            LinkEvent::Lost(_) => {
+                self.probe = None;
+                self.apply(Vec::new());
+            }
+        }
     }
 
     /// A condition is said once when it begins; its changes go into the notes.
     fn say(&mut self, reason: String) {
-        self.start.region.slots().notes(self.start.slot).set_reason(&reason);
+        self.notes().set_reason(&reason);
         self.start.ring_parent();
         if self.said.is_none() {
             shared::warning!("queue waits", queue = self.label, reason = reason);
@@ -436,7 +347,7 @@ impl Scheduler {
     }
 
     fn say_well(&mut self) {
-        self.start.region.slots().notes(self.start.slot).set_reason("");
+        self.notes().set_reason("");
         self.start.ring_parent();
         match self.said.take() {
             Some(_) => shared::info!("queue served again", queue = self.label),
@@ -451,7 +362,7 @@ impl Scheduler {
         if !self.stopping.asked() {
             return None;
         }
-        let done = self.taking.is_none() && self.runs.is_empty();
+        let done = self.looking.is_none() && self.runs.is_empty();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(ExitCode::Asked)

@@ -3,15 +3,18 @@
 //! A process per queue (database, schema, table), forked by the launcher. It takes due rows, forks a worker for each,
 //! and makes sure that no row is left behind when a worker dies. One thread, one wait: `event_loop` polls the
 //! session's socket, the signal pipe and the workers' pidfds, and lets the pure machines decide: `session_state` for
-//! the connection, `task_state` for each task. What the database is asked is in `queue`, `take` and `settle`.
+//! the connection, `task_state` for each task, `doze` for when to look. What the database is asked is in `queue`, `look`
+//! and `settle`.
 #![forbid(unsafe_code)]
 
+mod doze;
 mod event_loop;
+mod look;
 mod queue;
 mod run_table;
+mod serving;
 mod session_state;
 mod settle;
-mod take;
 mod task_state;
 
 use nix::sys::signal::Signal;

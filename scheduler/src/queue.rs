@@ -4,6 +4,7 @@
 //! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `Trouble`, in a
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
+use crate::event_loop::Answer;
 use shared::config::ColumnDefaults;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
@@ -55,28 +56,56 @@ const NEEDED: [&str; 39] = [
 ];
 const LOCK_TIMEOUT: &str = "2s";
 
+/// The rows of the short and of the long walk: eight per slot that may be filled.
+const WALK_FEW: usize = 64;
+const WALK_MANY: usize = 512;
+
 /// The statements of the loop, prepared once per session.
 #[derive(Debug)]
 pub struct Prepared {
+    pub relid: u32,
+    pub walk_few: Statement,
+    pub walk_many: Statement,
+    pub groups: Statement,
     pub expire: Statement,
-    pub take: Statement,
+    pub release: Statement,
+    pub next_plan: Statement,
+    pub look_runs: Statement,
+    pub arm: Statement,
+    pub disarm: Statement,
+    pub measure: Statement,
+    pub delete_old: Statement,
     pub look: Statement,
     pub end_backend: Statement,
     pub plan_again: Statement,
     pub unfinished: Statement,
 }
 
+/// A claimed row that nobody has finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    pub task: i64,
+    pub attempt: i32,
+    /// The server process that runs it, if it had got so far.
+    pub backend: Option<i32>,
+}
+
 /// What preparing came to.
 #[derive(Debug)]
 pub enum Readiness {
-    Ready {
-        statements: Rc<Prepared>,
-        unfinished: Vec<(i64, i32)>,
-        superuser: bool,
-        backend: i32,
-    },
+    Ready(Box<Ready>),
     /// Another scheduler holds the queue.
     HeldElsewhere,
+}
+
+#[derive(Debug)]
+pub struct Ready {
+    pub statements: Rc<Prepared>,
+    pub unfinished: Vec<Unfinished>,
+    pub superuser: bool,
+    pub backend: i32,
+    /// Names and values of the scheduler's settings below our config.
+    pub settings: Vec<(String, String)>,
 }
 
 pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults) -> Result<Readiness, Trouble> {
@@ -94,22 +123,88 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     if !held {
         return Ok(Readiness::HeldElsewhere);
     }
-    let statements = Prepared {
-        expire: prepared(&client, &queue, statement::EXPIRE_TASKS).await?,
-        take: prepared(&client, &queue, statement::TAKE_TASKS).await?,
-        look: prepared(&client, &queue, statement::LOOK_TASK).await?,
-        end_backend: prepared(&client, &queue, statement::END_BACKEND).await?,
-        plan_again: prepared(&client, &queue, statement::PLAN_AGAIN).await?,
-        unfinished: prepared(&client, &queue, statement::LIST_UNFINISHED).await?,
-    };
+    if !found.get::<_, bool>("rings") {
+        hang_bell(&client, &queue).await?;
+    }
+    client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
+    let statements = prepare_statements(&client, &queue, relid).await?;
     let unfinished = unfinished(&client, &statements).await?;
-    let superuser = found.get("superuser");
-    Ok(Readiness::Ready { statements: Rc::new(statements), unfinished, superuser, backend: found.get("backend") })
+    Ok(Readiness::Ready(Box::new(Ready {
+        statements: Rc::new(statements),
+        unfinished,
+        superuser: found.get("superuser"),
+        backend: found.get("backend"),
+        settings: settings(&client).await?,
+    })))
 }
 
-pub async fn unfinished(client: &Client, statements: &Prepared) -> Result<Vec<(i64, i32)>, Trouble> {
+async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<Prepared, Trouble> {
+    let copied = client.query(&queue.fill(statement::LIST_COLUMNS), &[]).await.map_err(|error| Trouble::of(&error))?;
+    let copied: Vec<String> = copied.iter().map(|row| row.get("name")).collect();
+    let text = async |text: String| client.prepare(&text).await.map_err(|error| Trouble::of(&error));
+    Ok(Prepared {
+        relid,
+        walk_few: text(queue.fill_take_walk(WALK_FEW)).await?,
+        walk_many: text(queue.fill_take_walk(WALK_MANY)).await?,
+        groups: text(queue.fill(statement::TAKE_GROUPS)).await?,
+        expire: text(queue.fill_repeating(statement::EXPIRE_TASKS, &copied)).await?,
+        release: text(queue.fill(statement::RELEASE_HELD)).await?,
+        next_plan: text(queue.fill(statement::NEXT_PLAN)).await?,
+        look_runs: text(queue.fill(statement::LOOK_RUNS)).await?,
+        arm: text(queue.fill(statement::ARM_BELL)).await?,
+        disarm: text(queue.fill(statement::DISARM_BELL)).await?,
+        measure: text(queue.fill(statement::MEASURE_QUEUE)).await?,
+        delete_old: text(queue.fill(statement::DELETE_OLD)).await?,
+        look: text(queue.fill(statement::LOOK_TASK)).await?,
+        end_backend: text(queue.fill(statement::END_BACKEND)).await?,
+        plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
+        unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
+    })
+}
+
+pub async fn unfinished(client: &Client, statements: &Prepared) -> Result<Vec<Unfinished>, Trouble> {
     let rows = client.query(&statements.unfinished, &[]).await.map_err(|error| Trouble::of(&error))?;
-    Ok(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect())
+    let found =
+        rows.iter().map(|row| Unfinished { task: row.get("id"), attempt: row.get("attempt"), backend: row.get("pid") });
+    Ok(found.collect())
+}
+
+/// Once in a while: how large the queue is, and away with what is older than `keep`.
+pub async fn chores(client: &Client, statements: &Prepared, keep_ms: Option<u64>) -> Result<Answer, Trouble> {
+    let deleted = match keep_ms {
+        Some(keep) => {
+            client.execute(&statements.delete_old, &[&(keep as f64)]).await.map_err(|error| Trouble::of(&error))?
+        }
+        None => 0,
+    };
+    let row = client.query_one(&statements.measure, &[]).await.map_err(|error| Trouble::of(&error))?;
+    Ok(Answer::Chores { rows: row.get("rows"), bytes: row.get("bytes"), deleted })
+}
+
+/// `pg_task.sleep` and the like, as this session sees them.
+pub async fn settings(client: &Client) -> Result<Vec<(String, String)>, Trouble> {
+    let text = shared::db::statement::bare(statement::READ_SETTINGS);
+    let rows = client.query(&text, &[]).await.map_err(|error| Trouble::of(&error))?;
+    Ok(rows.iter().filter_map(|row| Some((row.get("name"), row.get::<_, Option<String>>("value")?))).collect())
+}
+
+/// A table without our triggers is served all the same: then the poll finds what nobody rings for.
+async fn hang_bell(client: &Client, queue: &Queue) -> Result<(), Trouble> {
+    let script =
+        format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {} COMMIT", queue.fill(statement::MAKE_TRIGGERS));
+    if let Err(error) = client.batch_execute(&script).await {
+        let trouble = Trouble::of(&error);
+        if trouble.kind == TroubleKind::Passing {
+            return Err(trouble);
+        }
+        shared::warning!(
+            "the wake-up triggers cannot be made; new tasks are found by the poll",
+            table = queue.fill("{queue}"),
+            error = trouble,
+        );
+        client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
+    }
+    Ok(())
 }
 
 async fn look(client: &Client, queue: &Queue) -> Result<Row, Trouble> {
@@ -156,6 +251,7 @@ async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults, found: 
     }
     script += &format!("{}; ", queue.fill_make_table(defaults));
     script += &queue.fill(statement::MAKE_INDEXES);
+    script += &queue.fill(statement::MAKE_TRIGGERS);
     script += &queue.fill(statement::COMMENT_TABLE);
     script += "COMMIT";
     client.batch_execute(&script).await.map_err(|error| {
@@ -164,10 +260,6 @@ async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults, found: 
     })?;
     shared::info!("table made", table = queue.fill("{queue}"));
     Ok(())
-}
-
-async fn prepared(client: &Client, queue: &Queue, text: &str) -> Result<Statement, Trouble> {
-    client.prepare(&queue.fill(text)).await.map_err(|error| Trouble::of(&error))
 }
 
 async fn ask_one(

@@ -1,5 +1,8 @@
 //! The tasks that this scheduler has taken and not seen end: their machines, children, slots and cells.
 //!
+//! A worker may run further tasks of its group after the one it was started for; which one it is at stands in the notes
+//! of its slot, written before the input is sent. An entry keeps the name of the first task until its worker dies.
+//!
 //! Policy is `task_state`; this room carries its effects out on processes and the region. What needs the database
 //! (settling) is handed back to the event loop.
 
@@ -40,6 +43,8 @@ pub struct ToSettle {
 pub struct WorkerEnd {
     pub task: i64,
     pub end: End,
+    /// Its server process, if it died without having finished: rows that name it are nobody's now.
+    pub left: Option<i32>,
 }
 
 #[derive(Debug)]
@@ -66,8 +71,40 @@ impl RunTable {
         self.runs.values().any(|run| run.hands.is_some())
     }
 
-    pub fn knows(&self, task: i64) -> bool {
-        self.runs.contains_key(&task)
+    /// Whether a claimed row is in our hands: by its own name, or because a live worker's backend runs it.
+    pub fn knows(&self, task: i64, backend: Option<i32>) -> bool {
+        self.runs.contains_key(&task) || (backend.is_some() && self.current().any(|(_, _, live)| Some(live) == backend))
+    }
+
+    /// (task, attempt, backend) of every live worker that has begun.
+    fn current(&self) -> impl Iterator<Item = (i64, i32, i32)> {
+        self.runs
+            .values()
+            .filter_map(|run| run.hands.as_ref())
+            .filter_map(|hands| self.region.slots().notes(hands.slot).running())
+    }
+
+    /// What runs at this moment.
+    pub fn running(&self) -> Vec<(i64, i32)> {
+        self.current().map(|(task, attempt, _)| (task, attempt)).collect()
+    }
+
+    /// Asks the worker that runs `task` to cancel it. The worker checks that it still does.
+    pub fn drop_unwanted(&self, task: i64) {
+        for hands in self.runs.values().filter_map(|run| run.hands.as_ref()) {
+            let notes = self.region.slots().notes(hands.slot);
+            if let Some((current, attempt, _)) = notes.running()
+                && current == task
+            {
+                notes.request(Request { cancel: Cancel::Unwanted, task, attempt });
+                hands.child.signal(Signal::SIGUSR1);
+            }
+        }
+    }
+
+    /// No further tasks for the workers that run.
+    pub fn finish_all(&self) {
+        self.runs.values().filter_map(|run| run.hands.as_ref()).for_each(|hands| hands.child.signal(Signal::SIGTERM));
     }
 
     /// A worker was forked for the task.
@@ -117,14 +154,18 @@ impl RunTable {
         let mut questions = Vec::new();
         let mut ends = Vec::new();
         for (task, end) in ended {
+            let clean = end == End::Exited(0);
+            let current = self.current_of(task);
+            let task = if clean { task } else { self.rename(task, current) };
             // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
-            questions.extend(self.step(task, TaskEvent::Ended { clean: end == End::Exited(0), now }));
+            questions.extend(self.step(task, TaskEvent::Ended { clean, now }));
             let hands = self.runs.get_mut(&task).and_then(|run| run.hands.take());
             if let Some(hands) = hands {
                 self.region.sweep(hands.child.pid());
                 hands.child.reap();
             }
-            ends.push(WorkerEnd { task, end });
+            let left = current.filter(|_| !clean).map(|(_, _, backend)| backend);
+            ends.push(WorkerEnd { task, end, left });
             self.forget_if_over(task);
         }
         (ends, questions)
@@ -177,18 +218,34 @@ impl RunTable {
                     shared::warning!("worker killed: it did not answer in time", task = task, pid = hands.child.pid());
                     hands.child.signal(Signal::SIGKILL);
                 }
-                (Effect::RequestCancel, Some(hands)) => {
-                    let request = Request { cancel: Cancel::Interrupt, task, attempt: run.attempt };
-                    self.region.slots().notes(hands.slot).request(request);
-                    hands.child.signal(Signal::SIGUSR1);
-                }
+                // INT means "give back what you run": the worker knows best what that is.
+                (Effect::TellCancel, Some(hands)) => hands.child.signal(Signal::SIGINT),
                 (Effect::Settle { terminate }, _) => {
                     question = Some(ToSettle { task, attempt: run.attempt, terminate });
                 }
-                (Effect::FreeCell | Effect::Kill | Effect::RequestCancel, None) => {}
+                (Effect::FreeCell | Effect::Kill | Effect::TellCancel, None) => {}
             }
         }
         question
+    }
+
+    fn current_of(&self, task: i64) -> Option<(i64, i32, i32)> {
+        let hands = self.runs.get(&task)?.hands.as_ref()?;
+        self.region.slots().notes(hands.slot).running()
+    }
+
+    /// A dead worker's entry takes the name of the task it died over.
+    fn rename(&mut self, task: i64, current: Option<(i64, i32, i32)>) -> i64 {
+        match current {
+            Some((now, attempt, _)) if now != task => {
+                if let Some(mut run) = self.runs.remove(&task) {
+                    run.attempt = attempt;
+                    self.runs.insert(now, run);
+                }
+                now
+            }
+            _ => task,
+        }
     }
 
     fn forget_if_over(&mut self, task: i64) {

@@ -49,8 +49,8 @@ pub enum TaskEvent {
 pub enum Effect {
     /// Wipe and free the worker's cell.
     FreeCell,
-    /// Write the request into the worker's slot and ring.
-    RequestCancel,
+    /// Tell the worker to cancel what it runs and to plan it again.
+    TellCancel,
     /// SIGKILL.
     Kill,
     /// Ask the database what became of the row; end its backend.
@@ -94,7 +94,7 @@ pub fn step(state: TaskState, event: TaskEvent) -> Step {
             effects: vec![Effect::Settle { terminate: looks + 1 > CANCEL_LOOKS }],
         },
         (S::Starting { .. } | S::Running, E::CancelAsked { now }) => {
-            Step { next: S::Cancelling { kill_at: now + CANCEL_PATIENCE }, effects: vec![Effect::RequestCancel] }
+            Step { next: S::Cancelling { kill_at: now + CANCEL_PATIENCE }, effects: vec![Effect::TellCancel] }
         }
         (S::Starting { .. } | S::Running | S::Cancelling { .. } | S::Killed, E::Ended { clean: true, .. }) => {
             Step { next: S::Over, effects: vec![Effect::FreeCell] }

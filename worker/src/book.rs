@@ -1,9 +1,13 @@
-//! Bookkeeping on the user's session: taking up a task and writing its end.
+//! Bookkeeping on the user's session: taking up a task, writing its end, taking the next.
 //!
 //! The task may have done anything to its session: another role, another search_path, read-only, a time limit. So
 //! each booking is one transaction that first sets what it relies on, for itself alone, and leaves the rest as the
 //! task left it. Every statement is fenced by id, state and attempt: a worker that lost its task writes nothing.
+//! The end of a task and the take of the next one are two statements of one transaction, the end first: the other
+//! way round two workers can wait for each other's rows.
 
+use crate::error_text::Verbosity;
+use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
 use shared::db::statement::{self, Queue};
 
@@ -13,14 +17,24 @@ const TRIES: usize = 5;
 /// A task's row, as far as the worker needs it.
 #[derive(Debug)]
 pub struct TaskRow {
+    pub task: i64,
+    pub attempt: i32,
     pub input: Vec<u8>,
     pub group: Vec<u8>,
     pub remote: bool,
     pub atomic: bool,
-    pub format: crate::format::Format,
+    pub format: Format,
     pub timeout_ms: i64,
-    pub verbosity: crate::error_text::Verbosity,
+    pub verbosity: Verbosity,
     pub postmaster: Vec<u8>,
+    /// The server's text of it, to be given back to the server.
+    pub start: Vec<u8>,
+    pub max: i32,
+    /// Its own count or live let the worker take another one after it.
+    pub reuse: bool,
+    pub save: bool,
+    /// It repeats or pauses its group: more happens at its end than a change of its row.
+    pub consequences: bool,
 }
 
 /// What is written at the end.
@@ -32,47 +46,121 @@ pub struct Record<'a> {
     pub reason: Option<&'static str>,
 }
 
-/// The books of one attempt of one task.
+/// What else happens at the end of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Consequences {
+    /// The row neither repeats nor pauses its group; if it does by now, nothing is written.
+    NoneExpected,
+    /// Repetition and pause, as the row says at this moment.
+    Full,
+    /// None, whatever the row says: they are what failed.
+    Suppressed,
+}
+
+/// What a worker that asks for another task must say of itself.
+#[derive(Clone, Debug)]
+pub struct Reuse {
+    pub group: Vec<u8>,
+    pub max: i32,
+    pub executed: u32,
+    pub started: Vec<u8>,
+}
+
+/// What came of an end.
+#[derive(Debug)]
+pub struct Finished {
+    /// False: the task was no longer ours.
+    pub written: bool,
+    pub next: Option<TaskRow>,
+}
+
+/// The books of one queue.
 #[derive(Debug)]
 pub struct Book {
     queue: Queue,
+}
+
+impl Book {
+    pub fn new(queue: Queue) -> Book {
+        Book { queue }
+    }
+
+    /// TAKE → WORK. None: the task is no longer ours.
+    pub fn begin(&self, session: &mut Session, task: i64, attempt: i32) -> Result<Option<TaskRow>, QueryError> {
+        let text = self.queue.fill(statement::BEGIN_TASK);
+        let key = Key::new(task, attempt);
+        let mut rows = transaction(session, &[Statement { sql: &text, params: &key.params() }])?;
+        Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
+    }
+
+    /// WORK → DONE or FAIL with its consequences, and the take of the next task, if there is to be one.
+    pub fn finish(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        record: Record<'_>,
+        consequences: Consequences,
+        reuse: Option<&Reuse>,
+    ) -> Result<Finished, QueryError> {
+        let key = Key::new(row.task, row.attempt);
+        let [task, attempt] = key.params();
+        let reason = record.reason.map(str::as_bytes);
+        let with: &[u8] = if consequences == Consequences::NoneExpected { b"f" } else { b"t" };
+        let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, reason, Some(with)];
+        let finish = self.queue.fill(statement::FINISH_TASK);
+        let delete = self.queue.fill(statement::DELETE_FINISHED);
+        let pause = self.queue.fill(statement::PAUSE_GROUP);
+        let next = self.queue.fill(statement::TAKE_NEXT);
+        let repeat = if consequences == Consequences::Full { Some(self.repeat_text(session)?) } else { None };
+        let own = [task, attempt];
+        let mut statements = vec![Statement { sql: &finish, params: &end }];
+        if let Some(repeat) = &repeat {
+            statements.push(Statement { sql: repeat, params: &own });
+            statements.push(Statement { sql: &pause, params: &own });
+        }
+        statements.push(Statement { sql: &delete, params: &own });
+        let numbers = reuse.map(|reuse| (reuse.max.to_string(), reuse.executed.to_string()));
+        let asked = reuse.zip(numbers.as_ref()).map(|(reuse, (max, executed))| {
+            [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some)
+        });
+        if let Some(asked) = &asked {
+            statements.push(Statement { sql: &next, params: asked });
+        }
+        let mut rows = retried(session, &statements)?;
+        let next = if asked.is_some() { rows.pop().and_then(|mut rows| rows.pop()).map(task_row) } else { None };
+        Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
+    }
+
+    /// WORK → PLAN, by the session that ran it and runs nothing any more.
+    pub fn plan_again(&self, session: &mut Session, row: &TaskRow) -> Result<bool, QueryError> {
+        let text = self.queue.fill(statement::PLAN_AGAIN);
+        let key = Key::new(row.task, row.attempt);
+        let rows = retried(session, &[Statement { sql: &text, params: &key.params() }])?;
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
+    }
+
+    /// The repetition copies the columns that the table has at this moment.
+    fn repeat_text(&self, session: &mut Session) -> Result<String, QueryError> {
+        let text = self.queue.fill(statement::LIST_COLUMNS);
+        let rows = retried(session, &[Statement { sql: &text, params: &[] }])?;
+        let names: Vec<String> =
+            rows.into_iter().flatten().filter_map(|row| String::from_utf8(row.into_iter().next()??).ok()).collect();
+        Ok(self.queue.fill_repeating(statement::REPEAT_TASK, &names))
+    }
+}
+
+/// Id and attempt as parameters.
+struct Key {
     task: String,
     attempt: String,
 }
 
-impl Book {
-    pub fn new(queue: Queue, task: i64, attempt: i32) -> Book {
-        Book { queue, task: task.to_string(), attempt: attempt.to_string() }
+impl Key {
+    fn new(task: i64, attempt: i32) -> Key {
+        Key { task: task.to_string(), attempt: attempt.to_string() }
     }
 
-    /// TAKE → WORK. None: the task is no longer ours.
-    pub fn begin(&self, session: &mut Session) -> Result<Option<TaskRow>, QueryError> {
-        let text = self.queue.fill(statement::BEGIN_TASK);
-        let mut rows = transaction(session, &[Statement { sql: &text, params: &self.key() }])?;
-        Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
-    }
-
-    /// WORK → DONE or FAIL, and the row's deletion if it has nothing to say. False: the task is no longer ours.
-    pub fn finish(&self, session: &mut Session, record: Record<'_>) -> Result<bool, QueryError> {
-        let finish = self.queue.fill(statement::FINISH_TASK);
-        let delete = self.queue.fill(statement::DELETE_FINISHED);
-        let [task, attempt] = self.key();
-        let reason = record.reason.map(str::as_bytes);
-        let values = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, reason];
-        let statements =
-            [Statement { sql: &finish, params: &values }, Statement { sql: &delete, params: &[task, attempt] }];
-        let rows = retried(session, &statements)?;
-        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
-    }
-
-    /// WORK → PLAN, by the session that ran it and runs nothing any more.
-    pub fn plan_again(&self, session: &mut Session) -> Result<bool, QueryError> {
-        let text = self.queue.fill(statement::PLAN_AGAIN);
-        let rows = retried(session, &[Statement { sql: &text, params: &self.key() }])?;
-        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
-    }
-
-    fn key(&self) -> [Option<&[u8]>; 2] {
+    fn params(&self) -> [Option<&[u8]>; 2] {
         [Some(self.task.as_bytes()), Some(self.attempt.as_bytes())]
     }
 }
@@ -100,8 +188,7 @@ fn passes(error: &ServerError) -> bool {
 
 /// The statements' rows, without those of the frame around them.
 fn transaction(session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
-    let major = server_major(session);
-    let own = frame(major);
+    let own = frame(server_major(session));
     let mut all: Vec<Statement<'_>> = own.iter().map(|sql| Statement { sql, params: &[] }).collect();
     all.extend_from_slice(statements);
     all.push(Statement { sql: "COMMIT", params: &[] });
@@ -139,11 +226,14 @@ fn task_row(row: Row) -> TaskRow {
     let mut next = || values.next().flatten();
     let truth = |value: Option<Vec<u8>>| value.as_deref() == Some(b"t");
     let character = |value: Option<Vec<u8>>| value.and_then(|bytes| bytes.first().copied());
+    let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+    let task = text(next()).parse().unwrap_or_default();
+    let attempt = text(next()).parse().unwrap_or_default();
     let input = next().unwrap_or_default();
     let group = next().unwrap_or_default();
-    let remote = next().is_some();
+    let remote = truth(next());
     let atomic = truth(next());
-    let format = crate::format::Format {
+    let format = Format {
         header: truth(next()),
         string: truth(next()),
         delimiter: character(next()),
@@ -151,8 +241,21 @@ fn task_row(row: Row) -> TaskRow {
         quote: character(next()),
         null: next().unwrap_or_default(),
     };
-    let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    let timeout_ms = text(next()).parse().unwrap_or(0);
-    let verbosity = crate::error_text::Verbosity::from_setting(&text(next())).unwrap_or_default();
-    TaskRow { input, group, remote, atomic, format, timeout_ms, verbosity, postmaster: next().unwrap_or_default() }
+    TaskRow {
+        task,
+        attempt,
+        input,
+        group,
+        remote,
+        atomic,
+        format,
+        timeout_ms: text(next()).parse().unwrap_or(0),
+        verbosity: Verbosity::from_setting(&text(next())).unwrap_or_default(),
+        postmaster: next().unwrap_or_default(),
+        start: next().unwrap_or_default(),
+        max: text(next()).parse().unwrap_or(0),
+        reuse: truth(next()),
+        save: truth(next()),
+        consequences: truth(next()),
+    }
 }

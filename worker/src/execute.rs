@@ -1,10 +1,11 @@
-//! One task, from its row to its result.
+//! One task after the other, from its row to its result.
 //!
-//! Connect, mark WORK, dress the session, run the input under the watchdog, find out how it ended, write that down.
+//! Connect, mark WORK, dress the session, run the input under the watchdog, find out how it ended, write that down,
+//! and, if the task's `live` or `count` allow it, go on with the next one of its group.
 //! What can go wrong on the way is the infrastructure's (exit 111: the scheduler looks and plans again) or the
 //! task's own (written into the row).
 
-use crate::book::{self, Book, Record, TaskRow};
+use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
@@ -22,6 +23,14 @@ use std::time::{Duration, Instant};
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
 
+/// What a task leads to.
+enum Next {
+    /// This worker is done.
+    Leave(ExitCode),
+    /// Another task of the group has been taken, on the same session.
+    Run(Box<TaskRow>, Session),
+}
+
 pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog: &Watchdog) -> ExitCode {
     let mut session = match session::open(order) {
         Ok(session) => session,
@@ -30,9 +39,8 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             return ExitCode::Temporary;
         }
     };
-    let queue = Queue { schema: order.schema.clone(), table: order.table.clone() };
-    let book = Book::new(queue, order.task, order.attempt);
-    let row = match book.begin(&mut session) {
+    let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
+    let mut row = match book.begin(&mut session, order.task, order.attempt) {
         Ok(Some(row)) => row,
         Ok(None) => {
             shared::debug!("the task is no longer ours", task = order.task);
@@ -43,28 +51,32 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             return ExitCode::Temporary;
         }
     };
-    region.slots().notes(slot).set_running(order.task, order.attempt, session.backend_pid());
-    let group = String::from_utf8_lossy(&row.group);
-    title::set(&format!(
-        "pgmill: worker {} {}.{} {group} #{}",
-        order.target.database, order.schema, order.table, order.task
-    ));
-    fault::point("worker.after_begin");
-    let mut run = Run { order, book, row, watchdog };
-    match run.not_yet_supported() {
-        Some(text) => {
-            let record = Record { state: "FAIL", output: Some(b""), error: Some(text), reason: None };
-            run.write(Some(session), record)
+    let (max, started) = (row.max, row.start.clone());
+    let mut executed = 0;
+    loop {
+        executed += 1;
+        // Before the input is sent: whoever finds this worker dead must know what it was at.
+        region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
+        let group = String::from_utf8_lossy(&row.group);
+        let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
+        title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
+        fault::point("worker.after_begin");
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone() };
+        let run = Run { order, book: &book, row, watchdog, reuse };
+        match run.run(session) {
+            Next::Leave(code) => return code,
+            Next::Run(next, same) => (row, session) = (*next, same),
         }
-        None => run.run(session),
     }
 }
 
 struct Run<'a> {
     order: &'a WorkerOrder,
-    book: Book,
+    book: &'a Book,
     row: TaskRow,
     watchdog: &'a Watchdog,
+    /// What this worker says of itself when it asks for more.
+    reuse: Reuse,
 }
 
 /// What came of the input.
@@ -87,14 +99,18 @@ impl Run<'_> {
         }
     }
 
-    fn run(&mut self, mut session: Session) -> ExitCode {
-        if let Err(error) = session::dress(&mut session, self.order, &self.row.group, self.row.timeout_ms) {
+    fn run(self, mut session: Session) -> Next {
+        if let Some(text) = self.not_yet_supported() {
+            let record = Record { state: "FAIL", output: Some(b""), error: Some(text), reason: None };
+            return self.write(Some(session), record, true);
+        }
+        if let Err(error) = session::dress(&mut session, self.order, &self.row) {
             return self.undressed(session, error);
         }
         let timeout = u64::try_from(self.row.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         self.watchdog.started(Watched {
-            task: self.order.task,
-            attempt: self.order.attempt,
+            task: self.row.task,
+            attempt: self.row.attempt,
             canceller: session.canceller(),
             timeout,
             target: self.order.target.clone(),
@@ -111,21 +127,21 @@ impl Run<'_> {
     }
 
     /// The session refused to be set up: a time-out in the role's settings, or the link.
-    fn undressed(&self, session: Session, error: QueryError) -> ExitCode {
+    fn undressed(&self, session: Session, error: QueryError) -> Next {
         match error {
             QueryError::Server(refusal) => {
                 let text = error_text(&refusal, None, self.row.verbosity);
                 let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
-                self.write(Some(session), record)
+                self.write(Some(session), record, false)
             }
-            QueryError::Link(_) => ExitCode::Temporary,
+            QueryError::Link(_) => Next::Leave(ExitCode::Temporary),
         }
     }
 
     /// Runs the input, and commits what it left open.
     fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
-        let mut log = TaskLog { task: self.order.task, notices: 0, code: None, watchdog: self.watchdog };
+        let mut log = TaskLog { task: self.row.task, notices: 0, code: None, watchdog: self.watchdog };
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
         let mut ran = session.run(&self.row.input, &mut output);
         if ran.is_ok() && session.status() != TransactionStatus::Idle {
@@ -156,19 +172,28 @@ impl Run<'_> {
         }
     }
 
-    fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> ExitCode {
+    fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
         let Outcome { texts, ending, session, last_word } = outcome;
+        // After any cancel of ours that connection runs no further task: it might still be on its way.
+        let again = cancelled.is_none() && matches!(ending, Ending::Ran { .. });
         match verdict(&ending, cancelled, timed_out) {
             Verdict::Done => {
                 let output = texts.output.as_deref();
-                self.write(session, Record { state: "DONE", output, error: None, reason: None })
+                self.write(session, Record { state: "DONE", output, error: None, reason: None }, again)
             }
             Verdict::Fail { reason, text } => {
                 let error = self.fail_text(text, texts.error, last_word);
                 let output = Some(texts.output.as_deref().unwrap_or_default());
-                self.write(session, Record { state: "FAIL", output, error: Some(&error), reason })
+                self.write(session, Record { state: "FAIL", output, error: Some(&error), reason }, again)
             }
-            Verdict::PlanAgain => self.give_back(session),
+            Verdict::PlanAgain => Next::Leave(self.give_back(session)),
+            Verdict::Nothing => {
+                shared::info!("task ended: its owner took it back", task = self.row.task);
+                if let Some(session) = session {
+                    session.close();
+                }
+                Next::Leave(ExitCode::Asked)
+            }
         }
     }
 
@@ -199,9 +224,9 @@ impl Run<'_> {
     /// is gone.
     fn give_back(&self, session: Option<Session>) -> ExitCode {
         let Some(mut session) = session else { return ExitCode::Temporary };
-        match self.book.plan_again(&mut session) {
+        match self.book.plan_again(&mut session, &self.row) {
             Ok(planned) => {
-                shared::info!("task interrupted", task = self.order.task, planned_again = planned);
+                shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();
                 ExitCode::Asked
             }
@@ -209,66 +234,92 @@ impl Run<'_> {
         }
     }
 
-    /// Writes the end. If the data refuse it, it is written as a failure with that error; if the link breaks, on a
-    /// new session: the fence makes a second writing harmless.
-    fn write(&self, session: Option<Session>, record: Record<'_>) -> ExitCode {
-        let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else { return ExitCode::Temporary };
-        let mut answer = self.book.finish(&mut session, record);
+    /// Writes the end, and takes the next task in the same transaction where this worker may go on. If the data
+    /// refuse the end, it is written as a failure with that error; if the link breaks, on a new session: the fence
+    /// makes a second writing harmless.
+    fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
+        let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
+            return Next::Leave(ExitCode::Temporary);
+        };
+        let reuse = (again && self.row.reuse && !self.watchdog.last_task()).then_some(&self.reuse);
+        let mut answer = self.finish(&mut session, record, reuse);
         if let Err(QueryError::Link(lost)) = &answer {
-            shared::warning!(
-                "link lost while the result was written; trying once more",
-                task = self.order.task,
-                error = lost
-            );
+            shared::warning!("link lost while the result was written; once more", task = self.row.task, error = lost);
             match session::open(self.order) {
                 Ok(fresh) => session = fresh,
-                Err(_) => return ExitCode::Temporary,
+                Err(_) => return Next::Leave(ExitCode::Temporary),
             }
-            answer = self.book.finish(&mut session, record);
+            answer = self.finish(&mut session, record, None);
+            if reuse.is_some() && answer.is_ok() {
+                // The next task may have been taken all the same: leave so that the scheduler looks.
+                return Next::Leave(ExitCode::Temporary);
+            }
         }
         if let Err(QueryError::Server(refusal)) = &answer {
             answer = self.write_refused(&mut session, record, &refusal.to_string());
         }
         match answer {
-            Ok(true) => {
-                session.close();
-                shared::debug!("task finished", task = self.order.task, state = record.state);
-                ExitCode::Asked
+            Ok(Finished { written, next }) => {
+                if written {
+                    shared::debug!("task finished", task = self.row.task, state = record.state);
+                } else {
+                    shared::info!("result not written: the task was deleted or stopped", task = self.row.task);
+                }
+                self.go_on(session, next)
             }
-            Ok(false) => {
-                shared::info!(
-                    "result not written: the task was deleted, stopped or taken anew",
-                    task = self.order.task
-                );
-                ExitCode::Asked
-            }
-            Err(QueryError::Link(_)) => ExitCode::Temporary,
+            Err(QueryError::Link(_)) => Next::Leave(ExitCode::Temporary),
             Err(QueryError::Server(refusal)) => {
                 // Running the input again would be worse than a row that stays WORK until somebody looks.
                 shared::error!(
                     "the result cannot be written; the row stays WORK until the next reset",
-                    task = self.order.task,
-                    error = refusal
+                    task = self.row.task,
+                    error = refusal,
                 );
-                ExitCode::Asked
+                Next::Leave(ExitCode::Asked)
+            }
+        }
+    }
+
+    /// A row that began to repeat while it ran is only finished together with its repetition.
+    fn finish(&self, session: &mut Session, record: Record<'_>, reuse: Option<&Reuse>) -> Result<Finished, QueryError> {
+        let expected = if self.row.consequences { Consequences::Full } else { Consequences::NoneExpected };
+        let first = self.book.finish(session, &self.row, record, expected, reuse)?;
+        if first.written || expected == Consequences::Full {
+            return Ok(first);
+        }
+        let second = self.book.finish(session, &self.row, record, Consequences::Full, None)?;
+        Ok(Finished { written: second.written, next: first.next })
+    }
+
+    fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
+        let Some(next) = next else {
+            session.close();
+            return Next::Leave(ExitCode::Asked);
+        };
+        match session::undress(&mut session, self.row.save) {
+            Ok(()) => Next::Run(Box::new(next), session),
+            // The next task is ours and not begun: the scheduler finds it by this session's backend.
+            Err(error) => {
+                shared::warning!("the session cannot be used again", task = next.task, error = error);
+                Next::Leave(ExitCode::Temporary)
             }
         }
     }
 
     /// First with the texts as they are, then without what the database may have choked on.
-    fn write_refused(&self, session: &mut Session, record: Record<'_>, refusal: &str) -> Result<bool, QueryError> {
-        shared::warning!("the result was refused; written as a failure", task = self.order.task, error = refusal);
+    fn write_refused(&self, session: &mut Session, record: Record<'_>, refusal: &str) -> Result<Finished, QueryError> {
+        shared::warning!("the result was refused; written as a failure", task = self.row.task, error = refusal);
         let mut error = record.error.map(<[u8]>::to_vec).unwrap_or_default();
         if !error.is_empty() {
             error.push(b'\n');
         }
         error.extend_from_slice(refusal.as_bytes());
         let failed = Record { state: "FAIL", error: Some(&error), reason: Some("completion"), ..record };
-        match self.book.finish(session, failed) {
+        match self.book.finish(session, &self.row, failed, Consequences::Suppressed, None) {
             Err(QueryError::Server(_)) => {
                 let plain: String = refusal.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
                 let bare = Record { output: None, error: Some(plain.as_bytes()), ..failed };
-                self.book.finish(session, bare)
+                self.book.finish(session, &self.row, bare, Consequences::Suppressed, None)
             }
             answer => answer,
         }

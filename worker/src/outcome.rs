@@ -8,6 +8,8 @@
 pub enum Cancelled {
     /// The scheduler wants the task back.
     Interrupt,
+    /// The row was stopped or deleted by its owner.
+    Unwanted,
     /// The task's `timeout` is over.
     Timeout,
     /// The output is larger than its limit.
@@ -41,6 +43,8 @@ pub enum Verdict {
     },
     /// Back to PLAN: nobody's fault.
     PlanAgain,
+    /// The row is its owner's again: nothing is written.
+    Nothing,
 }
 
 /// Where the error's text comes from.
@@ -65,10 +69,11 @@ pub fn verdict(ending: &Ending, cancelled: Option<Cancelled>, timed_out_by_serve
         Ending::Ran { code: None } => match cancelled {
             Some(Cancelled::Overflow) => fail(None, FailText::Overflow),
             // Finished before the cancel reached it: it counts.
-            None | Some(Cancelled::Interrupt | Cancelled::Timeout) => Verdict::Done,
+            None | Some(Cancelled::Interrupt | Cancelled::Unwanted | Cancelled::Timeout) => Verdict::Done,
         },
         Ending::Ran { code: Some(code) } if code == QUERY_CANCELED => match cancelled {
             Some(Cancelled::Interrupt) => Verdict::PlanAgain,
+            Some(Cancelled::Unwanted) => Verdict::Nothing,
             Some(Cancelled::Timeout) => fail(Some("timeout"), FailText::Timeout),
             Some(Cancelled::Overflow) => fail(None, FailText::Overflow),
             None if timed_out_by_server => fail(Some("timeout"), FailText::Collected),
@@ -76,12 +81,15 @@ pub fn verdict(ending: &Ending, cancelled: Option<Cancelled>, timed_out_by_serve
         },
         Ending::Ran { code: Some(_) } => match cancelled {
             Some(Cancelled::Overflow) => fail(None, FailText::Overflow),
-            None | Some(Cancelled::Interrupt | Cancelled::Timeout) => fail(None, FailText::Collected),
+            None | Some(Cancelled::Interrupt | Cancelled::Unwanted | Cancelled::Timeout) => {
+                fail(None, FailText::Collected)
+            }
         },
         Ending::Lost { code, server } => match (cancelled, server) {
             // The watchdog's last resort was to terminate the backend: our doing, whatever the server says.
             (Some(Cancelled::Timeout), Server::Same) => fail(Some("timeout"), FailText::Timeout),
             (Some(Cancelled::Overflow), Server::Same) => fail(None, FailText::Overflow),
+            (Some(Cancelled::Unwanted), _) => Verdict::Nothing,
             (Some(Cancelled::Interrupt), _) | (_, Server::Other) => Verdict::PlanAgain,
             (None, Server::Same) if code.as_deref() == Some(CRASH_SHUTDOWN) => Verdict::PlanAgain,
             (None, Server::Same) => fail(Some("cancelled"), FailText::LastWord),
@@ -113,6 +121,12 @@ mod tests {
         assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Interrupt), false), Verdict::PlanAgain);
         let own = Verdict::Fail { reason: None, text: FailText::Collected };
         assert_eq!(verdict(&ran(Some("22012")), Some(Cancelled::Interrupt), false), own);
+    }
+
+    #[test]
+    fn a_row_that_its_owner_took_back_gets_nothing_written() {
+        assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Unwanted), false), Verdict::Nothing);
+        assert_eq!(verdict(&lost(None, Server::Same), Some(Cancelled::Unwanted), false), Verdict::Nothing);
     }
 
     #[test]

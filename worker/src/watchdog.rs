@@ -12,11 +12,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
-use shared::region::{Region, Request, SlotHandle};
+use shared::region::{Cancel, Region, Request, SlotHandle};
 use shared::sys::fork::leave;
 use shared::sys::signal::Bell;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -49,6 +51,7 @@ enum Word {
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     words: Sender<Word>,
+    last: Arc<AtomicBool>,
 }
 
 impl Watchdog {
@@ -57,9 +60,10 @@ impl Watchdog {
         let (words, heard) = unbounded();
         let (rings, rung) = unbounded();
         thread::Builder::new().name("bell".into()).stack_size(STACK_BYTES).spawn(move || listen(bell, life, &rings))?;
-        let kennel = Kennel { heard, rung, region, slot };
+        let last = Arc::new(AtomicBool::new(false));
+        let kennel = Kennel { heard, rung, region, slot, last: last.clone() };
         thread::Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || kennel.watch())?;
-        Ok(Watchdog { words })
+        Ok(Watchdog { words, last })
     }
 
     pub fn started(&self, watched: Watched) {
@@ -69,6 +73,11 @@ impl Watchdog {
     /// The output has reached its limit: the statement is cancelled while the rest is drained.
     pub fn overflowed(&self) {
         let _ = self.words.send(Word::Overflowed);
+    }
+
+    /// The worker was told to end: no task after this one.
+    pub fn last_task(&self) -> bool {
+        self.last.load(SeqCst)
     }
 
     /// The statement has ended. Why it was cancelled, if it was; nothing is under way any more.
@@ -100,6 +109,7 @@ struct Kennel {
     rung: Receiver<Signal>,
     region: Region,
     slot: SlotHandle,
+    last: Arc<AtomicBool>,
 }
 
 impl Kennel {
@@ -107,6 +117,7 @@ impl Kennel {
         let mut watched: Option<Watched> = None;
         let mut cancelled: Option<Cancelled> = None;
         let mut deadline: Option<Instant> = None;
+        let mut interrupted = false;
         loop {
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
@@ -116,8 +127,8 @@ impl Kennel {
                         watched = Some(*new);
                         cancelled = None;
                         // It may have been asked for before it began.
-                        if self.wanted_back(watched.as_ref()) {
-                            (cancelled, deadline) = cancel(watched.as_ref(), Cancelled::Interrupt);
+                        if let Some(why) = self.asked(watched.as_ref(), interrupted) {
+                            (cancelled, deadline) = cancel(watched.as_ref(), why);
                         }
                     }
                     Ok(Word::Overflowed) if cancelled.is_none() => {
@@ -131,13 +142,16 @@ impl Kennel {
                     Err(_) => return,
                 },
                 recv(self.rung) -> signal => {
-                    let asked = match signal {
-                        Ok(Signal::SIGINT) => watched.is_some(),
-                        Ok(_) => self.wanted_back(watched.as_ref()),
+                    match signal {
+                        Ok(Signal::SIGUSR1) => {}
+                        Ok(signal) => {
+                            self.last.store(true, SeqCst);
+                            interrupted |= signal == Signal::SIGINT;
+                        }
                         Err(_) => return,
-                    };
-                    if asked && cancelled.is_none() {
-                        (cancelled, deadline) = cancel(watched.as_ref(), Cancelled::Interrupt);
+                    }
+                    if let (Some(why), None) = (self.asked(watched.as_ref(), interrupted), cancelled) {
+                        (cancelled, deadline) = cancel(watched.as_ref(), why);
                     }
                 },
                 recv(alarm) -> _ => {
@@ -152,11 +166,15 @@ impl Kennel {
         }
     }
 
-    /// The request in our slot names the task that runs, not an earlier one.
-    fn wanted_back(&self, watched: Option<&Watched>) -> bool {
-        let request = self.region.slots().notes(self.slot).requested();
-        matches!((request, watched), (Some(Request { task, attempt, .. }), Some(watched))
-            if task == watched.task && attempt == watched.attempt)
+    /// Why the task at hand is to be cancelled, if it is. A request in our slot names the task it means: one for an
+    /// earlier task is not for this one.
+    fn asked(&self, watched: Option<&Watched>, interrupted: bool) -> Option<Cancelled> {
+        let watched = watched?;
+        if interrupted {
+            return Some(Cancelled::Interrupt);
+        }
+        let Request { cancel: Cancel::Unwanted, task, attempt } = self.region.slots().notes(self.slot).requested()?;
+        (task == watched.task && attempt == watched.attempt).then_some(Cancelled::Unwanted)
     }
 }
 

@@ -1,6 +1,13 @@
--- Rows that nobody started in time. An `active` of 200,000 years and more never ends (and must not overflow).
--- parameters: none; locks: the rows; caller: scheduler, before a take
-UPDATE {queue} SET state = 'GONE', start = statement_timestamp(), stop = statement_timestamp(),
-       error = 'ERROR:  task not active', reason = 'expired'
- WHERE state = 'PLAN' AND NOT held AND "max" >= 0 AND plan <= statement_timestamp()
-   AND CASE WHEN active < interval '200000 years' THEN plan + active <= statement_timestamp() ELSE false END
+-- Rows that nobody started in time; those that repeat get their next repetition without having run.
+-- parameters: ids that a take found expired; locks: the rows; caller: scheduler
+WITH gone AS (
+    UPDATE {queue} t SET state = 'GONE', start = statement_timestamp(), stop = statement_timestamp(),
+           error = 'ERROR:  task not active', reason = 'expired'
+     WHERE t.id = ANY ($1::bigint[]) AND t.state = 'PLAN' AND {expired}
+    RETURNING *
+), again AS (
+    INSERT INTO {queue} ({repeat_columns})
+    SELECT {repeat_values} FROM gone t WHERE t.repeat > interval '0' ORDER BY t.id
+    RETURNING id
+)
+SELECT (SELECT count(*) FROM gone) AS gone, (SELECT count(*) FROM again) AS again

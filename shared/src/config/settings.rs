@@ -8,6 +8,7 @@ use super::value;
 use serde::{Deserialize, Serialize};
 
 const DAY_MS: u64 = 86_400_000;
+const KEEP_MS: u64 = 100 * 366 * DAY_MS;
 /// Milliseconds in PostgreSQL's settings are 32-bit numbers: almost 25 days.
 const LONGEST_MS: u64 = i32::MAX as u64;
 /// A field of a PostgreSQL row ends at 1 GB.
@@ -29,6 +30,10 @@ pub struct Settings {
     pub close_ms: u64,
     /// Bytes of output kept per task.
     pub output_limit: u64,
+    /// Empty polls before the poll is stretched.
+    pub idle: u32,
+    /// Finished tasks older than this are deleted; none by default.
+    pub keep_ms: Option<u64>,
 }
 
 impl Default for Settings {
@@ -40,12 +45,15 @@ impl Default for Settings {
             run: u32::MAX,
             close_ms: 60_000,
             output_limit: 64 << 20,
+            idle: 60,
+            keep_ms: None,
         }
     }
 }
 
 impl Settings {
-    pub(super) const KEYS: [&'static str; 6] = ["sleep", "reset", "limit", "run", "close", "output_limit"];
+    pub(super) const KEYS: [&'static str; 8] =
+        ["sleep", "reset", "limit", "run", "close", "output_limit", "idle", "keep"];
 
     /// Takes a key that is one of ours; `Ok(false)` if it is not.
     pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
@@ -56,9 +64,22 @@ impl Settings {
             "run" => self.run = value::integer(json, 1..=u32::MAX)?,
             "close" => self.close_ms = value::duration_ms(json, 1..=DAY_MS)?,
             "output_limit" => self.output_limit = value::size_bytes(json, 1..=LARGEST_OUTPUT)?,
+            "idle" => self.idle = value::integer(json, 0..=i32::MAX as u32)?,
+            "keep" => self.keep_ms = Some(value::duration_ms(json, 1..=KEEP_MS)?),
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// A setting of the server, the database or the role, which wins over the config: `pg_task.sleep` and the like.
+    /// Numbers are milliseconds where a duration is meant. Err: the value is not to be used, and why.
+    pub fn set_from_server(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let key = name.split_once('.').map_or(name, |(_, key)| key);
+        let json = match text.parse::<u64>() {
+            Ok(number) => Json::Integer(number.into()),
+            Err(_) => Json::Text(text.to_owned()),
+        };
+        self.set(key, &json).map(|_| ()).map_err(|why| format!("{name} = \"{text}\": {why}"))
     }
 }
 

@@ -28,13 +28,15 @@ use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
 const PINNED: &str = "-c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off \
      -c default_transaction_deferrable=off -c statement_timeout=0 -c lock_timeout=0 \
      -c idle_in_transaction_session_timeout=0 -c synchronous_commit=on -c row_security=off \
-     -c client_connection_check_interval=300 -c search_path=pg_catalog,pg_temp";
+     -c client_connection_check_interval=300 -c plan_cache_mode=force_generic_plan -c search_path=pg_catalog,pg_temp";
 
 /// What a link reports to its owner.
 #[derive(Debug)]
 pub enum LinkEvent<A> {
     Up,
     Answered(A),
+    /// A NOTIFY on a channel that this session listens to.
+    Notified,
     /// Connecting failed, the server closed the link, or a deadline passed. Questions in flight are gone.
     Lost(Trouble),
 }
@@ -214,6 +216,7 @@ impl<A> Link<A> {
                         Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
                             crate::debug!("notice", text = notice.message());
                         }
+                        Poll::Ready(Some(Ok(AsyncMessage::Notification(_)))) => events.push(LinkEvent::Notified),
                         Poll::Ready(Some(Ok(_))) => {}
                         Poll::Ready(Some(Err(error))) => return Err(passing(Trouble::of(&error))),
                         Poll::Ready(None) => return Err(Trouble::passing("the server closed the connection")),

@@ -8,5 +8,11 @@ const BASE: i32 = 0x6D69_0000;
 pub const LEADER: i32 = BASE + 1;
 /// One scheduler per queue: second key the table's OID, in its own database.
 pub const QUEUE: i32 = BASE + 2;
+/// The bell: held by the scheduler while it sleeps, second key the table's OID, in its own database.
+pub const BELL: i32 = BASE + 3;
 /// Whoever makes or changes our objects in a database: second key 0, in its own database.
 pub const INSTALL: i32 = BASE + 5;
+/// Held by a scheduler that finds no free slot, so that `why` can say so: second key the table's OID.
+pub const NO_SLOT: i32 = BASE + 7;
+/// Held by a scheduler whose workers get no connection, so that `why` can say so: second key the table's OID.
+pub const NO_CONNECTION: i32 = BASE + 8;

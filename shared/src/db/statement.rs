@@ -4,6 +4,7 @@
 //! quoted names in. Nothing else is ever put into SQL text, but for the config's column defaults, as literals.
 
 use super::identifier::{literal, qualified, quoted};
+use super::lock_key;
 use crate::config::ColumnDefaults;
 
 pub const LOOK_QUEUE: &str = include_str!("../../sql/task/look_queue.sql");
@@ -11,18 +12,31 @@ pub const MAKE_SCHEMA: &str = include_str!("../../sql/task/make_schema.sql");
 pub const MAKE_STATE: &str = include_str!("../../sql/task/make_state.sql");
 pub const MAKE_TABLE: &str = include_str!("../../sql/task/make_table.sql");
 pub const MAKE_INDEXES: &str = include_str!("../../sql/task/make_indexes.sql");
+pub const MAKE_TRIGGERS: &str = include_str!("../../sql/task/make_triggers.sql");
 pub const COMMENT_TABLE: &str = include_str!("../../sql/task/comment_table.sql");
 pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
+pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql");
+pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
+pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
+pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
 pub const EXPIRE_TASKS: &str = include_str!("../../sql/task/expire_tasks.sql");
-pub const TAKE_TASKS: &str = include_str!("../../sql/task/take_tasks.sql");
+pub const RELEASE_HELD: &str = include_str!("../../sql/task/release_held.sql");
+pub const NEXT_PLAN: &str = include_str!("../../sql/task/next_plan.sql");
+pub const LOOK_RUNS: &str = include_str!("../../sql/task/look_runs.sql");
+pub const ARM_BELL: &str = include_str!("../../sql/task/arm_bell.sql");
+pub const DISARM_BELL: &str = include_str!("../../sql/task/disarm_bell.sql");
+pub const MEASURE_QUEUE: &str = include_str!("../../sql/task/measure_queue.sql");
+pub const DELETE_OLD: &str = include_str!("../../sql/task/delete_old.sql");
 pub const LOOK_TASK: &str = include_str!("../../sql/task/look_task.sql");
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
 pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
+pub const TAKE_NEXT: &str = include_str!("../../sql/task/take_next.sql");
 pub const FINISH_TASK: &str = include_str!("../../sql/task/finish_task.sql");
+pub const REPEAT_TASK: &str = include_str!("../../sql/task/repeat_task.sql");
+pub const PAUSE_GROUP: &str = include_str!("../../sql/task/pause_group.sql");
 pub const DELETE_FINISHED: &str = include_str!("../../sql/task/delete_finished.sql");
-
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 
 /// A task table, by name.
@@ -32,15 +46,57 @@ pub struct Queue {
     pub table: String,
 }
 
+/// Not started within `active`. An `active` of 200,000 years and more never ends (and must not overflow).
+const EXPIRED: &str = r#"(t."max" >= 0 AND t.plan <= statement_timestamp() AND CASE WHEN t.active < interval '200000 years'
+    THEN t.plan + t.active <= statement_timestamp() ELSE false END)"#;
+
+/// Younger than the candidate's `live`: $4 is the start of the worker's first task.
+const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years' THEN $4::timestamptz + t.live > statement_timestamp()
+    ELSE true END)";
+
+/// How many run, per group. A group is the pair (group, remote), compared exactly.
+const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM {queue}
+    WHERE state IN ('TAKE', 'WORK') GROUP BY "group", remote)"#;
+
+/// What a worker must know of its task, in the order that its `book` reads.
+const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote IS NOT NULL AS remote, t.atomic, t.header,
+    t.string, t.delimiter, t.escape, t.quote, t."null", (extract(epoch FROM t.timeout) * 1000)::bigint AS timeout_ms,
+    pg_catalog.current_setting('log_error_verbosity') AS verbosity, pg_catalog.pg_postmaster_start_time() AS postmaster,
+    t.start, t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
+    (t.repeat > interval '0' OR t."max" < 0) AS consequences"#;
+
+/// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
+/// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
+const NEXT_TIME: &str =
+    "CASE WHEN t.drift OR t.plan = '-infinity' THEN statement_timestamp() + t.repeat ELSE COALESCE((
+    SELECT t.plan + k * t.repeat FROM (
+        SELECT extract(epoch FROM statement_timestamp() - t.plan) AS elapsed,
+               extract(year FROM t.repeat) * 12 + extract(month FROM t.repeat) AS months,
+               extract(day FROM t.repeat) * 86400 + extract(hour FROM t.repeat) * 3600
+                   + extract(minute FROM t.repeat) * 60 + extract(second FROM t.repeat) AS seconds,
+               CASE WHEN t.repeat >= interval '1 day' THEN 14400 ELSE 0 END AS slack) AS part,
+        LATERAL (SELECT GREATEST(1, floor((elapsed - slack) / GREATEST(months * 2678400 + seconds, 0.000001))) AS low,
+                        floor((elapsed + slack) / GREATEST(months * 2419200 + seconds, 0.000001)) + 1 AS high) AS bound,
+        LATERAL generate_series(low::bigint, LEAST(GREATEST(high, low), low + 100000)::bigint) AS k
+     WHERE t.plan + k * t.repeat > statement_timestamp() ORDER BY k LIMIT 1), statement_timestamp() + t.repeat) END";
+
 impl Queue {
     /// The statement with this queue's names in it and without its head comment.
     pub fn fill(&self, statement: &str) -> String {
+        let queue = qualified(&self.schema, &self.table);
+        let running = RUNNING.replace("{queue}", &queue);
         let names = [
-            ("{queue}", qualified(&self.schema, &self.table)),
+            ("{queue}", queue.clone()),
             ("{schema}", quoted(&self.schema)),
             ("{state}", qualified(&self.schema, "state")),
             ("{schema_text}", literal(&self.schema)),
             ("{table_text}", literal(&self.table)),
+            ("{queue_text}", literal(&queue)),
+            ("{expired}", EXPIRED.to_owned()),
+            ("{young}", YOUNG.to_owned()),
+            ("{running}", running),
+            ("{task_row}", TASK_ROW.to_owned()),
+            ("{bell_key}", lock_key::BELL.to_string()),
         ];
         fill(statement, &names)
     }
@@ -54,6 +110,27 @@ impl Queue {
         let pairs: Vec<(&str, String)> = defaults.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
         fill(&self.fill(MAKE_TABLE), &pairs)
     }
+
+    /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
+    pub fn fill_take_walk(&self, rows: usize) -> String {
+        fill(&self.fill(TAKE_WALK), &[("{walk}", rows.to_string())])
+    }
+
+    /// A statement that makes repetitions, with the columns that they copy.
+    pub fn fill_repeating(&self, statement: &str, copied: &[String]) -> String {
+        let copied: Vec<String> = copied.iter().map(|column| quoted(column)).collect();
+        let values: Vec<String> = copied.iter().map(|column| format!(", t.{column}")).collect();
+        let names = [
+            ("{repeat_columns}", format!("parent, plan, {}", copied.join(", "))),
+            ("{repeat_values}", format!("t.id, {NEXT_TIME}{}", values.concat())),
+        ];
+        fill(&self.fill(statement), &names)
+    }
+}
+
+/// A statement that names no queue, without its head comment.
+pub fn bare(statement: &str) -> String {
+    fill(statement, &[])
 }
 
 /// Replaces in one pass: a name that itself looks like a placeholder is left alone.
@@ -123,16 +200,27 @@ mod tests {
             MAKE_SCHEMA,
             MAKE_STATE,
             MAKE_INDEXES,
+            MAKE_TRIGGERS,
             COMMENT_TABLE,
             HOLD_QUEUE,
+            READ_SETTINGS,
+            LIST_COLUMNS,
             LIST_UNFINISHED,
-            EXPIRE_TASKS,
-            TAKE_TASKS,
+            TAKE_GROUPS,
+            RELEASE_HELD,
+            NEXT_PLAN,
+            LOOK_RUNS,
+            ARM_BELL,
+            DISARM_BELL,
+            MEASURE_QUEUE,
+            DELETE_OLD,
             LOOK_TASK,
             END_BACKEND,
             PLAN_AGAIN,
             BEGIN_TASK,
+            TAKE_NEXT,
             FINISH_TASK,
+            PAUSE_GROUP,
             DELETE_FINISHED,
         ];
         for statement in all {
@@ -140,5 +228,9 @@ mod tests {
             assert!(!filled.contains('{') && !filled.is_empty(), "{filled}");
         }
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
+        assert!(!queue.fill_take_walk(64).contains('{'));
+        for statement in [EXPIRE_TASKS, REPEAT_TASK] {
+            assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
+        }
     }
 }

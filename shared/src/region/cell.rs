@@ -75,7 +75,8 @@ impl<'a> Cell<'a> {
 
     fn wipe_payload(&self) {
         for i in layout::CELL_LENGTH..layout::CELL_WORDS {
-            self.field(i).store(0, Relaxed);
+            // Release: nobody may see a wiped word before the word that says FILLING.
+            self.field(i).store(0, Release);
         }
     }
 }
@@ -139,12 +140,19 @@ pub(super) fn accepted(words: &Words, limit: u32, ticket: Ticket) -> bool {
 
 pub(super) fn free(words: &Words, limit: u32, ticket: Ticket) {
     let cell = Cell::at(words, limit, ticket.index);
-    if generation_of(cell.word().load(Acquire)) == ticket.generation {
-        wipe(words, limit, ticket.index);
+    for state in [ACCEPTED, PUBLISHED, ACCEPTED] {
+        // Published may become accepted under our hands, so that is tried again; anything else is not this ticket's.
+        let seen = word(ticket.generation, state);
+        if cell.word().compare_exchange(seen, word(ticket.generation, FILLING), AcqRel, Acquire).is_ok() {
+            cell.wipe_payload();
+            cell.word().store(word(ticket.generation, FREE), Release);
+            return;
+        }
     }
 }
 
-/// FILLING first: a child that is just copying loses its compare-and-swap before the first byte is wiped.
+/// Frees the cell of a dead process, whatever its state. FILLING first: a child that is just copying loses its
+/// compare-and-swap before it can take wiped words for its parameters.
 pub(super) fn wipe(words: &Words, limit: u32, index: u32) {
     let cell = Cell::at(words, limit, index);
     let generation = generation_of(cell.word().load(Acquire));

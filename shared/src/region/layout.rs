@@ -24,11 +24,14 @@ pub const NOTE_PHASE: usize = 9;
 pub const NOTE_REQUEST: usize = 10;
 pub const NOTE_REQUEST_TASK: usize = 11;
 pub const NOTE_REQUEST_ATTEMPT: usize = 12;
+/// A queue's size, as its scheduler last saw it.
+pub const NOTE_ROWS: usize = 13;
+pub const NOTE_BYTES: usize = 14;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
-pub const NOTE_LABEL: usize = 14;
-pub const NOTE_REASON: usize = 39;
+pub const NOTE_LABEL: usize = 16;
+pub const NOTE_REASON: usize = 40;
 /// One word of length and sequence, then the bytes.
-pub const TEXT_WORDS: usize = 25;
+pub const TEXT_WORDS: usize = 24;
 pub const TEXT_BYTES: usize = (TEXT_WORDS - 1) * 8;
 
 /// A cell is 4 KiB: its word, length, checksum, one spare, then the payload.

@@ -9,6 +9,8 @@
 
 mod cell;
 mod layout;
+#[cfg(test)]
+mod model;
 mod notes;
 mod slot;
 

@@ -60,8 +60,8 @@ impl Phase {
 /// Why a parent asks a worker to cancel its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cancel {
-    /// The scheduler ends: the task is planned again.
-    Interrupt,
+    /// Its owner has stopped or deleted the row: nothing is written.
+    Unwanted,
 }
 
 /// A request of the parent: cancel this attempt of this task, if it is still the one that runs.
@@ -153,7 +153,7 @@ impl<'a> Notes<'a> {
         self.word(layout::NOTE_REQUEST_TASK).store(request.task as u64, Relaxed);
         self.word(layout::NOTE_REQUEST_ATTEMPT).store(request.attempt as u64, Relaxed);
         let code = match request.cancel {
-            Cancel::Interrupt => 1,
+            Cancel::Unwanted => 1,
         };
         self.word(layout::NOTE_REQUEST).store(code, Release);
     }
@@ -161,11 +161,23 @@ impl<'a> Notes<'a> {
     /// By the worker, when rung.
     pub fn requested(&self) -> Option<Request> {
         let cancel = match self.number(layout::NOTE_REQUEST)? {
-            1 => Cancel::Interrupt,
+            1 => Cancel::Unwanted,
             _ => return None,
         };
         let task = self.number(layout::NOTE_REQUEST_TASK)? as i64;
         Some(Request { cancel, task, attempt: self.number(layout::NOTE_REQUEST_ATTEMPT)? as i32 })
+    }
+
+    /// By the scheduler: rows and bytes of its queue.
+    pub fn set_size(&self, rows: u64, bytes: u64) {
+        self.word(layout::NOTE_ROWS).store(rows, Relaxed);
+        self.word(layout::NOTE_BYTES).store(bytes, Release);
+    }
+
+    /// (rows, bytes), once they have been measured.
+    pub fn size(&self) -> Option<(u64, u64)> {
+        let bytes = self.number(layout::NOTE_BYTES).filter(|bytes| *bytes != 0)?;
+        Some((self.number(layout::NOTE_ROWS)?, bytes))
     }
 
     pub fn label(&self) -> Option<String> {

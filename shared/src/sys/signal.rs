@@ -26,6 +26,10 @@ const BELL_SIGNALS: [Signal; 7] = [
     Signal::SIGCHLD,
 ];
 
+/// Handlers of signal-hook's that `default_action` has replaced. signal-hook installs its handler only once per signal
+/// and process family: a grandchild that hangs a bell on such a signal must have it back.
+static REPLACED: Mutex<Vec<(Signal, SigAction)>> = Mutex::new(Vec::new());
+
 /// What signal-hook has been asked to do in this process; emptied in a child.
 static REGISTERED: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
 
@@ -49,6 +53,7 @@ impl Bell {
             registered.push(signal_hook::flag::register(*signal as i32, flag.clone())?);
             registered.push(signal_hook::low_level::pipe::register(*signal as i32, ringer.try_clone()?)?);
             flags.push((*signal, flag));
+            restore_handler(*signal);
         }
         drop(registered);
         for signal in BELL_SIGNALS.iter().filter(|signal| !signals.contains(signal)) {
@@ -111,10 +116,28 @@ fn registered() -> std::sync::MutexGuard<'static, Vec<SigId>> {
     REGISTERED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+fn replaced() -> std::sync::MutexGuard<'static, Vec<(Signal, SigAction)>> {
+    REPLACED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 fn default_action(signal: Signal) {
     let action = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // SAFETY: SIG_DFL runs no code of ours; the replaced handler (signal-hook's) needs no clean-up.
-    let _ = unsafe { sigaction(signal, &action) };
+    // SAFETY: SIG_DFL runs no code of ours; the replaced handler (signal-hook's) is kept for `restore_handler`.
+    if let Ok(before) = unsafe { sigaction(signal, &action) }
+        && !matches!(before.handler(), SigHandler::SigDfl | SigHandler::SigIgn)
+    {
+        replaced().push((signal, before));
+    }
+}
+
+fn restore_handler(signal: Signal) {
+    let mut replaced = replaced();
+    if let Some(index) = replaced.iter().position(|(of, _)| *of == signal) {
+        let (_, handler) = replaced.swap_remove(index);
+        // SAFETY: this is signal-hook's own handler, which it installed in an ancestor of this process and which is
+        // async-signal-safe; its code and data were copied by the fork.
+        let _ = unsafe { sigaction(signal, &handler) };
+    }
 }
 
 fn open_mask() {

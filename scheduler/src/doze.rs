@@ -1,0 +1,185 @@
+//! When to look at the queue again, and whether the bell may be armed. PURE.
+//!
+//! The bell is armed at every wait at which the last look left nothing that could start. A ring that led to nothing
+//! (a full group, say) keeps it unarmed for a while that doubles, so that inserters do not pay for it; the first find
+//! ends that. The poll is only a backstop: after `idle` empty polls it is stretched to a minute.
+
+use std::time::{Duration, Instant};
+
+const QUIET_FIRST: Duration = Duration::from_millis(20);
+const LONGEST_POLL: Duration = Duration::from_secs(60);
+
+/// What the last look came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looked {
+    pub now: Instant,
+    /// Everything asked for was found: more may be there.
+    pub full: bool,
+    pub found: bool,
+    pub armed: bool,
+    pub refused: bool,
+    pub next_plan: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    pub sleep: Duration,
+    pub idle: u32,
+}
+
+#[derive(Debug)]
+pub struct Doze {
+    armed: bool,
+    rung: bool,
+    next_look: Instant,
+    empty_polls: u32,
+    quiet: Duration,
+    refusals: u32,
+}
+
+impl Doze {
+    pub fn new(now: Instant) -> Doze {
+        Doze { armed: false, rung: false, next_look: now, empty_polls: 0, quiet: Duration::ZERO, refusals: 0 }
+    }
+
+    pub fn next_look(&self) -> Instant {
+        self.next_look
+    }
+
+    /// The server holds our lock: the next look has to give it back.
+    pub fn armed(&self) -> bool {
+        self.armed
+    }
+
+    /// A look that was caused by a ring does not arm again if it finds nothing: first a while of quiet.
+    pub fn may_arm(&self) -> bool {
+        !self.rung
+    }
+
+    /// Somebody inserted, changed or stopped something.
+    pub fn ring(&mut self, now: Instant) {
+        self.rung = true;
+        self.next_look = now;
+    }
+
+    /// Something else makes a look worth while: a worker ended, a slot came free, settings changed.
+    pub fn hurry(&mut self, now: Instant) {
+        self.next_look = self.next_look.min(now);
+    }
+
+    /// Not before then, whatever happens.
+    pub fn hold_off(&mut self, until: Instant) {
+        self.next_look = until;
+    }
+
+    /// The session is gone, and the lock with it.
+    pub fn forget(&mut self, now: Instant) {
+        *self = Doze::new(now);
+    }
+
+    pub fn looked(&mut self, looked: Looked, pace: Pace) {
+        let Looked { now, full, found, armed, refused, next_plan } = looked;
+        let rung = std::mem::take(&mut self.rung);
+        self.armed = armed;
+        if found {
+            self.quiet = Duration::ZERO;
+            self.empty_polls = 0;
+        } else if !rung {
+            self.empty_polls = self.empty_polls.saturating_add(1);
+        }
+        self.refusals = if refused { self.refusals.saturating_add(1) } else { 0 };
+        let wait = if full {
+            Duration::ZERO
+        } else if armed {
+            if self.empty_polls > pace.idle { pace.sleep.max(LONGEST_POLL) } else { pace.sleep }
+        } else if rung && !found {
+            self.quiet = (self.quiet * 2).clamp(QUIET_FIRST, pace.sleep.max(QUIET_FIRST));
+            self.quiet
+        } else if refused {
+            QUIET_FIRST.saturating_mul(1 << self.refusals.saturating_sub(1).min(16)).min(pace.sleep)
+        } else {
+            // Found something by a ring: once more, and then the bell may be armed.
+            Duration::ZERO
+        };
+        let planned = next_plan.map_or(wait, |plan| wait.min(plan.max(Duration::from_millis(1))));
+        self.next_look = now + planned;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Pace = Pace { sleep: Duration::from_secs(1), idle: 3 };
+
+    fn looked(now: Instant) -> Looked {
+        Looked { now, full: false, found: false, armed: true, refused: false, next_plan: None }
+    }
+
+    #[test]
+    fn the_poll_is_stretched_to_a_minute_after_idle_empty_polls_and_back_at_the_first_find() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        let waits: Vec<u64> = (0..5)
+            .map(|_| {
+                doze.looked(looked(now), PACE);
+                (doze.next_look() - now).as_secs()
+            })
+            .collect();
+        assert_eq!(waits, [1, 1, 1, 60, 60]);
+        doze.looked(Looked { found: true, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look() - now, PACE.sleep);
+    }
+
+    #[test]
+    fn rings_that_lead_to_nothing_keep_the_bell_unarmed_for_ever_longer() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            doze.ring(now);
+            assert!(!doze.may_arm());
+            doze.looked(Looked { armed: false, ..looked(now) }, PACE);
+            waits.push((doze.next_look() - now).as_millis());
+            // The look after the quiet while arms the bell.
+            assert!(doze.may_arm());
+            doze.looked(looked(now), PACE);
+        }
+        assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+        doze.looked(Looked { found: true, ..looked(now) }, PACE);
+        doze.ring(now);
+        doze.looked(Looked { armed: false, ..looked(now) }, PACE);
+        assert_eq!((doze.next_look() - now).as_millis(), 20);
+    }
+
+    #[test]
+    fn a_ring_that_found_something_is_followed_by_a_look_that_arms() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        doze.ring(now);
+        doze.looked(Looked { found: true, armed: false, ..looked(now) }, PACE);
+        assert!(doze.may_arm());
+        assert_eq!(doze.next_look(), now);
+    }
+
+    #[test]
+    fn every_wait_ends_at_the_next_plan() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        doze.looked(Looked { next_plan: Some(Duration::from_millis(70)), ..looked(now) }, PACE);
+        assert_eq!(doze.next_look() - now, Duration::from_millis(70));
+    }
+
+    #[test]
+    fn a_refused_bell_is_tried_again_after_20_ms_doubling_up_to_sleep() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        let waits: Vec<u128> = (0..8)
+            .map(|_| {
+                doze.looked(Looked { armed: false, refused: true, ..looked(now) }, PACE);
+                (doze.next_look() - now).as_millis()
+            })
+            .collect();
+        assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
+    }
+}

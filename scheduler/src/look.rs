@@ -1,0 +1,190 @@
+//! One look at the queue: releases what is due, takes what may start, and, when nothing is left, arms the bell.
+//!
+//! The take is a short walk that knows whether its answer is exact, and otherwise a look at the heads of all groups;
+//! neither depends on how many rows wait. Arming is a lock that inserters try to share: once it is held the queue is
+//! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
+
+use crate::queue::Prepared;
+use shared::db::lock_key;
+use shared::db::trouble::Trouble;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio_postgres::{Client, Row};
+
+/// Up to so many slots the short walk is enough.
+const FEW: usize = 8;
+/// Groups looked at in one go; with more of them a cursor goes round.
+const GROUPS: i32 = 1000;
+/// Candidates over all groups in one go.
+const CANDIDATES: usize = 4000;
+/// Rounds of expiry in one look: a backlog of expired rows is worked off in several looks.
+const EXPIRY_ROUNDS: usize = 4;
+
+/// A row that is ours now: state TAKE, this attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    pub task: i64,
+    pub attempt: i32,
+}
+
+/// Where the look at the groups goes on, and how many there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupCursor {
+    pub after: i32,
+    pub groups: usize,
+}
+
+impl Default for GroupCursor {
+    fn default() -> GroupCursor {
+        GroupCursor { after: i32::MIN, groups: 1 }
+    }
+}
+
+/// What a look is to do.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// As many slots are reserved.
+    pub count: usize,
+    /// The bell is armed from before: it is disarmed first.
+    pub disarm: bool,
+    /// If nothing is left that could start, arm the bell.
+    pub arm: bool,
+    pub cursor: GroupCursor,
+    /// Tasks that run, to see which their owners have stopped or deleted.
+    pub running: Vec<(i64, i32)>,
+}
+
+/// What a look has found.
+#[derive(Debug, Default)]
+pub struct Seen {
+    pub taken: Vec<Taken>,
+    pub armed: bool,
+    /// The bell could not be armed: an inserter's transaction is open.
+    pub refused: bool,
+    pub next_plan: Option<Duration>,
+    pub cursor: GroupCursor,
+    /// Running tasks that are wanted no more.
+    pub unwanted: Vec<i64>,
+}
+
+pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
+    let look = Look { client, statements };
+    let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
+    if ask.disarm {
+        look.disarm().await?;
+    }
+    if !ask.running.is_empty() {
+        seen.unwanted = look.unwanted(&ask.running).await?;
+    }
+    look.execute(&look.statements.release).await?;
+    if ask.count > 0 {
+        look.take(ask.count, &mut seen).await?;
+    }
+    // Without a slot nothing can start, but a row can still be stopped: that must ring too.
+    if ask.arm && (ask.count == 0 || seen.taken.len() < ask.count) {
+        let bell = [&lock_key::BELL as &(dyn tokio_postgres::types::ToSql + Sync), &look.statements.relid];
+        seen.armed = look.one(&look.statements.arm, &bell).await?.get("armed");
+        seen.refused = !seen.armed;
+        if seen.armed && ask.count > 0 {
+            // What was committed before the lock was ours rang nobody; what comes later will ring.
+            look.execute(&look.statements.release).await?;
+            let before = seen.taken.len();
+            look.take(ask.count - before, &mut seen).await?;
+            if seen.taken.len() == ask.count {
+                look.disarm().await?;
+                seen.armed = false;
+            }
+        }
+    }
+    seen.next_plan = look.next_plan().await?;
+    Ok(seen)
+}
+
+struct Look {
+    client: Rc<Client>,
+    statements: Rc<Prepared>,
+}
+
+impl Look {
+    async fn take(&self, count: usize, seen: &mut Seen) -> Result<(), Trouble> {
+        for _ in 0..EXPIRY_ROUNDS {
+            let (taken, expired) = self.take_once(count, &mut seen.cursor).await?;
+            let enough = taken.len() >= count || expired.is_empty();
+            seen.taken.extend(taken);
+            if !expired.is_empty() {
+                let rows = self.one(&self.statements.expire, &[&expired]).await?;
+                let (gone, again): (i64, i64) = (rows.get("gone"), rows.get("again"));
+                shared::info!("tasks not started in time", gone = gone, repeated = again);
+            }
+            if enough || !seen.taken.is_empty() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows taken, and rows found expired.
+    async fn take_once(&self, count: usize, cursor: &mut GroupCursor) -> Result<(Vec<Taken>, Vec<i64>), Trouble> {
+        let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
+        let rows = self.many(walk, &[&(count as i64)]).await?;
+        let exact = rows.first().is_none_or(|row| row.get("exact"));
+        if exact {
+            return Ok(harvest(&rows));
+        }
+        let began = cursor.after;
+        let found = self.take_groups(count, cursor).await?;
+        // Nothing behind the cursor: once more from the start, so that no group waits for the round to end.
+        if found.0.is_empty() && began != i32::MIN {
+            cursor.after = i32::MIN;
+            return self.take_groups(count, cursor).await;
+        }
+        Ok(found)
+    }
+
+    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor) -> Result<(Vec<Taken>, Vec<i64>), Trouble> {
+        let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, count.max(4)) as i64;
+        let rows = self.many(&self.statements.groups, &[&(count as i64), &cursor.after, &GROUPS, &depth]).await?;
+        let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
+        let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
+        cursor.groups = groups.max(1) as usize;
+        cursor.after = if groups >= i64::from(GROUPS) { last.unwrap_or(i32::MIN) } else { i32::MIN };
+        Ok(harvest(&rows))
+    }
+
+    async fn unwanted(&self, running: &[(i64, i32)]) -> Result<Vec<i64>, Trouble> {
+        let (tasks, attempts): (Vec<i64>, Vec<i32>) = running.iter().copied().unzip();
+        let rows = self.many(&self.statements.look_runs, &[&tasks, &attempts]).await?;
+        Ok(rows.iter().map(|row| row.get("id")).collect())
+    }
+
+    async fn next_plan(&self) -> Result<Option<Duration>, Trouble> {
+        let rows = self.many(&self.statements.next_plan, &[]).await?;
+        Ok(rows.first().map(|row| Duration::from_millis(row.get::<_, f64>("ms").max(0.0) as u64)))
+    }
+
+    async fn disarm(&self) -> Result<(), Trouble> {
+        self.one(&self.statements.disarm, &[&lock_key::BELL, &self.statements.relid]).await.map(|_| ())
+    }
+
+    async fn execute(&self, statement: &tokio_postgres::Statement) -> Result<u64, Trouble> {
+        self.client.execute(statement, &[]).await.map_err(|error| Trouble::of(&error))
+    }
+
+    async fn one(&self, statement: &tokio_postgres::Statement, values: Values<'_>) -> Result<Row, Trouble> {
+        self.client.query_one(statement, values).await.map_err(|error| Trouble::of(&error))
+    }
+
+    async fn many(&self, statement: &tokio_postgres::Statement, values: Values<'_>) -> Result<Vec<Row>, Trouble> {
+        self.client.query(statement, values).await.map_err(|error| Trouble::of(&error))
+    }
+}
+
+type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
+
+fn harvest(rows: &[Row]) -> (Vec<Taken>, Vec<i64>) {
+    let taken = rows.iter().filter_map(|row| {
+        Some(Taken { task: row.get::<_, Option<i64>>("id")?, attempt: row.get::<_, Option<i32>>("attempt")? })
+    });
+    let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
+    (taken.collect(), expired)
+}

@@ -1,0 +1,224 @@
+//! Serving the queue: what the scheduler asks the database, and what the answers lead to.
+//!
+//! Slots are reserved before rows are taken, so that no row is claimed that could not start. A row whose worker cannot
+//! be forked, or that comes when the scheduler already stops, is settled back to PLAN like one whose worker died.
+
+use crate::doze::{Looked, Pace};
+use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::look::{Ask, Seen, Taken, look};
+use crate::queue::{self, Readiness, Ready, Unfinished};
+use crate::run_table::ToSettle;
+use crate::session_state::SessionEvent;
+use crate::settle::{Settlement, settle};
+use shared::fault;
+use shared::hand_over::WorkerOrder;
+use shared::region::{Kind, Phase, SlotHandle};
+use std::time::{Duration, Instant};
+
+/// Rows taken, and so processes forked, in one go.
+const TAKE_AT_ONCE: usize = 64;
+/// How often the queue is measured and old rows are deleted, at most.
+const CHORES: Duration = Duration::from_secs(60);
+
+impl Scheduler {
+    pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
+        match answer {
+            Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
+            Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
+            Answer::Unfinished(unfinished) => self.adopt(unfinished, now),
+            Answer::Seen(seen) => self.seen(*seen, now),
+            Answer::Settings(settings) => self.apply(settings),
+            Answer::Chores { rows, bytes, deleted } => {
+                self.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
+                if deleted > 0 {
+                    shared::info!("old tasks deleted", queue = self.label, tasks = deleted);
+                    // There may be more: a small batch at a time.
+                    self.next_chores = now;
+                    self.doze.hurry(now + Duration::from_millis(self.settings.sleep_ms));
+                }
+            }
+            Answer::Settled { task, settlement } => self.settled(task, settlement, now),
+        }
+    }
+
+    fn prepared(&mut self, ready: Ready, now: Instant) {
+        if ready.superuser && !self.session.held_before {
+            shared::warning!(
+                "tasks of this queue run as a superuser; give the row a user of its own",
+                queue = self.label
+            );
+        }
+        self.notes().set_running(0, 0, ready.backend);
+        self.statements = Some(ready.statements);
+        self.session_event(SessionEvent::Prepared);
+        self.apply(ready.settings);
+        self.adopt(ready.unfinished, now);
+        self.doze.forget(now);
+        self.next_chores = now;
+    }
+
+    /// The server's settings over the config's.
+    pub(crate) fn apply(&mut self, from_server: Vec<(String, String)>) {
+        let mut settings = self.order.settings.clone();
+        for (name, text) in from_server {
+            if let Err(why) = settings.set_from_server(&name, &text) {
+                shared::warning!("a setting of the server is not used", queue = self.label, why = why);
+            }
+        }
+        if settings != self.settings {
+            shared::info!("settings in force", queue = self.label, sleep_ms = settings.sleep_ms, run = settings.run);
+        }
+        self.settings = settings;
+        let now = Instant::now();
+        self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
+        self.doze.hurry(now);
+    }
+
+    /// Rows that were claimed and are nobody's: not one of our workers'.
+    fn adopt(&mut self, unfinished: Vec<Unfinished>, now: Instant) {
+        for Unfinished { task, attempt, backend } in unfinished {
+            if !self.runs.knows(task, backend) {
+                shared::info!("unfinished task found", queue = self.label, task = task);
+                self.runs.orphaned(task, attempt, now);
+            }
+        }
+    }
+
+    pub(crate) fn ask_unfinished(&mut self) {
+        if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
+            link.ask("unfinished tasks", PATIENCE, move |client| async move {
+                Ok(Answer::Unfinished(queue::unfinished(&client, &statements).await?))
+            });
+        }
+    }
+
+    /// Slots first, then as many rows.
+    pub(crate) fn start_look(&mut self) {
+        let now = Instant::now();
+        let idle = self.looking.is_none() && !self.stopping.asked() && self.session.working();
+        if !idle || now < self.doze.next_look() {
+            return;
+        }
+        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
+        let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
+        let count = may_run.min(self.settings.limit as usize).min(TAKE_AT_ONCE);
+        let counter = self.start.region.slots();
+        let slots: Vec<SlotHandle> = std::iter::from_fn(|| counter.reserve()).take(count).collect();
+        let ask = Ask {
+            count: slots.len(),
+            disarm: self.doze.armed(),
+            arm: self.doze.may_arm(),
+            cursor: self.cursor,
+            running: self.runs.running(),
+        };
+        self.looking = Some(slots);
+        let prepared = statements.clone();
+        link.ask("looking for tasks", PATIENCE, move |client| async move {
+            Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?)))
+        });
+        if now >= self.next_chores {
+            self.next_chores = now + CHORES;
+            let keep_ms = self.settings.keep_ms;
+            link.ask("measuring the queue", PATIENCE, move |client| async move {
+                queue::chores(&client, &statements, keep_ms).await
+            });
+        }
+    }
+
+    fn seen(&mut self, seen: Seen, now: Instant) {
+        let mut slots = self.looking.take().unwrap_or_default();
+        let asked = slots.len();
+        self.cursor = seen.cursor;
+        let pace = Pace { sleep: Duration::from_millis(self.settings.sleep_ms), idle: self.settings.idle };
+        let looked = Looked {
+            now,
+            full: asked > 0 && seen.taken.len() >= asked,
+            found: !seen.taken.is_empty(),
+            armed: seen.armed,
+            refused: seen.refused,
+            next_plan: seen.next_plan,
+        };
+        self.doze.looked(looked, pace);
+        fault::point("scheduler.after_take");
+        if self.notes().phase() == Some(Phase::Waiting) {
+            self.notes().set_phase(Phase::Running);
+            self.start.ring_parent();
+        }
+        seen.unwanted.iter().for_each(|task| self.runs.drop_unwanted(*task));
+        for row in seen.taken {
+            match slots.pop() {
+                Some(slot) if !self.stopping.asked() => self.start_worker(row, slot, now),
+                slot => {
+                    slots.extend(slot);
+                    self.runs.orphaned(row.task, row.attempt, now);
+                }
+            }
+        }
+        self.looking = Some(slots);
+        self.release_reserved();
+    }
+
+    fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
+        let order = WorkerOrder {
+            target: self.order.target.clone(),
+            schema: self.order.schema.clone(),
+            table: self.order.table.clone(),
+            task: row.task,
+            attempt: row.attempt,
+            output_limit: self.settings.output_limit,
+        };
+        match self.nursery.spawn(slot, Kind::Worker, &self.label, &order, worker::run) {
+            Ok(worker) => {
+                shared::debug!("worker started", queue = self.label, task = row.task, pid = worker.0.pid());
+                let ack_by = now + Duration::from_millis(self.settings.close_ms);
+                self.runs.started(row.task, row.attempt, worker, slot, ack_by);
+            }
+            Err(error) => {
+                shared::error!(
+                    "cannot start a worker; the task is planned again",
+                    queue = self.label,
+                    task = row.task,
+                    error = error,
+                );
+                self.runs.orphaned(row.task, row.attempt, now);
+                let pause = self.stumbling.next(now);
+                self.doze.hold_off(pause);
+            }
+        }
+    }
+
+    /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
+    pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
+        for ToSettle { task, attempt, terminate } in questions {
+            match (&mut self.link, self.statements.clone()) {
+                (Some(link), Some(statements)) if self.session.working() => {
+                    link.ask("settling a task", PATIENCE, move |client| async move {
+                        let settlement = settle(client, statements, task, attempt, terminate).await?;
+                        Ok(Answer::Settled { task, settlement })
+                    });
+                }
+                _ => self.runs.unsettled(task, now),
+            }
+        }
+    }
+
+    fn settled(&mut self, task: i64, settlement: Settlement, now: Instant) {
+        match settlement {
+            Settlement::StillRunning => self.runs.unsettled(task, now),
+            Settlement::PlannedAgain => {
+                shared::info!("task planned again", queue = self.label, task = task);
+                self.runs.settled(task);
+                if self.stumbling.fresh() {
+                    self.doze.hurry(now);
+                }
+            }
+            Settlement::NotOurs => self.runs.settled(task),
+        }
+    }
+
+    pub(crate) fn release_reserved(&mut self) {
+        for slot in self.looking.take().unwrap_or_default() {
+            self.start.region.slots().release(slot);
+        }
+    }
+}

@@ -1,0 +1,36 @@
+-- Claims up to $1 due rows by looking at the heads of the groups, so that no group hides another. A loose scan: one
+-- index probe per group. With more groups than $3 it begins after the hash $2 and goes on there the next time.
+-- parameters: how many, hash to begin after, groups at most, rows per group; locks: the rows; caller: scheduler
+WITH RECURSIVE heads AS (
+    (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $2 ORDER BY hash LIMIT 1)
+    UNION ALL
+    SELECT (SELECT q.hash FROM {queue} q WHERE q.state = 'PLAN' AND NOT q.held AND q.hash > h.hash
+             ORDER BY q.hash LIMIT 1), h.number + 1
+      FROM heads h WHERE h.hash IS NOT NULL AND h.number < $3
+), listed AS MATERIALIZED (
+    SELECT hash FROM heads WHERE hash IS NOT NULL
+), candidates AS MATERIALIZED (
+    SELECT c.* FROM listed l CROSS JOIN LATERAL (
+        SELECT t.id, t."group", t.remote, t."max", t.priority, t.plan, {expired} AS expired FROM {queue} t
+         WHERE t.state = 'PLAN' AND NOT t.held AND t.hash = l.hash
+         ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT $4::bigint) c
+), {running}, due AS (
+    SELECT w.id, w.priority, GREATEST(w."max", 0) - COALESCE(r.others, 0) AS capacity,
+           row_number() OVER (PARTITION BY w."group", w.remote ORDER BY w."max" DESC, w.priority DESC, w.id) AS place
+      FROM candidates w LEFT JOIN running r ON r."group" = w."group" AND r.remote IS NOT DISTINCT FROM w.remote
+     WHERE w.plan <= statement_timestamp() AND NOT w.expired
+), chosen AS (
+    SELECT id, capacity, priority FROM due WHERE place - 1 <= capacity
+     ORDER BY capacity DESC, priority DESC, id LIMIT $1::bigint
+), locked AS (
+    SELECT t.id, c.capacity, c.priority FROM {queue} t JOIN chosen c ON c.id = t.id
+     WHERE t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
+), taken AS (
+    UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
+    RETURNING t.id, t.attempt, l.capacity, l.priority
+), seen AS (
+    SELECT count(*) AS groups, max(hash) AS last, (SELECT array_agg(c.id) FROM candidates c WHERE c.expired) AS expired
+      FROM listed
+)
+SELECT s.groups, s.last, s.expired, t.id, t.attempt
+  FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -1,0 +1,463 @@
+//! The protocol of a cell, played through: every order in which the atomic operations of a parent and its children
+//! can fall, with a death at any of them.
+//!
+//! Each step is one load, store or compare-and-swap of `cell.rs`, in its order, over a cell with a payload of two
+//! words (the parent's own loads of the generation are joined to the store behind them: no child ever changes a
+//! generation). The parent fills for the first child, frees at any moment (in time, or because it gave up waiting),
+//! fills for the second, frees by the first ticket once more (nothing may happen), and frees by the second. It may die
+//! at any step; then its own parent sweeps the cell and fills it for a third child. A child starts when its cell is
+//! published, is as late as it likes, and may die at any step.
+//!
+//! Assumed: all processes see one order of all operations. `Flaw::WipeSeenEarly` is what weaker memory could make of
+//! `wipe`, whose relaxed stores nothing orders behind the store of FILLING. Not here: slots, processes, signals.
+
+use super::{CellError, Region, Ticket};
+use State::{Accepted, Filling, Free, Published};
+use std::collections::{HashMap, HashSet};
+
+const MAX_WORDS: usize = 2;
+type Words = [u8; MAX_WORDS];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Free,
+    Filling,
+    Published,
+    Accepted,
+}
+
+/// Unused words are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Payload {
+    length: usize,
+    words: Words,
+}
+
+/// Stands for the checksum: what it was made of.
+type Sum = Option<(u32, Payload)>;
+
+/// The shared words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Memory {
+    word: (u32, State),
+    length: usize,
+    sum: Sum,
+    payload: Words,
+}
+
+const EMPTY: Memory = Memory { word: (0, Free), length: 0, sum: None, payload: [0; MAX_WORDS] };
+
+/// What the parent does, one call after the other. A number is the generation of a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Call {
+    Fill(Payload),
+    Free(u32),
+    /// The sweep of a dead process's cell.
+    Wipe,
+}
+
+/// One operation of the parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Store {
+    /// The compare-and-swap from FREE.
+    Claim(u32),
+    State(u32, State),
+    Length(usize),
+    Sum(Sum),
+    Word(usize, u8),
+}
+
+/// Where a child is in `accept`, and what it has copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Child {
+    NotStarted,
+    Look,
+    CopyLength,
+    CopySum(usize),
+    CopyWord {
+        length: usize,
+        sum: Sum,
+        words: Words,
+        next: usize,
+    },
+    Swap(Payload),
+    LookAgain,
+    Ended(Verdict),
+    /// Whatever the verdict was, or dead: it touches nothing any more.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Verdict {
+    Ran(Payload),
+    Stale,
+    Damaged,
+}
+
+/// What could have been written instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// Any payload passes. No flaw as long as all see one order.
+    NoChecksum,
+    AcceptWithoutSwap,
+    PublishFirst,
+    SameGeneration,
+    WipeSeenEarly,
+    WipeSeenEarlyAndNoChecksum,
+}
+
+impl Flaw {
+    fn checks_sums(self) -> bool {
+        !matches!(self, Flaw::NoChecksum | Flaw::WipeSeenEarlyAndNoChecksum | Flaw::PublishFirst)
+    }
+
+    /// One parent is enough to find a flaw.
+    fn parent_may_die(self) -> bool {
+        matches!(self, Flaw::None | Flaw::NoChecksum)
+    }
+
+    fn next_generation(self, generation: u32) -> u32 {
+        if self == Flaw::SameGeneration { generation.max(1) } else { generation + 1 }
+    }
+}
+
+/// One moment of the play.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Scene {
+    memory: Memory,
+    calls: Vec<Call>,
+    /// The rest of the call that the parent is in.
+    stores: Vec<Store>,
+    filling: Option<Payload>,
+    /// Generation and payload of what was published, and whether freeing it has begun; child n has ticket n.
+    tickets: Vec<(u32, Payload, bool)>,
+    children: [Child; 3],
+    parent_died: bool,
+}
+
+impl Scene {
+    fn is_over(&self) -> bool {
+        self.calls.is_empty() && self.stores.is_empty()
+    }
+}
+
+/// The operations of one call, as `cell.rs` does them. None: refused.
+fn stores_of(call: Call, memory: Memory, flaw: Flaw) -> Option<Vec<Store>> {
+    let (generation, state) = memory.word;
+    match call {
+        Call::Fill(payload) => {
+            let next = flaw.next_generation(generation);
+            let mut stores = vec![Store::Claim(next), Store::Length(payload.length), Store::Sum(Some((next, payload)))];
+            stores.extend((0..payload.length).map(|i| Store::Word(i, payload.words[i])));
+            stores.insert(if flaw == Flaw::PublishFirst { 1 } else { stores.len() }, Store::State(next, Published));
+            (state == Free).then_some(stores)
+        }
+        Call::Free(ticket) if ticket != generation => Some(Vec::new()),
+        Call::Free(_) | Call::Wipe => {
+            let mut stores = vec![Store::Length(0), Store::Sum(None)];
+            stores.extend((0..MAX_WORDS).map(|i| Store::Word(i, 0)));
+            let early = matches!(flaw, Flaw::WipeSeenEarly | Flaw::WipeSeenEarlyAndNoChecksum);
+            stores.insert(if early { stores.len() } else { 0 }, Store::State(generation, Filling));
+            stores.push(Store::State(generation, Free));
+            Some(stores)
+        }
+    }
+}
+
+fn apply(memory: &mut Memory, store: Store) {
+    match store {
+        Store::Claim(generation) => memory.word = (generation, Filling),
+        Store::State(generation, state) => memory.word = (generation, state),
+        Store::Length(length) => memory.length = length,
+        Store::Sum(sum) => memory.sum = sum,
+        Store::Word(i, word) => memory.payload[i] = word,
+    }
+}
+
+/// One operation of `accept` by the holder of a ticket of `generation`.
+fn child_step(child: Child, memory: &mut Memory, generation: u32, flaw: Flaw) -> Child {
+    let published = (generation, Published);
+    match child {
+        Child::Look if memory.word == published => Child::CopyLength,
+        Child::Look => Child::Ended(Verdict::Stale),
+        Child::CopyLength => Child::CopySum(memory.length),
+        Child::CopySum(length) => checked(length, memory.sum, [0; MAX_WORDS], 0, generation, flaw),
+        Child::CopyWord { length, sum, mut words, next } => {
+            words[next] = memory.payload[next];
+            checked(length, sum, words, next + 1, generation, flaw)
+        }
+        Child::LookAgain if memory.word == published => Child::Ended(Verdict::Damaged),
+        Child::LookAgain => Child::Ended(Verdict::Stale),
+        Child::Swap(copy) if flaw == Flaw::AcceptWithoutSwap || memory.word == published => {
+            memory.word = (generation, Accepted);
+            Child::Ended(Verdict::Ran(copy))
+        }
+        Child::Swap(_) => Child::Ended(Verdict::Stale),
+        Child::NotStarted | Child::Ended(_) | Child::Gone => child,
+    }
+}
+
+/// After a copied word: the next one, or the check, which touches no shared word.
+fn checked(length: usize, sum: Sum, words: Words, next: usize, generation: u32, flaw: Flaw) -> Child {
+    if next < length {
+        return Child::CopyWord { length, sum, words, next };
+    }
+    let copy = Payload { length, words };
+    if flaw.checks_sums() && sum != Some((generation, copy)) { Child::LookAgain } else { Child::Swap(copy) }
+}
+
+const WRONG: &str = "a child ran with what was not its own";
+const FREED: &str = "a child accepted after its cell was freed";
+const FALSE_ALARM: &str = "a child took a freed cell for a damaged one";
+const LEFT: &str = "something was left when all was over";
+const REFUSED: &str = "the parent found its own cell in use";
+
+/// A step of the way to a scene.
+#[derive(Debug)]
+#[expect(dead_code, reason = "read by its Debug, in the story of a failure")]
+enum Step {
+    Parent(Store),
+    NothingToFree,
+    ParentDiesAndIsSwept,
+    Child(usize, Child),
+    ChildDies(usize),
+}
+
+/// The walk through all scenes that can be reached.
+struct Play {
+    flaw: Flaw,
+    seen: HashSet<Scene>,
+    path: Vec<Step>,
+    /// The first way to each kind of trouble.
+    trouble: HashMap<&'static str, Vec<String>>,
+    verdicts: HashSet<(usize, Verdict)>,
+}
+
+impl Play {
+    fn run(first: Payload, second: Payload, flaw: Flaw) -> Play {
+        let (one, two) = (flaw.next_generation(0), flaw.next_generation(1));
+        let calls = vec![Call::Fill(first), Call::Free(one), Call::Fill(second), Call::Free(one), Call::Free(two)];
+        let scene = Scene {
+            memory: EMPTY,
+            calls,
+            stores: Vec::new(),
+            filling: None,
+            tickets: Vec::new(),
+            children: [Child::NotStarted; 3],
+            parent_died: false,
+        };
+        let empty = HashSet::new();
+        let mut play = Play { flaw, seen: empty, path: Vec::new(), trouble: HashMap::new(), verdicts: HashSet::new() };
+        play.explore(scene);
+        play
+    }
+
+    fn note(&mut self, what: &'static str) {
+        let path = &self.path;
+        self.trouble.entry(what).or_insert_with(|| path.iter().map(|step| format!("{step:?}")).collect());
+    }
+
+    fn turn(&mut self, step: Step, scene: Scene, judge: impl FnOnce(&mut Play)) {
+        self.path.push(step);
+        judge(self);
+        self.explore(scene);
+        self.path.pop();
+    }
+
+    fn explore(&mut self, scene: Scene) {
+        if !self.seen.insert(scene.clone()) {
+            return;
+        }
+        if scene.is_over() {
+            let leftover = Memory { word: (0, scene.memory.word.1), ..scene.memory };
+            if leftover != EMPTY {
+                self.note(LEFT);
+            }
+        } else {
+            self.parent_goes_on(scene.clone());
+            self.parent_dies(scene.clone());
+        }
+        for number in 0..scene.children.len() {
+            if !matches!(scene.children[number], Child::NotStarted | Child::Gone) {
+                self.child_goes_on(scene.clone(), number);
+                self.child_dies(scene.clone(), number);
+            }
+        }
+    }
+
+    fn parent_goes_on(&mut self, mut scene: Scene) {
+        if scene.stores.is_empty() {
+            let call = scene.calls.remove(0);
+            match stores_of(call, scene.memory, self.flaw) {
+                Some(stores) => scene.stores = stores,
+                None => return self.note(REFUSED),
+            }
+            scene.filling = match call {
+                Call::Fill(payload) => Some(payload),
+                Call::Free(_) | Call::Wipe => None,
+            };
+            if scene.stores.is_empty() {
+                return self.turn(Step::NothingToFree, scene, |_| {});
+            }
+        }
+        let store = scene.stores.remove(0);
+        apply(&mut scene.memory, store);
+        match (scene.filling, store) {
+            (Some(payload), Store::State(generation, Published)) => {
+                scene.children[scene.tickets.len()] = Child::Look;
+                scene.tickets.push((generation, payload, false));
+            }
+            (None, Store::State(generation, _)) => {
+                let freed = scene.tickets.iter_mut().filter(|ticket| ticket.0 == generation);
+                freed.for_each(|ticket| ticket.2 = true);
+            }
+            (_, Store::Claim(_) | Store::State(..) | Store::Length(_) | Store::Sum(_) | Store::Word(..)) => {}
+        }
+        scene.filling = scene.filling.filter(|_| !scene.stores.is_empty());
+        self.turn(Step::Parent(store), scene, |_| {});
+    }
+
+    fn parent_dies(&mut self, mut scene: Scene) {
+        if !scene.parent_died && self.flaw.parent_may_die() {
+            let third = self.flaw.next_generation(scene.memory.word.0);
+            scene.parent_died = true;
+            scene.stores.clear();
+            scene.filling = None;
+            scene.calls = vec![Call::Wipe, Call::Fill(THIRD), Call::Free(third)];
+            self.turn(Step::ParentDiesAndIsSwept, scene, |_| {});
+        }
+    }
+
+    fn child_goes_on(&mut self, mut scene: Scene, number: usize) {
+        let (generation, own, freed) = scene.tickets[number];
+        let now = child_step(scene.children[number], &mut scene.memory, generation, self.flaw);
+        scene.children[number] = if matches!(now, Child::Ended(_)) { Child::Gone } else { now };
+        self.turn(Step::Child(number, now), scene, |play| {
+            if let Child::Ended(verdict) = now {
+                play.verdicts.insert((number, verdict));
+            }
+            match now {
+                Child::Ended(Verdict::Ran(copy)) if copy != own => play.note(WRONG),
+                Child::Ended(Verdict::Ran(_)) if freed => play.note(FREED),
+                Child::Ended(Verdict::Damaged) => play.note(FALSE_ALARM),
+                _ => {}
+            }
+        });
+    }
+
+    fn child_dies(&mut self, mut scene: Scene, number: usize) {
+        scene.children[number] = Child::Gone;
+        self.turn(Step::ChildDies(number), scene, |_| {});
+    }
+
+    #[track_caller]
+    fn expect_no_trouble(&self) {
+        assert!(self.trouble.is_empty(), "{:?} of {} scenes: {:#?}", self.flaw, self.seen.len(), self.trouble);
+    }
+}
+
+const LONG: Payload = Payload { length: 2, words: [11, 12] };
+const SHORT: Payload = Payload { length: 1, words: [21, 0] };
+const THIRD: Payload = Payload { length: 2, words: [31, 32] };
+
+#[test]
+fn in_every_order_a_child_runs_with_its_own_parameters_or_not_at_all() {
+    for (first, second) in [(LONG, SHORT), (SHORT, LONG)] {
+        let play = Play::run(first, second, Flaw::None);
+        println!("{} scenes", play.seen.len());
+        play.expect_no_trouble();
+        // The walk has been everywhere: each child could run, and each could be too late.
+        for (number, own) in [first, second, THIRD].into_iter().enumerate() {
+            assert!(play.verdicts.contains(&(number, Verdict::Ran(own))));
+            assert!(play.verdicts.contains(&(number, Verdict::Stale)));
+        }
+    }
+}
+
+/// The word alone decides; the checksum is for stray writes.
+#[test]
+fn in_every_order_the_word_alone_keeps_parameters_apart() {
+    Play::run(LONG, SHORT, Flaw::NoChecksum).expect_no_trouble();
+}
+
+/// And for machines on which the wiping may be seen before the word says so.
+#[test]
+fn where_wiping_is_seen_early_the_checksum_keeps_parameters_whole() {
+    for (first, second) in [(LONG, SHORT), (SHORT, LONG)] {
+        let play = Play::run(first, second, Flaw::WipeSeenEarly);
+        assert_eq!(play.trouble.keys().collect::<Vec<_>>(), [&FALSE_ALARM]);
+        let unchecked = Play::run(first, second, Flaw::WipeSeenEarlyAndNoChecksum);
+        assert!(unchecked.trouble.contains_key(WRONG));
+    }
+}
+
+#[test]
+fn the_walk_finds_what_is_wrong_with_a_careless_protocol() {
+    let find = |flaw, what| {
+        let play = Play::run(LONG, SHORT, flaw);
+        assert!(play.trouble.contains_key(what), "{flaw:?} was not found out: {:?}", play.trouble);
+    };
+    find(Flaw::AcceptWithoutSwap, FREED);
+    find(Flaw::AcceptWithoutSwap, LEFT);
+    find(Flaw::PublishFirst, WRONG);
+    find(Flaw::SameGeneration, WRONG);
+}
+
+/// Whole calls in every order of five: the model answers as the cell does.
+#[test]
+fn the_model_answers_as_the_cell_does() {
+    const CALLS: usize = 6;
+    const LENGTH: u32 = 5;
+    for number in 0..CALLS.pow(LENGTH) {
+        let calls: Vec<usize> = (0..LENGTH).map(|at| number / CALLS.pow(at) % CALLS).collect();
+        compare(&calls);
+    }
+}
+
+fn compare(calls: &[usize]) {
+    let region = Region::create(1).unwrap();
+    let slot = region.slots().reserve().unwrap();
+    let mut memory = EMPTY;
+    // The newest ticket and the one before.
+    let mut tickets = [Ticket { index: 0, generation: 900 }, Ticket { index: 0, generation: 901 }];
+    for call in calls {
+        match call {
+            0 | 1 => {
+                let payload = [LONG, SHORT][*call];
+                let filled = region.fill(slot, &bytes(payload));
+                let stores = stores_of(Call::Fill(payload), memory, Flaw::None);
+                assert_eq!(filled.is_ok(), stores.is_some(), "{calls:?}");
+                stores.into_iter().flatten().for_each(|store| apply(&mut memory, store));
+                if let Ok(ticket) = filled {
+                    assert_eq!(memory.word.0, ticket.generation, "{calls:?}");
+                    tickets = [ticket, tickets[0]];
+                }
+            }
+            2 | 3 => {
+                let ticket = tickets[call - 2];
+                let mut child = Child::Look;
+                while !matches!(child, Child::Ended(_)) {
+                    child = child_step(child, &mut memory, ticket.generation, Flaw::None);
+                }
+                let expected = match child {
+                    Child::Ended(Verdict::Ran(payload)) => Ok(bytes(payload)),
+                    _ => Err(CellError::Stale),
+                };
+                assert_eq!(region.accept(ticket), expected, "{calls:?}");
+            }
+            _ => {
+                let ticket = tickets[call - 4];
+                region.free(ticket);
+                let stores = stores_of(Call::Free(ticket.generation), memory, Flaw::None);
+                stores.into_iter().flatten().for_each(|store| apply(&mut memory, store));
+            }
+        }
+        assert_eq!(region.cells_in_use() == 1, memory.word.1 != Free, "{calls:?}");
+        assert_eq!(region.cells_are_wiped(), memory.payload == [0; MAX_WORDS], "{calls:?}");
+    }
+}
+
+fn bytes(payload: Payload) -> Vec<u8> {
+    payload.words[..payload.length].iter().flat_map(|word| u64::from(*word).to_le_bytes()).collect()
+}
