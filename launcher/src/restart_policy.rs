@@ -10,7 +10,6 @@ const ROW: usize = 5;
 const ROW_WINDOW: Duration = Duration::from_secs(10);
 const ROW_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-const LONGEST_DELAY: Duration = Duration::from_secs(5 * 60);
 const HEALTHY_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// How a scheduler died.
@@ -29,8 +28,9 @@ pub struct RestartPolicy {
 }
 
 impl RestartPolicy {
-    /// The moment of the next start after a death at `now` of a scheduler that had run since `began`.
-    pub fn next_start(&mut self, death: Death, began: Instant, now: Instant) -> Instant {
+    /// The moment of the next start after a death at `now` of a scheduler that had run since `began`; `longest` is the
+    /// row's own cap.
+    pub fn next_start(&mut self, death: Death, began: Instant, now: Instant, longest: Duration) -> Instant {
         if now.saturating_duration_since(began) >= HEALTHY_AFTER {
             self.failures = 0;
         }
@@ -41,7 +41,7 @@ impl RestartPolicy {
                 if self.deaths.len() > ROW { now + ROW_PAUSE } else { now }
             }
             Death::Failure => {
-                let delay = FIRST_DELAY.saturating_mul(1 << self.failures.min(16)).min(LONGEST_DELAY);
+                let delay = FIRST_DELAY.saturating_mul(1 << self.failures.min(16)).min(longest);
                 self.failures = self.failures.saturating_add(1);
                 now + delay
             }
@@ -53,24 +53,27 @@ impl RestartPolicy {
 mod tests {
     use super::*;
 
+    const CAP: Duration = Duration::from_secs(300);
+
     #[test]
     fn a_death_after_work_is_followed_by_a_start_at_once_and_six_in_a_row_by_a_pause_of_a_second() {
         let mut policy = RestartPolicy::default();
         let now = Instant::now();
-        let waits: Vec<Duration> = (0..8).map(|_| policy.next_start(Death::AfterWork, now, now) - now).collect();
+        let waits: Vec<Duration> = (0..8).map(|_| policy.next_start(Death::AfterWork, now, now, CAP) - now).collect();
         assert_eq!(waits[..5], [Duration::ZERO; 5]);
         assert_eq!(waits[5..], [ROW_PAUSE; 3]);
         let later = now + ROW_WINDOW;
-        assert_eq!(policy.next_start(Death::AfterWork, now, later), later);
+        assert_eq!(policy.next_start(Death::AfterWork, now, later, CAP), later);
     }
 
     #[test]
     fn failures_back_off_from_a_second_to_five_minutes_until_ten_minutes_of_health() {
         let mut policy = RestartPolicy::default();
         let now = Instant::now();
-        let waits: Vec<u64> = (0..11).map(|_| (policy.next_start(Death::Failure, now, now) - now).as_secs()).collect();
+        let waits: Vec<u64> =
+            (0..11).map(|_| (policy.next_start(Death::Failure, now, now, CAP) - now).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         let later = now + HEALTHY_AFTER;
-        assert_eq!(policy.next_start(Death::Failure, now, later), later + FIRST_DELAY);
+        assert_eq!(policy.next_start(Death::Failure, now, later, CAP), later + FIRST_DELAY);
     }
 }

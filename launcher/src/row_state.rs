@@ -75,6 +75,7 @@ pub enum RowEvent {
         death: Death,
         permanent: Option<String>,
         now: Instant,
+        longest: Duration,
     },
 }
 
@@ -165,8 +166,11 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
             go(S::Starting { slot, pid, began, ack_by: now + RUNG }, vec![F::Tell(Rung::Kill)])
         }
         (state @ (S::Starting { .. } | S::Started { .. }), E::BeatStopped) => go(state, vec![F::Tell(Rung::Kill)]),
-        (S::Starting { slot, began, .. } | S::Started { slot, began, .. }, E::Gone { death, permanent: None, now }) => {
-            let start_at = policy.next_start(death, began, now);
+        (
+            S::Starting { slot, began, .. } | S::Started { slot, began, .. },
+            E::Gone { death, permanent: None, now, longest },
+        ) => {
+            let start_at = policy.next_start(death, began, now, longest);
             go(S::Allocated { slot, start_at }, vec![F::FreeCell, F::KeepSlot])
         }
         (S::Starting { .. } | S::Started { .. }, E::Gone { permanent: Some(why), .. }) => {
@@ -268,6 +272,7 @@ mod tests {
             death: Death::AfterWork,
             permanent: permanent.map(str::to_owned),
             now,
+            longest: close,
         };
         [
             ("Passed (due)", RowEvent::Passed { now }),

@@ -351,7 +351,8 @@ impl Entry {
             shared::warning!("scheduler died", queue = self.wanted.label(), end = end);
             self.last_death = Some(end.to_string());
         }
-        self.step(region, RowEvent::Gone { death, permanent, now });
+        let longest = Duration::from_millis(self.wanted.row.settings.restart_ms);
+        self.step(region, RowEvent::Gone { death, permanent, now, longest });
         if let Some(child) = self.child.take() {
             region.sweep(child.pid());
             child.reap();

@@ -58,7 +58,7 @@ const LOCK_TIMEOUT: &str = "2s";
 
 /// The rows of the short and of the long walk: eight per slot that may be filled.
 const WALK_FEW: usize = 64;
-const WALK_MANY: usize = 512;
+const WALK_MANY: usize = 800;
 
 /// The statements of the loop, prepared once per session.
 #[derive(Debug)]

@@ -15,8 +15,6 @@ use shared::hand_over::WorkerOrder;
 use shared::region::{Kind, Phase, SlotHandle};
 use std::time::{Duration, Instant};
 
-/// Rows taken, and so processes forked, in one go.
-const TAKE_AT_ONCE: usize = 64;
 /// How often the queue is measured and old rows are deleted, at most.
 const CHORES: Duration = Duration::from_secs(60);
 
@@ -101,7 +99,7 @@ impl Scheduler {
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
-        let count = may_run.min(self.settings.limit as usize).min(TAKE_AT_ONCE);
+        let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize);
         let counter = self.start.region.slots();
         let slots: Vec<SlotHandle> = std::iter::from_fn(|| counter.reserve()).take(count).collect();
         let ask = Ask {

@@ -28,7 +28,7 @@ enum Next {
     /// This worker is done.
     Leave(ExitCode),
     /// Another task of the group has been taken, on the same session.
-    Run(Box<TaskRow>, Session),
+    Run(Box<(TaskRow, Session)>),
 }
 
 pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog: &Watchdog) -> ExitCode {
@@ -65,7 +65,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         let run = Run { order, book: &book, row, watchdog, reuse };
         match run.run(session) {
             Next::Leave(code) => return code,
-            Next::Run(next, same) => (row, session) = (*next, same),
+            Next::Run(next) => (row, session) = *next,
         }
     }
 }
@@ -297,7 +297,7 @@ impl Run<'_> {
             return Next::Leave(ExitCode::Asked);
         };
         match session::undress(&mut session, self.row.save) {
-            Ok(()) => Next::Run(Box::new(next), session),
+            Ok(()) => Next::Run(Box::new((next, session))),
             // The next task is ours and not begun: the scheduler finds it by this session's backend.
             Err(error) => {
                 shared::warning!("the session cannot be used again", task = next.task, error = error);

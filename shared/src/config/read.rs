@@ -14,8 +14,7 @@ use std::path::Path;
 const GENERAL_KEYS: [&str; 7] = ["connect", "max_workers", "poll", "control", "name", "defaults", "json"];
 const ROW_KEYS: [&str; 6] = ["data", "user", "schema", "table", "connect", "enabled"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 8] =
-    ["remotes", "connections", "operators", "versions", "upgrade", "lend", "fetch", "restart"];
+const LATER_KEYS: [&str; 6] = ["remotes", "connections", "operators", "versions", "upgrade", "lend"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";

@@ -32,6 +32,10 @@ pub struct Settings {
     pub output_limit: u64,
     /// Empty polls before the poll is stretched.
     pub idle: u32,
+    /// Rows handled at once: taken, and their workers forked, in one go.
+    pub fetch: u32,
+    /// The longest pause before a dead scheduler is started again.
+    pub restart_ms: u64,
     /// Finished tasks older than this are deleted; none by default.
     pub keep_ms: Option<u64>,
 }
@@ -46,14 +50,16 @@ impl Default for Settings {
             close_ms: 60_000,
             output_limit: 64 << 20,
             idle: 60,
+            fetch: 100,
+            restart_ms: 300_000,
             keep_ms: None,
         }
     }
 }
 
 impl Settings {
-    pub(super) const KEYS: [&'static str; 8] =
-        ["sleep", "reset", "limit", "run", "close", "output_limit", "idle", "keep"];
+    pub(super) const KEYS: [&'static str; 10] =
+        ["sleep", "reset", "limit", "run", "close", "output_limit", "idle", "fetch", "restart", "keep"];
 
     /// Takes a key that is one of ours; `Ok(false)` if it is not.
     pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
@@ -65,6 +71,8 @@ impl Settings {
             "close" => self.close_ms = value::duration_ms(json, 1..=DAY_MS)?,
             "output_limit" => self.output_limit = value::size_bytes(json, 1..=LARGEST_OUTPUT)?,
             "idle" => self.idle = value::integer(json, 0..=i32::MAX as u32)?,
+            "fetch" => self.fetch = value::integer(json, 1..=1000)?,
+            "restart" => self.restart_ms = value::duration_ms(json, 1000..=LONGEST_MS)?,
             "keep" => self.keep_ms = Some(value::duration_ms(json, 1..=KEEP_MS)?),
             _ => return Ok(false),
         }
