@@ -6,8 +6,10 @@
 use crate::control_socket::ControlSocket;
 use crate::embedded::{Embedded, ServerEvent, Stop};
 use crate::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState};
+use crate::maker::{Report, make_missing};
+use crate::row_entry::Wanted;
 use crate::row_state::Rung;
-use crate::row_table::{RowTable, Wanted};
+use crate::row_table::RowTable;
 use crate::status_report::{Outline, report};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -47,8 +49,18 @@ pub struct Parts {
     pub reload: Reload,
 }
 
-/// Whether this launcher got the lock, and if not, why.
-type Answer = Result<(), String>;
+/// How often roles and databases that rows lack are looked for.
+const MAKE_AGAIN: Duration = Duration::from_secs(10);
+/// CREATE DATABASE copies files.
+const MAKE_PATIENCE: Duration = Duration::from_secs(120);
+
+/// What comes back from the maintenance database.
+#[derive(Debug)]
+enum Answer {
+    /// Whether this launcher got the lock, and if not, why.
+    Lock(Result<(), String>),
+    Made(Vec<Report>),
+}
 
 enum Event {
     Rang(Signal),
@@ -66,6 +78,9 @@ pub struct Launcher {
     said: Option<String>,
     said_ready: bool,
     server_stopping: bool,
+    /// A question to the maker is in flight.
+    making: bool,
+    next_making: Instant,
 }
 
 impl Launcher {
@@ -83,6 +98,8 @@ impl Launcher {
             said: None,
             said_ready: false,
             server_stopping: false,
+            making: false,
+            next_making: now,
         }
     }
 
@@ -151,12 +168,19 @@ impl Launcher {
             // SIGUSR2, SIGCHLD: look, which every pass does.
             Event::Rang(_) => {}
             Event::Link(LinkEvent::Up) => self.leader_event(LeaderEvent::Up),
-            Event::Link(LinkEvent::Answered(Ok(()))) => self.leader_event(LeaderEvent::Held),
-            Event::Link(LinkEvent::Answered(Err(why))) => self.leader_event(LeaderEvent::Refused { why, now }),
+            Event::Link(LinkEvent::Answered(Answer::Lock(Ok(())))) => self.leader_event(LeaderEvent::Held),
+            Event::Link(LinkEvent::Answered(Answer::Lock(Err(why)))) => {
+                self.leader_event(LeaderEvent::Refused { why, now });
+            }
+            Event::Link(LinkEvent::Answered(Answer::Made(reports))) => {
+                self.making = false;
+                self.rows.made(reports);
+            }
             // It listens to nothing.
             Event::Link(LinkEvent::Notified) => {}
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
+                self.making = false;
                 self.leader_event(LeaderEvent::Lost { trouble, now });
             }
             Event::Passed => self.pass(now),
@@ -171,6 +195,7 @@ impl Launcher {
         self.leader_event(LeaderEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         let may_start = self.leader.state == LeaderState::Leading && !self.stopping.asked();
+        self.make_missing(may_start, now);
         self.rows.pass(&self.parts.nursery, may_start, now);
         self.say_ready();
         let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
@@ -183,6 +208,21 @@ impl Launcher {
         };
         let (region, rows) = (&self.parts.region, &self.rows);
         self.parts.control.turn(now, |question| answer(question, || report(&outline, region, rows)).to_string());
+    }
+
+    /// Roles and databases of rows that do not work yet.
+    fn make_missing(&mut self, may: bool, now: Instant) {
+        if !may || self.making || now < self.next_making {
+            return;
+        }
+        self.next_making = now + MAKE_AGAIN;
+        let needed = self.rows.needed(&self.parts.target.place);
+        if let (Some(link), false) = (&mut self.link, needed.is_empty()) {
+            self.making = true;
+            link.ask("making what rows need", MAKE_PATIENCE, |client| async move {
+                Ok(Answer::Made(make_missing(client, needed).await?))
+            });
+        }
     }
 
     /// Workers of a dead scheduler become our children: their slots are swept, then they are let go.
@@ -230,6 +270,7 @@ impl Launcher {
                     self.said = Some(reason);
                 }
                 LeaderEffect::Lead => {
+                    self.next_making = Instant::now();
                     if self.said.take().is_some() {
                         shared::info!("launcher works again");
                     }
@@ -300,6 +341,7 @@ impl Launcher {
         match (self.parts.reload)() {
             Some(wanted) => {
                 self.rows.want(wanted, now);
+                self.next_making = now;
                 self.said_ready = false;
                 shared::info!("config read again");
             }
@@ -311,13 +353,13 @@ impl Launcher {
 async fn ask_lock(client: std::rc::Rc<tokio_postgres::Client>, name: String) -> Result<Answer, Trouble> {
     let row =
         client.query_one(&bare(HOLD_LEADER), &[&lock_key::LEADER, &name]).await.map_err(|error| Trouble::of(&error))?;
-    Ok(if row.get("standby") {
+    Ok(Answer::Lock(if row.get("standby") {
         Err("the server is a stand-by; waiting for its promotion".to_owned())
     } else if row.get("held") {
         Ok(())
     } else {
         Err(format!("another launcher named \"{name}\" is active; standing by"))
-    })
+    }))
 }
 
 fn answer(question: &str, report: impl FnOnce() -> Value) -> Value {

@@ -75,6 +75,8 @@ pub struct Scheduler {
     pub(crate) looking: Option<Vec<SlotHandle>>,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
+    /// Signs that stand in the database for `mill.why`.
+    pub(crate) signs: Vec<i32>,
     pub(crate) next_reset: Instant,
     pub(crate) next_chores: Instant,
     /// Pause between looks while workers cannot even begin.
@@ -104,6 +106,7 @@ impl Scheduler {
             looking: None,
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
+            signs: Vec::new(),
             next_reset: now + Duration::from_millis(order.settings.reset_ms),
             next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),

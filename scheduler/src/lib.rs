@@ -7,6 +7,7 @@
 //! and `settle`.
 #![forbid(unsafe_code)]
 
+mod catalog;
 mod doze;
 mod event_loop;
 mod look;

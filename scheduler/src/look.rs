@@ -50,6 +50,8 @@ pub struct Ask {
     /// If nothing is left that could start, arm the bell.
     pub arm: bool,
     pub cursor: GroupCursor,
+    /// Signs for `mill.why` to be put up or taken down: lock kind, and whether it is to stand.
+    pub signs: Vec<(i32, bool)>,
     /// Tasks that run, to see which their owners have stopped or deleted.
     pub running: Vec<(i64, i32)>,
 }
@@ -71,7 +73,10 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     let look = Look { client, statements };
     let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
     if ask.disarm {
-        look.disarm().await?;
+        look.sign(lock_key::BELL, false).await?;
+    }
+    for (kind, stand) in &ask.signs {
+        look.sign(*kind, *stand).await?;
     }
     if !ask.running.is_empty() {
         seen.unwanted = look.unwanted(&ask.running).await?;
@@ -82,8 +87,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     }
     // Without a slot nothing can start, but a row can still be stopped: that must ring too.
     if ask.arm && (ask.count == 0 || seen.taken.len() < ask.count) {
-        let bell = [&lock_key::BELL as &(dyn tokio_postgres::types::ToSql + Sync), &look.statements.relid];
-        seen.armed = look.one(&look.statements.arm, &bell).await?.get("armed");
+        seen.armed = look.sign(lock_key::BELL, true).await?;
         seen.refused = !seen.armed;
         if seen.armed && ask.count > 0 {
             // What was committed before the lock was ours rang nobody; what comes later will ring.
@@ -91,7 +95,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
             let before = seen.taken.len();
             look.take(ask.count - before, &mut seen).await?;
             if seen.taken.len() == ask.count {
-                look.disarm().await?;
+                look.sign(lock_key::BELL, false).await?;
                 seen.armed = false;
             }
         }
@@ -162,8 +166,10 @@ impl Look {
         Ok(rows.first().map(|row| Duration::from_millis(row.get::<_, f64>("ms").max(0.0) as u64)))
     }
 
-    async fn disarm(&self) -> Result<(), Trouble> {
-        self.one(&self.statements.disarm, &[&lock_key::BELL, &self.statements.relid]).await.map(|_| ())
+    /// Takes or gives back one of our session locks on the queue. True: it was done.
+    async fn sign(&self, kind: i32, stand: bool) -> Result<bool, Trouble> {
+        let statement = if stand { &self.statements.lock } else { &self.statements.unlock };
+        Ok(self.one(statement, &[&kind, &self.statements.relid]).await?.get("done"))
     }
 
     async fn execute(&self, statement: &tokio_postgres::Statement) -> Result<u64, Trouble> {

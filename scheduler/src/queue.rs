@@ -4,6 +4,7 @@
 //! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `Trouble`, in a
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
+use crate::catalog;
 use crate::event_loop::Answer;
 use shared::config::ColumnDefaults;
 use shared::db::lock_key;
@@ -71,8 +72,8 @@ pub struct Prepared {
     pub release: Statement,
     pub next_plan: Statement,
     pub look_runs: Statement,
-    pub arm: Statement,
-    pub disarm: Statement,
+    pub lock: Statement,
+    pub unlock: Statement,
     pub measure: Statement,
     pub delete_old: Statement,
     pub look: Statement,
@@ -126,6 +127,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     if !found.get::<_, bool>("rings") {
         hang_bell(&client, &queue).await?;
     }
+    catalog::prepare(&client, &queue, relid).await?;
     client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;
     let unfinished = unfinished(&client, &statements).await?;
@@ -151,8 +153,8 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         next_plan: text(queue.fill(statement::NEXT_PLAN)).await?,
         look_runs: text(queue.fill(statement::LOOK_RUNS)).await?,
-        arm: text(queue.fill(statement::ARM_BELL)).await?,
-        disarm: text(queue.fill(statement::DISARM_BELL)).await?,
+        lock: text(queue.fill(statement::LOCK_SIGN)).await?,
+        unlock: text(queue.fill(statement::UNLOCK_SIGN)).await?,
         measure: text(queue.fill(statement::MEASURE_QUEUE)).await?,
         delete_old: text(queue.fill(statement::DELETE_OLD)).await?,
         look: text(queue.fill(statement::LOOK_TASK)).await?,

@@ -10,6 +10,7 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::ToSettle;
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
+use shared::db::lock_key;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Kind, Phase, SlotHandle};
@@ -52,6 +53,7 @@ impl Scheduler {
         self.apply(ready.settings);
         self.adopt(ready.unfinished, now);
         self.doze.forget(now);
+        self.signs.clear();
         self.next_chores = now;
     }
 
@@ -102,7 +104,13 @@ impl Scheduler {
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize);
         let counter = self.start.region.slots();
         let slots: Vec<SlotHandle> = std::iter::from_fn(|| counter.reserve()).take(count).collect();
+        let wanted =
+            [(lock_key::NO_SLOT, count > 0 && slots.is_empty()), (lock_key::NO_CONNECTION, !self.stumbling.fresh())];
+        let signs: Vec<(i32, bool)> =
+            wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
+        self.signs = wanted.into_iter().filter(|(_, on)| *on).map(|(kind, _)| kind).collect();
         let ask = Ask {
+            signs,
             count: slots.len(),
             disarm: self.doze.armed(),
             arm: self.doze.may_arm(),

@@ -6,7 +6,7 @@ use crate::cli::{Cli, Place};
 use crate::control_socket::ControlSocket;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts};
-use crate::row_table::Wanted;
+use crate::row_entry::Wanted;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Mistake};
 use shared::conninfo::Conninfo;

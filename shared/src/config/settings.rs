@@ -72,7 +72,7 @@ impl Settings {
             "output_limit" => self.output_limit = value::size_bytes(json, 1..=LARGEST_OUTPUT)?,
             "idle" => self.idle = value::integer(json, 0..=i32::MAX as u32)?,
             "fetch" => self.fetch = value::integer(json, 1..=1000)?,
-            "restart" => self.restart_ms = value::duration_ms(json, 1000..=LONGEST_MS)?,
+            "restart" => self.restart_ms = value::duration_ms(json, 1..=LONGEST_MS)?,
             "keep" => self.keep_ms = Some(value::duration_ms(json, 1..=KEEP_MS)?),
             _ => return Ok(false),
         }

@@ -24,8 +24,8 @@ pub const EXPIRE_TASKS: &str = include_str!("../../sql/task/expire_tasks.sql");
 pub const RELEASE_HELD: &str = include_str!("../../sql/task/release_held.sql");
 pub const NEXT_PLAN: &str = include_str!("../../sql/task/next_plan.sql");
 pub const LOOK_RUNS: &str = include_str!("../../sql/task/look_runs.sql");
-pub const ARM_BELL: &str = include_str!("../../sql/task/arm_bell.sql");
-pub const DISARM_BELL: &str = include_str!("../../sql/task/disarm_bell.sql");
+pub const LOCK_SIGN: &str = include_str!("../../sql/task/lock_sign.sql");
+pub const UNLOCK_SIGN: &str = include_str!("../../sql/task/unlock_sign.sql");
 pub const MEASURE_QUEUE: &str = include_str!("../../sql/task/measure_queue.sql");
 pub const DELETE_OLD: &str = include_str!("../../sql/task/delete_old.sql");
 pub const LOOK_TASK: &str = include_str!("../../sql/task/look_task.sql");
@@ -37,6 +37,10 @@ pub const FINISH_TASK: &str = include_str!("../../sql/task/finish_task.sql");
 pub const REPEAT_TASK: &str = include_str!("../../sql/task/repeat_task.sql");
 pub const PAUSE_GROUP: &str = include_str!("../../sql/task/pause_group.sql");
 pub const DELETE_FINISHED: &str = include_str!("../../sql/task/delete_finished.sql");
+pub const MAKE_CATALOG: &str = include_str!("../../sql/catalog/make_catalog.sql");
+pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
+pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
+pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 
 /// A task table, by name.
@@ -133,6 +137,17 @@ pub fn bare(statement: &str) -> String {
     fill(statement, &[])
 }
 
+/// `MAKE_CATALOG` with its version, a literal, in it.
+pub fn fill_make_catalog(version: &str) -> String {
+    let names = [
+        ("{version}", version.to_owned()),
+        ("{queue_key}", lock_key::QUEUE.to_string()),
+        ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
+        ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+    ];
+    fill(MAKE_CATALOG, &names)
+}
+
 /// Replaces in one pass: a name that itself looks like a placeholder is left alone.
 fn fill(statement: &str, names: &[(&str, String)]) -> String {
     let body: Vec<&str> = statement.lines().skip_while(|line| line.starts_with("--")).collect();
@@ -210,8 +225,8 @@ mod tests {
             RELEASE_HELD,
             NEXT_PLAN,
             LOOK_RUNS,
-            ARM_BELL,
-            DISARM_BELL,
+            LOCK_SIGN,
+            UNLOCK_SIGN,
             MEASURE_QUEUE,
             DELETE_OLD,
             LOOK_TASK,

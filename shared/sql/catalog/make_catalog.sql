@@ -1,0 +1,84 @@
+-- The catalog: the schema `mill` of a database. Owned by the user of the row that came first; nothing in it is granted
+-- to PUBLIC. Every function has a fixed search_path and qualified names.
+-- parameters: none (the version stands in the text); locks: the schema's name; caller: scheduler, once per database
+CREATE SCHEMA mill;
+COMMENT ON SCHEMA mill IS 'pgmill: what is known about the task tables of this database';
+CREATE TABLE mill.meta (
+    one bool PRIMARY KEY DEFAULT true CHECK (one),
+    version text NOT NULL,
+    enabled bool NOT NULL DEFAULT true,
+    clock interval NOT NULL DEFAULT '0'
+);
+COMMENT ON TABLE mill.meta IS 'pgmill: the version of this catalog; one row';
+INSERT INTO mill.meta (version) VALUES ({version});
+CREATE TABLE mill.queue (
+    relid oid PRIMARY KEY,
+    schema name NOT NULL,
+    name name NOT NULL,
+    owner name NOT NULL
+);
+COMMENT ON TABLE mill.queue IS 'pgmill: the task tables that a scheduler has served in this database';
+CREATE FUNCTION mill.why(task bigint, queue regclass DEFAULT NULL) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    relid oid := COALESCE(queue::oid, (SELECT min(q.relid) FROM mill.queue q HAVING count(*) = 1),
+                          to_regclass('public.task')::oid);
+    relation text := relid::regclass::text;
+    t record;
+    others bigint;
+    ahead bigint;
+    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+BEGIN
+    IF relid IS NULL THEN
+        RETURN 'which table? name it: mill.why(id, ''schema.table'')';
+    END IF;
+    EXECUTE format('SELECT id, state::text AS state, plan, active, start, stop, pid, "max", priority, "group", remote,
+        hash, held, reason FROM %s WHERE id = $1', relation) INTO t USING task;
+    CASE
+    WHEN t.id IS NULL THEN
+        RETURN format('there is no task %s in %s: it has finished and was deleted, or never was', task, relation);
+    WHEN t.state IN ('DONE', 'FAIL') THEN
+        RETURN format('it finished at %s with %s%s', t.stop, t.state, ' (' || t.reason || ')');
+    WHEN t.state = 'GONE' THEN
+        RETURN format('it expired: nobody started it within %s of its plan, %s', t.active, t.plan);
+    WHEN t.state = 'STOP' THEN
+        RETURN 'somebody stopped it; set its state to PLAN to go on';
+    WHEN t.state = 'WORK' THEN
+        RETURN format('it is running since %s in server process %s', t.start, t.pid);
+    WHEN t.state = 'TAKE' THEN
+        RETURN 'it has been taken and is about to start';
+    WHEN NOT mill.locked({queue_key}, relid, here) THEN
+        RETURN format('no scheduler serves %s: is the launcher running? ask it with: launcher status', relation);
+    WHEN t.plan > clock_timestamp() THEN
+        RETURN format('it is planned for %s', t.plan);
+    WHEN t."max" >= 0 AND t.active < interval '200000 years' AND t.plan + t.active <= clock_timestamp() THEN
+        RETURN format('it has expired: it was to start within %s of %s, and becomes GONE at the next look', t.active, t.plan);
+    WHEN t.held THEN
+        RETURN 'it is held until the next look releases it';
+    WHEN mill.locked({no_connection_key}, relid, here) THEN
+        RETURN 'workers get no connection to the server; the launcher''s log says why';
+    ELSE
+    END CASE;
+    EXECUTE format('SELECT count(*) FILTER (WHERE state IN (''TAKE'', ''WORK'')),
+        count(*) FILTER (WHERE state = ''PLAN'' AND NOT held AND ("max", priority, -id) > ($1, $2, -$3))
+        FROM %s WHERE hash = $4 AND "group" = $5 AND remote IS NOT DISTINCT FROM $6
+         AND state IN (''PLAN'', ''TAKE'', ''WORK'')', relation)
+        INTO others, ahead USING t."max", t.priority, t.id, t.hash, t."group", t.remote;
+    IF others > GREATEST(t."max", 0) THEN
+        RETURN format('its group "%s" is full: %s running, and with max = %s at most %s others may run beside it',
+                      t."group", others, t."max", GREATEST(t."max", 0));
+    ELSIF mill.locked({no_slot_key}, relid, here) THEN
+        RETURN 'no slot is free: wait until a task ends, or raise max_workers';
+    ELSIF ahead > 0 THEN
+        RETURN format('%s tasks of its group "%s" come first', ahead, t."group");
+    END IF;
+    RETURN 'it is due and starts at the next look';
+END
+$function$;
+COMMENT ON FUNCTION mill.why(bigint, regclass) IS 'pgmill: why a task is not running, in one sentence';
+CREATE FUNCTION mill.locked(kind int, relid oid, database oid) RETURNS bool
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    RETURN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.database = locked.database
+                      AND l.classid = locked.kind::oid AND l.objid = locked.relid AND l.objsubid = 2 AND l.granted
+                      AND l.mode = 'ExclusiveLock');
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mill FROM PUBLIC;
