@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod catalog;
+mod column_defaults;
 mod doze;
 mod event_loop;
 mod look;

@@ -4,8 +4,8 @@
 //! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `Trouble`, in a
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
-use crate::catalog;
 use crate::event_loop::Answer;
+use crate::{catalog, column_defaults};
 use shared::config::ColumnDefaults;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
@@ -127,6 +127,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     if !found.get::<_, bool>("rings") {
         hang_bell(&client, &queue).await?;
     }
+    column_defaults::align(&client, &queue, &defaults).await?;
     catalog::prepare(&client, &queue, relid).await?;
     client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;

@@ -16,6 +16,7 @@ pub const MAKE_TRIGGERS: &str = include_str!("../../sql/task/make_triggers.sql")
 pub const COMMENT_TABLE: &str = include_str!("../../sql/task/comment_table.sql");
 pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
 pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql");
+pub const LIST_DEFAULTS: &str = include_str!("../../sql/task/list_defaults.sql");
 pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
@@ -173,7 +174,7 @@ fn fill(statement: &str, names: &[(&str, String)]) -> String {
 }
 
 /// Every column whose default is a setting, with the value that holds when nobody sets it.
-fn column_defaults(config: &ColumnDefaults) -> Vec<(&'static str, String)> {
+pub fn column_defaults(config: &ColumnDefaults) -> Vec<(&'static str, String)> {
     let text = |value: &Option<String>, built_in: &str| value.clone().unwrap_or_else(|| built_in.to_owned());
     let flag = |value: Option<bool>, built_in: bool| value.unwrap_or(built_in).to_string();
     let number = |value: Option<i32>| value.unwrap_or(0).to_string();
