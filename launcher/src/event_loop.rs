@@ -73,6 +73,8 @@ pub struct Launcher {
     rows: RowTable,
     leader: Leader,
     link: Option<Link<Answer>>,
+    /// The session is known to have a backend of its own.
+    proven: bool,
     events: (Sender<Event>, Receiver<Event>),
     stopping: Stopping,
     said: Option<String>,
@@ -93,6 +95,7 @@ impl Launcher {
             rows,
             leader: Leader::new(now),
             link: None,
+            proven: false,
             events: unbounded(),
             stopping: Stopping::No,
             said: None,
@@ -167,7 +170,10 @@ impl Launcher {
             Event::Rang(Signal::SIGHUP) => self.reload(now),
             // SIGUSR2, SIGCHLD: look, which every pass does.
             Event::Rang(_) => {}
-            Event::Link(LinkEvent::Up) => self.leader_event(LeaderEvent::Up),
+            Event::Link(LinkEvent::Up) => {
+                self.proven |= self.link.as_ref().is_some_and(Link::is_proven);
+                self.leader_event(LeaderEvent::Up);
+            }
             Event::Link(LinkEvent::Answered(Answer::Lock(Ok(())))) => self.leader_event(LeaderEvent::Held),
             Event::Link(LinkEvent::Answered(Answer::Lock(Err(why)))) => {
                 self.leader_event(LeaderEvent::Refused { why, now });
@@ -216,7 +222,7 @@ impl Launcher {
             return;
         }
         self.next_making = now + MAKE_AGAIN;
-        let needed = self.rows.needed(&self.parts.target.place);
+        let needed = self.rows.needed(&self.parts.target.places);
         if let (Some(link), false) = (&mut self.link, needed.is_empty()) {
             self.making = true;
             link.ask("making what rows need", MAKE_PATIENCE, |client| async move {
@@ -256,7 +262,10 @@ impl Launcher {
     fn leader_event(&mut self, event: LeaderEvent) {
         for effect in self.leader.handle(event) {
             match effect {
-                LeaderEffect::Dial => self.link = Some(Link::dial(&self.parts.target, "pg_conf", Instant::now())),
+                LeaderEffect::Dial => {
+                    let region = Some(&self.parts.region);
+                    self.link = Some(Link::dial(&self.parts.target, "pg_conf", region, !self.proven));
+                }
                 LeaderEffect::AskLock => {
                     let name = self.parts.name.clone();
                     if let Some(link) = &mut self.link {

@@ -65,6 +65,8 @@ pub struct Scheduler {
     events: (Sender<Event>, Receiver<Event>),
     pub(crate) session: Session,
     pub(crate) link: Option<Link<Answer>>,
+    /// The session is known to have a backend of its own.
+    proven: bool,
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     probe: Option<Link<Answer>>,
     pub(crate) statements: Option<Rc<Prepared>>,
@@ -99,6 +101,7 @@ impl Scheduler {
             events: unbounded(),
             session: Session::new(now),
             link: None,
+            proven: false,
             probe: None,
             statements: None,
             settings: order.settings.clone(),
@@ -199,7 +202,14 @@ impl Scheduler {
             Event::Rang(Signal::SIGHUP) => self.reload(),
             // SIGUSR2 and anything else means "look", and every pass looks at everything.
             Event::Rang(_) => {}
-            Event::Link(LinkEvent::Up) => self.session_event(SessionEvent::Up),
+            Event::Link(LinkEvent::Up) => {
+                if let Some(link) = &self.link {
+                    self.proven |= link.is_proven();
+                    // What was learnt on the way is handed down to the workers.
+                    self.order.target.late_settings = link.target().late_settings;
+                }
+                self.session_event(SessionEvent::Up);
+            }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             Event::Link(LinkEvent::Notified) => self.doze.ring(now),
             Event::Link(LinkEvent::Lost(trouble)) => {
@@ -260,7 +270,8 @@ impl Scheduler {
         for effect in self.session.handle(event) {
             match effect {
                 SessionEffect::Dial => {
-                    self.link = Some(Link::dial(&self.order.target, &self.application_name(), Instant::now()));
+                    let region = Some(&self.start.region);
+                    self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
                 SessionEffect::Prepare => {
                     let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
@@ -311,7 +322,8 @@ impl Scheduler {
         };
         self.order.settings = order.settings;
         self.order.defaults = order.defaults;
-        self.probe = Some(Link::dial(&self.order.target, &self.application_name(), Instant::now()));
+        let region = Some(&self.start.region);
+        self.probe = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
     }
 
     /// The second session of a reload: it only reads the settings.

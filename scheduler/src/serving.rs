@@ -101,11 +101,15 @@ impl Scheduler {
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
-        let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize);
+        let (seats, taken) = self.start.region.seats();
+        let seats = seats.saturating_sub(taken) as usize;
+        let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
         let counter = self.start.region.slots();
         let slots: Vec<SlotHandle> = std::iter::from_fn(|| counter.reserve()).take(count).collect();
-        let wanted =
-            [(lock_key::NO_SLOT, count > 0 && slots.is_empty()), (lock_key::NO_CONNECTION, !self.stumbling.fresh())];
+        let wanted = [
+            (lock_key::NO_SLOT, count > 0 && slots.is_empty()),
+            (lock_key::NO_CONNECTION, seats == 0 || !self.stumbling.fresh()),
+        ];
         let signs: Vec<(i32, bool)> =
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
         self.signs = wanted.into_iter().filter(|(_, on)| *on).map(|(kind, _)| kind).collect();

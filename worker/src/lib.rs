@@ -44,6 +44,7 @@ pub fn run(start: Start) -> ExitCode {
     };
     fault::point("worker.after_accept");
     let Start { region, slot, life, .. } = start;
+    session::keep_to(&region);
     let watchdog = match Watchdog::start(bell, life, region.clone(), slot) {
         Ok(watchdog) => watchdog,
         Err(error) => {

@@ -31,6 +31,8 @@ pub struct Config {
     pub connect: Conninfo,
     /// Slots for launcher, schedulers and workers together. 0 is legal: nothing is to run.
     pub max_workers: u32,
+    /// Sessions on servers at once, of all processes together, if the file says so.
+    pub connections: Option<u32>,
     pub poll_ms: u64,
     /// The path of the control socket.
     pub control: PathBuf,
@@ -84,6 +86,12 @@ impl Config {
     /// What is served without any file: the table public.task in database postgres, as user postgres.
     pub fn without_file(environment: Environment) -> Result<Config, Vec<Mistake>> {
         read::without_file(environment)
+    }
+
+    /// The budget of connections: unless told, one for each process and a little for what comes and goes.
+    pub fn connections(&self) -> u32 {
+        let rows = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        self.connections.unwrap_or_else(|| self.max_workers.saturating_add(rows.saturating_mul(2)).saturating_add(2))
     }
 
     /// The launcher's own login.
