@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use shared::conninfo::Target;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::lock_key;
+use shared::db::saying::Saying;
 use shared::db::statement::{HOLD_LEADER, bare};
 use shared::db::trouble::Trouble;
 use shared::nursery::Nursery;
@@ -77,7 +78,7 @@ pub struct Launcher {
     proven: bool,
     events: (Sender<Event>, Receiver<Event>),
     stopping: Stopping,
-    said: Option<String>,
+    said: Saying,
     said_ready: bool,
     server_stopping: bool,
     /// A question to the maker is in flight.
@@ -98,7 +99,7 @@ impl Launcher {
             proven: false,
             events: unbounded(),
             stopping: Stopping::No,
-            said: None,
+            said: Saying::default(),
             said_ready: false,
             server_stopping: false,
             making: false,
@@ -209,7 +210,7 @@ impl Launcher {
             name: &self.parts.name,
             ready: self.said_ready,
             leading: self.leader.state == LeaderState::Leading,
-            why: self.said.as_deref(),
+            why: self.said.current(),
             server,
         };
         let (region, rows) = (&self.parts.region, &self.rows);
@@ -272,15 +273,15 @@ impl Launcher {
                         link.ask("asking for the leader lock", PATIENCE, |client| ask_lock(client, name));
                     }
                 }
-                LeaderEffect::Say(reason) => {
-                    if self.said.is_none() {
+                LeaderEffect::Say(trouble) => {
+                    let reason = trouble.text.clone();
+                    if self.said.begin(trouble) {
                         shared::warning!("launcher waits", reason = reason);
                     }
-                    self.said = Some(reason);
                 }
                 LeaderEffect::Lead => {
                     self.next_making = Instant::now();
-                    if self.said.take().is_some() {
+                    if self.said.end() {
                         shared::info!("launcher works again");
                     }
                 }
@@ -291,7 +292,7 @@ impl Launcher {
 
     /// Once: every wanted row is served or has its reason.
     fn say_ready(&mut self) {
-        let waits = self.said.is_some() && !self.rows.has_schedulers();
+        let waits = self.said.current().is_some() && !self.rows.has_schedulers();
         let ready = waits || (self.leader.state == LeaderState::Leading && self.rows.ready());
         if ready && !self.said_ready && !self.stopping.asked() {
             shared::info!("ready", slots = self.parts.region.slots().limit());

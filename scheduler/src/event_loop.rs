@@ -17,7 +17,9 @@ use nix::sys::signal::Signal;
 use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::saying::Saying;
 use shared::db::statement::Queue;
+use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
 use shared::nursery::Nursery;
@@ -85,7 +87,7 @@ pub struct Scheduler {
     pub(crate) stumbling: BackOff,
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
-    said: Option<String>,
+    said: Saying,
     leave: Option<ExitCode>,
 }
 
@@ -114,7 +116,7 @@ impl Scheduler {
             next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
             stopping: Stopping::No,
-            said: None,
+            said: Saying::default(),
             leave: None,
             start,
             order,
@@ -281,7 +283,7 @@ impl Scheduler {
                         });
                     }
                 }
-                SessionEffect::Say(reason) => self.say(reason),
+                SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
                     shared::error!("another scheduler serves the queue; leaving it to that one", queue = self.label);
@@ -350,23 +352,27 @@ impl Scheduler {
     }
 
     /// A condition is said once when it begins; its changes go into the notes.
-    fn say(&mut self, reason: String) {
-        self.notes().set_reason(&reason);
-        self.start.ring_parent();
-        if self.said.is_none() {
+    fn say(&mut self, trouble: Trouble) {
+        let reason = trouble.text.clone();
+        // A server that is away gives the same reason each second: nobody needs to be woken for that.
+        if self.said.current() != Some(reason.as_str()) {
+            self.notes().set_reason(&reason);
+            self.start.ring_parent();
+        }
+        if self.said.begin(trouble) {
             shared::warning!("queue waits", queue = self.label, reason = reason);
         } else {
             shared::debug!("queue still waits", queue = self.label, reason = reason);
         }
-        self.said = Some(reason);
     }
 
     fn say_well(&mut self) {
         self.notes().set_reason("");
         self.start.ring_parent();
-        match self.said.take() {
-            Some(_) => shared::info!("queue served again", queue = self.label),
-            None => shared::info!("queue served", queue = self.label),
+        if self.said.end() {
+            shared::info!("queue served again", queue = self.label);
+        } else {
+            shared::info!("queue served", queue = self.label);
         }
     }
 

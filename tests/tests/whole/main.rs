@@ -3,4 +3,6 @@
 
 mod conninfo_dialect;
 mod harness;
+mod outage;
+mod pooler;
 mod tls;
