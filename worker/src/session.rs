@@ -15,7 +15,7 @@ const LONGEST_TIMEOUT_MS: i64 = i32::MAX as i64;
 
 /// How often a worker that waits for its turn to connect looks again: soon at first, since a connect is short.
 const TURN_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_TURN_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_TURN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Where this process asks for its turn and its place in the budget of connections.
 static REGION: OnceLock<Region> = OnceLock::new();

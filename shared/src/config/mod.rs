@@ -96,11 +96,7 @@ impl Config {
 
     /// The launcher's own login.
     pub fn target(&self, environment: Environment) -> Result<Target, ConninfoError> {
-        let written = self.connect.get("dbname").is_some_and(|name| !name.is_empty());
-        if written || environment("PGDATABASE").is_some_and(|name| !name.is_empty()) {
-            return self.connect.resolve(environment);
-        }
-        self.connect.with("dbname", MAINTENANCE_DATABASE).resolve(environment)
+        self.connect.resolve_or(environment, Some(MAINTENANCE_DATABASE))
     }
 
     /// The login of a row's scheduler and workers.

@@ -254,8 +254,7 @@ impl Walk<'_> {
         let login = [own, Some(&self.config.connect)]
             .into_iter()
             .flatten()
-            .find_map(|conninfo| conninfo.get("user").filter(|user| !user.is_empty()))
-            .map(str::to_owned);
+            .find_map(|conninfo| conninfo.user(self.environment));
         let or_postgres = |name: Option<String>| name.unwrap_or_else(|| POSTGRES.to_owned());
         let row = Row {
             place: place.to_owned(),

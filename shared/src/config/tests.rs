@@ -222,6 +222,21 @@ fn a_bad_environment_is_a_mistake_that_names_the_variable() {
 }
 
 #[test]
+fn a_service_names_the_login_of_rows_and_the_launchers_database() {
+    let folder = std::env::temp_dir().join(format!("mill-config-service-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(".pg_service.conf"), "[s]\nhost=/tmp\nuser=login\ndbname=maintenance\n").unwrap();
+    let home = folder.display().to_string();
+    let environment = |name: &str| (name == "HOME").then(|| home.clone());
+    let config = Config::parse(r#"{"connect":"service=s","json":[{"data":"a"}]}"#, Path::new("/"), &environment);
+    let config = config.unwrap();
+    assert_eq!((config.rows[0].user.as_str(), config.rows[0].data.as_str()), ("login", "a"));
+    assert_eq!(config.target(&environment).unwrap().database, "maintenance");
+    assert_eq!(config.row_target(&config.rows[0], &environment).unwrap().database, "a");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn the_budget_of_connections_grows_with_workers_and_rows_unless_told() {
     assert_eq!(config(r#"{"max_workers":4,"json":[{"data":"a"},{"data":"b"}]}"#).connections(), 10);
     assert_eq!(config(r#"{"connections":7}"#).connections(), 7);

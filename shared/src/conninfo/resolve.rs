@@ -40,17 +40,22 @@ impl Conninfo {
     /// The server and login that these pairs mean. `connect_timeout` is 10 s unless given (0 and less mean not
     /// given, since nothing here waits for ever; 1 counts as 2, as in libpq).
     pub fn resolve(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Target, ConninfoError> {
+        self.resolve_or(environment, None)
+    }
+
+    /// The same with another database than the user's where none is named.
+    pub fn resolve_or(
+        &self,
+        environment: &dyn Fn(&str) -> Option<String>,
+        database: Option<&str>,
+    ) -> Result<Target, ConninfoError> {
         if self.pairs.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
             return Err(ConninfoError::Nul);
         }
         if let Some((name, _)) = self.pairs.iter().find(|(name, _)| keyword::find(name).is_none()) {
             return Err(unknown(name));
         }
-        let mut lookup = Lookup { pairs: self, service: Conninfo::default(), environment, home: home(environment) };
-        if let Some(name) = lookup.value("service") {
-            let system = environment("PGSYSCONFDIR").filter(|folder| !folder.is_empty());
-            lookup.service = service::find(&name, lookup.value("servicefile"), lookup.home.as_deref(), system)?;
-        }
+        let lookup = Lookup::new(self, environment)?;
         for keyword in KEYWORDS {
             lookup.judge(keyword)?;
         }
@@ -67,7 +72,7 @@ impl Conninfo {
             attributes: lookup.one_of("target_session_attrs", &SESSION_ATTRIBUTES)?.unwrap_or_default(),
             passfile: if password.is_some() { None } else { lookup.file("passfile", ".pgpass") },
             password,
-            database: lookup.value("dbname").unwrap_or_else(|| user.clone()),
+            database: lookup.value("dbname").or(database.map(str::to_owned)).unwrap_or_else(|| user.clone()),
             options: lookup.value("options"),
             connect_timeout_ms: lookup.connect_timeout_ms()?,
             keepalive: lookup.keepalive()?,
@@ -76,6 +81,14 @@ impl Conninfo {
             late_settings: false,
             user,
         })
+    }
+}
+
+impl Conninfo {
+    /// The user that is written, or that the service names; not the environment's.
+    pub fn user(&self, environment: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+        let nothing = |name: &str| environment(name).filter(|_| name != "PGUSER");
+        Lookup::new(self, &nothing).ok()?.value("user")
     }
 }
 
@@ -104,7 +117,15 @@ const TLS_MODES: [(&str, Option<TlsMode>); 6] = [
 const TLS_VERSIONS: [(&str, Option<TlsVersion>); 4] =
     [("TLSv1", None), ("TLSv1.1", None), ("TLSv1.2", Some(TlsVersion::V1_2)), ("TLSv1.3", Some(TlsVersion::V1_3))];
 
-impl Lookup<'_> {
+impl<'a> Lookup<'a> {
+    fn new(pairs: &'a Conninfo, environment: &'a dyn Fn(&str) -> Option<String>) -> Result<Lookup<'a>, ConninfoError> {
+        let mut lookup = Lookup { pairs, service: Conninfo::default(), environment, home: home(environment) };
+        if let Some(name) = lookup.value("service") {
+            let system = environment("PGSYSCONFDIR").filter(|folder| !folder.is_empty());
+            lookup.service = service::find(&name, lookup.value("servicefile"), lookup.home.as_deref(), system)?;
+        }
+        Ok(lookup)
+    }
     /// What was written, else the service's, else the environment's; an empty text hides those below it and means the
     /// default.
     fn find(&self, keyword: &Keyword) -> Option<Found> {

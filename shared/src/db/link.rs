@@ -29,8 +29,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 
-/// How often a link that waits for a seat or a permit looks again.
+/// How often a link that waits for a seat or a permit looks again: the longer it has waited, the less often.
 const QUEUE_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_QUEUE_PAUSE: Duration = Duration::from_millis(500);
 /// How long the second connection of a probe may take; no answer is no proof of anything.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
@@ -181,7 +182,10 @@ impl<A> Link<A> {
             return Some(Instant::now());
         }
         match &self.stage {
-            Stage::Queueing { .. } => Some(Instant::now() + QUEUE_PAUSE),
+            Stage::Queueing { since } => {
+                let pause = since.elapsed() / 4;
+                Some(Instant::now() + pause.clamp(QUEUE_PAUSE, LONGEST_QUEUE_PAUSE))
+            }
             Stage::Resolving(_) | Stage::Dialling(_) | Stage::Greeting { .. } => Some(self.deadline),
             Stage::Probing { probe, .. } => probe.deadline().into_iter().chain([self.deadline]).min(),
             Stage::Up(_) => self.asked.iter().map(|asked| asked.deadline).min(),

@@ -2,7 +2,7 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 2;
+pub const LAYOUT_VERSION: u64 = 3;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;

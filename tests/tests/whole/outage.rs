@@ -2,7 +2,8 @@
 //! the log says once what is wrong and what to do.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -122,7 +123,8 @@ fn a_budget_of_connections_is_never_exceeded() {
     let cluster = Cluster::start();
     let database = cluster.database();
     let supervisor = Supervisor::of(&database).key("connections", 5).key("max_workers", 16).start();
-    let ids: Vec<i64> = (0..20).map(|_| database.insert("SELECT pg_sleep(0.1)")).collect();
+    let ids: Vec<i64> =
+        (0..20).map(|number| database.insert_with("SELECT pg_sleep(0.1)", &format!("group = 'g{number}'"))).collect();
     let mut most = 0;
     supervisor.wait("all tasks are done").within(Duration::from_secs(60)).until(|| {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg\\_%'";
@@ -132,7 +134,7 @@ fn a_budget_of_connections_is_never_exceeded() {
         ids.iter().all(|id| database.finished(*id).is_some())
     });
     println!("at most {most} sessions of 5");
-    assert!((3..=5).contains(&most), "{most} sessions");
+    assert!((4..=5).contains(&most), "{most} sessions");
     let states: Vec<_> = ids.iter().filter_map(|id| database.finished(*id)).map(|row| row["state"].clone()).collect();
     assert!(states.iter().all(|state| state == "DONE"), "{states:?}");
 }
@@ -204,6 +206,26 @@ fn a_refusal_of_pg_hba_and_a_changed_password_are_said_with_what_to_do_and_waite
     assert_eq!(supervisor.schedulers().first().map(|child| child.pid), Some(scheduler), "the same process");
     let all = format!("{}\n{}", supervisor.log().lines().join("\n"), supervisor.status().unwrap_or_default());
     assert!(!all.contains("s3cret"), "no secret is told");
+}
+
+#[test]
+fn a_mended_password_file_needs_no_restart() {
+    let cluster = Cluster::configure().tcp().start();
+    let database = cluster.database();
+    database.set_password("s3cret");
+    let connect = format!("host=127.0.0.1 port={} user={}", cluster.server().port, database.login());
+    let supervisor = Supervisor::of(&database).key("connect", json!(connect)).launch();
+    supervisor.eventually("it says that there is no password", || supervisor.log_contains("none was given"));
+    let file = supervisor.home().join(".pgpass");
+    fs::write(&file, "*:*:*:*:s3cret\n").expect("write a password file");
+    supervisor.wait("it says that the file is too open").within(Duration::from_secs(25)).until(|| {
+        let why = supervisor.status().and_then(|status| Some(status["why"].as_str()?.to_owned()));
+        why.is_some_and(|why| why.contains("chmod 600"))
+    });
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("mode of the file");
+    supervisor.wait("it is served").within(Duration::from_secs(25)).until(|| supervisor.log_contains("queue served"));
+    let id = database.insert("SELECT 1");
+    assert_eq!(supervisor.finished(&database, id)["state"], "DONE");
 }
 
 #[test]

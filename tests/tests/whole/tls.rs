@@ -201,7 +201,7 @@ fn a_launcher_works_over_verified_tls_and_says_what_is_wrong_with_a_wrong_root()
     database.set_password("s3cret word");
     let connect = |root: &str| {
         format!(
-            "host=localhost hostaddr=127.0.0.1 port={} user={} password='s3cret word' sslmode=verify-full \
+            "host=localhost port={} user={} password='s3cret word' sslmode=verify-full \
              channel_binding=require sslrootcert={}/{root}.crt",
             cluster.server().port,
             database.login(),
@@ -216,6 +216,10 @@ fn a_launcher_works_over_verified_tls_and_says_what_is_wrong_with_a_wrong_root()
          WHERE a.application_name LIKE 'pg\\_%' AND a.client_addr IS NOT NULL";
     let covered = database.look(covered, &[]).expect("the server is there");
     assert!(covered[0].get::<_, bool>(0), "every session is encrypted");
+    for pid in supervisor.schedulers().iter().map(|child| child.pid).chain([supervisor.pid()]) {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        assert!(status.contains("Threads:\t1\n"), "who forks has one thread, also with TLS and names:\n{status}");
+    }
     // a cancel goes the same way
     let id = database.insert_with("SELECT pg_sleep(60)", "timeout = '300 ms'");
     assert_eq!(supervisor.finished(&database, id)["state"], "FAIL");
