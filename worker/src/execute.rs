@@ -5,6 +5,7 @@
 //! What can go wrong on the way is the infrastructure's (exit 111: the scheduler looks and plans again) or the
 //! task's own (written into the row).
 
+use crate::atomic::BEGIN;
 use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
@@ -24,7 +25,7 @@ use std::time::{Duration, Instant};
 const NOTICES: usize = 100;
 
 /// What a task leads to.
-enum Next {
+pub(crate) enum Next {
     /// This worker is done.
     Leave(ExitCode),
     /// Another task of the group has been taken, on the same session.
@@ -70,38 +71,38 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
     }
 }
 
-struct Run<'a> {
+pub(crate) struct Run<'a> {
     order: &'a WorkerOrder,
-    book: &'a Book,
-    row: TaskRow,
-    watchdog: &'a Watchdog,
+    pub(crate) book: &'a Book,
+    pub(crate) row: TaskRow,
+    pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
-    reuse: Reuse,
+    pub(crate) reuse: Reuse,
 }
 
 /// What came of the input.
-struct Outcome {
-    texts: Texts,
-    ending: Ending,
+pub(crate) struct Outcome {
+    pub(crate) texts: Texts,
+    pub(crate) ending: Ending,
     /// Gone when the link was lost.
-    session: Option<Session>,
+    pub(crate) session: Option<Session>,
     last_word: Option<ServerError>,
 }
 
 impl Run<'_> {
-    fn not_yet_supported(&self) -> Option<&'static [u8]> {
+    /// What fails before anything is sent.
+    fn refused(&self, session: &Session) -> Option<Vec<u8>> {
         if self.row.remote {
-            Some(b"ERROR:  remote tasks are not supported by this version\nHINT:  Insert the task without \"remote\".")
-        } else if self.row.atomic {
-            Some(b"ERROR:  atomic tasks are not supported by this version\nHINT:  Insert the task with atomic = false.")
-        } else {
-            None
+            let text =
+                "ERROR:  remote tasks are not supported by this version\nHINT:  Insert the task without \"remote\".";
+            return Some(text.as_bytes().to_vec());
         }
+        if self.row.atomic { self.refused_before_sending(session) } else { None }
     }
 
     fn run(self, mut session: Session) -> Next {
-        if let Some(text) = self.not_yet_supported() {
-            let record = Record { state: "FAIL", output: Some(b""), error: Some(text), reason: None };
+        if let Some(text) = self.refused(&session) {
+            let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
             return self.write(Some(session), record, true);
         }
         if let Err(error) = session::dress(&mut session, self.order, &self.row) {
@@ -123,7 +124,11 @@ impl Run<'_> {
             (*server, outcome.session) = self.look_again();
         }
         fault::point("worker.before_finish");
-        self.conclude(outcome, cancelled, timed_out)
+        if self.row.atomic {
+            self.conclude_atomic(outcome, cancelled, timed_out)
+        } else {
+            self.conclude(outcome, cancelled, timed_out)
+        }
     }
 
     /// The session refused to be set up: a time-out in the role's settings, or the link.
@@ -138,14 +143,21 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the input, and commits what it left open.
+    /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
     fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
         let mut log = TaskLog { task: self.row.task, notices: 0, code: None, watchdog: self.watchdog };
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
-        let mut ran = session.run(&self.row.input, &mut output);
-        if ran.is_ok() && session.status() != TransactionStatus::Idle {
-            output.commits();
+        let mut ran = Ok(());
+        if self.row.atomic {
+            output.own_statement();
+            ran = session.run(BEGIN, &mut output);
+        }
+        if ran.is_ok() {
+            ran = session.run(&self.row.input, &mut output);
+        }
+        if ran.is_ok() && !self.row.atomic && session.status() != TransactionStatus::Idle {
+            output.own_statement();
             ran = session.run(b"COMMIT", &mut output);
         }
         let texts = output.into_texts();
@@ -172,7 +184,7 @@ impl Run<'_> {
         }
     }
 
-    fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
+    pub(crate) fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
         let Outcome { texts, ending, session, last_word } = outcome;
         // After any cancel of ours that connection runs no further task: it might still be on its way.
         let again = cancelled.is_none() && matches!(ending, Ending::Ran { .. });
@@ -237,7 +249,7 @@ impl Run<'_> {
     /// Writes the end, and takes the next task in the same transaction where this worker may go on. If the data
     /// refuse the end, it is written as a failure with that error; if the link breaks, on a new session: the fence
     /// makes a second writing harmless.
-    fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
+    pub(crate) fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
         let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
             return Next::Leave(ExitCode::Temporary);
         };
@@ -291,7 +303,7 @@ impl Run<'_> {
         Ok(Finished { written: second.written, next: first.next })
     }
 
-    fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
+    pub(crate) fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
         let Some(next) = next else {
             session.close();
             return Next::Leave(ExitCode::Asked);

@@ -6,10 +6,12 @@
 //! and never forks. Exit 0 says that the row has been dealt with; anything else sends the scheduler to look.
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod book;
 pub mod error_text;
 mod execute;
 pub mod format;
+mod lexer;
 mod outcome;
 mod session;
 mod watchdog;
