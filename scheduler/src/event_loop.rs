@@ -43,6 +43,7 @@ pub enum Answer {
     Unfinished(Vec<Unfinished>),
     Settings(Vec<(String, String)>),
     Chores { rows: i64, bytes: i64, deleted: u64 },
+    Named,
 }
 
 #[derive(Debug)]
@@ -280,7 +281,8 @@ impl Scheduler {
         }
     }
 
-    fn application_name(&self) -> String {
+    /// What pg_stat_activity shows of this scheduler.
+    pub(crate) fn application_name(&self) -> String {
         format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.settings.sleep_ms)
     }
 

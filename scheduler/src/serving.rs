@@ -10,7 +10,8 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::ToSettle;
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
-use shared::db::lock_key;
+use shared::db::trouble::Trouble;
+use shared::db::{lock_key, statement};
 use shared::fault;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Kind, Phase, SlotHandle};
@@ -27,6 +28,7 @@ impl Scheduler {
             Answer::Unfinished(unfinished) => self.adopt(unfinished, now),
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
+            Answer::Named => {}
             Answer::Chores { rows, bytes, deleted } => {
                 self.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
                 if deleted > 0 {
@@ -68,10 +70,24 @@ impl Scheduler {
         if settings != self.settings {
             shared::info!("settings in force", queue = self.label, sleep_ms = settings.sleep_ms, run = settings.run);
         }
+        let renamed = settings.sleep_ms != self.settings.sleep_ms;
         self.settings = settings;
+        if renamed {
+            self.name_session();
+        }
         let now = Instant::now();
         self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
         self.doze.hurry(now);
+    }
+
+    fn name_session(&mut self) {
+        let (name, text) = (self.application_name(), statement::bare(statement::NAME_SESSION));
+        if let Some(link) = &mut self.link {
+            link.ask("naming the session", PATIENCE, |client| async move {
+                client.query_one(&text, &[&name]).await.map_err(|error| Trouble::of(&error))?;
+                Ok(Answer::Named)
+            });
+        }
     }
 
     /// Rows that were claimed and are nobody's: not one of our workers'.

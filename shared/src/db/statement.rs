@@ -18,6 +18,7 @@ pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
 pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql");
 pub const LIST_DEFAULTS: &str = include_str!("../../sql/task/list_defaults.sql");
 pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
+pub const NAME_SESSION: &str = include_str!("../../sql/task/name_session.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
 pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
@@ -222,6 +223,7 @@ mod tests {
             READ_SETTINGS,
             LIST_COLUMNS,
             LIST_UNFINISHED,
+            NAME_SESSION,
             TAKE_GROUPS,
             RELEASE_HELD,
             NEXT_PLAN,
