@@ -2,3 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod harness;
+mod large;
+mod ledger;
+mod names;
+mod processes;
+mod result;
+mod server;
+mod signals;
