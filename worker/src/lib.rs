@@ -22,12 +22,14 @@ use shared::exit_code::ExitCode;
 use shared::hand_over::{Start, WorkerOrder};
 use shared::region::Kind;
 use shared::sys::signal::Bell;
+use shared::sys::title;
 use shared::{fault, log};
 use watchdog::Watchdog;
 
 /// The entry of a worker process.
 pub fn run(start: Start) -> ExitCode {
     log::speak_as(Kind::Worker);
+    title::set("pgmill: worker");
     // TERM means "finish", which it does anyway; INT and USR1 mean "give it back".
     let bell = match Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]) {
         Ok(bell) => bell,
@@ -44,6 +46,8 @@ pub fn run(start: Start) -> ExitCode {
             return ExitCode::BadCell;
         }
     };
+    // The group joins it once the row is read.
+    title::set(&format!("pgmill: worker {} {}.{} #{}", order.target.database, order.schema, order.table, order.task));
     fault::point("worker.after_accept");
     let Start { region, slot, life, .. } = start;
     let watchdog = match Watchdog::start(bell, life, region.clone(), slot) {
