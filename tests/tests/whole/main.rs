@@ -6,6 +6,7 @@ mod large;
 mod ledger;
 mod names;
 mod processes;
+mod queue;
 mod result;
 mod server;
 mod signals;

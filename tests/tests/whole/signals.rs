@@ -148,6 +148,76 @@ fn quit_leaves_at_once_and_the_next_start_recovers() {
     assert_runs_again(&database, id);
 }
 
+/// A task that catches every cancel, and does not look for its client.
+const STUBBORN: &str = "SET client_connection_check_interval = 0;\
+                        DO $$BEGIN LOOP BEGIN PERFORM pg_sleep(100); \
+                        EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END$$";
+
+#[test]
+fn int_ends_a_statement_that_catches_the_cancel_too() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let id = database.insert(STUBBORN);
+    supervisor.eventually("it runs", || {
+        database
+            .sessions()
+            .iter()
+            .any(|session| session.application_name.starts_with("pg_task ") && session.state == "active")
+            && database.task(id).is_some_and(|row| row["state"] == "WORK")
+    });
+    supervisor.signal(Signal::SIGINT);
+    assert_left(&supervisor, &database, Duration::from_secs(3), 0);
+    assert_planned_again(&database, id);
+}
+
+#[test]
+fn a_time_limit_ends_a_statement_that_catches_the_cancel_too() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let id = database.insert_with(STUBBORN, "timeout = '300 ms'");
+    let row = supervisor.finished(&database, id);
+    let error = format!("ERROR:  canceling statement due to statement timeout\nSTATEMENT:  {STUBBORN}");
+    assert_eq!((&row["state"], &row["error"]), (&"FAIL".into(), &error.into()));
+    assert_eq!((&row["reason"], &row["attempt"]), (&"timeout".into(), &1.into()));
+}
+
+#[test]
+fn int_to_a_worker_gives_its_task_back_and_term_lets_it_finish() {
+    let database = Cluster::shared().database();
+    ledger::open(&database);
+    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let (id, _) = ledger::begin(&supervisor, &database);
+    let worker = supervisor.workers()[0].pid;
+    signal(worker, Signal::SIGTERM);
+    steadily("the task runs on", Duration::from_millis(300), || entries_of(&database) == 1);
+    signal(worker, Signal::SIGINT);
+    assert_eq!(ledger::ended(&supervisor, &database, id, 2)["attempt"], 2);
+    ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
+}
+
+#[test]
+fn a_scheduler_that_an_operator_ends_is_started_again() {
+    for how in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
+        let database = Cluster::shared().database();
+        ledger::open(&database);
+        let supervisor = Supervisor::of(&database).row_key("sleep", 50).row_key("close", 300).start();
+        let (id, _) = ledger::begin(&supervisor, &database);
+        let scheduler = supervisor.schedulers()[0].pid;
+        signal(scheduler, how);
+        assert_eq!(ledger::ended(&supervisor, &database, id, 2)["attempt"], 2, "{how}");
+        assert_ne!(supervisor.schedulers()[0].pid, scheduler);
+        ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
+    }
+}
+
+fn entries_of(database: &Database) -> usize {
+    ledger::entries(database).len()
+}
+
+fn signal(pid: i32, signal: Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).expect("send a signal");
+}
+
 /// The config as it stands in the file.
 fn config(supervisor: &Supervisor<'_>) -> Value {
     let text = std::fs::read_to_string(supervisor.config().expect("it has a config")).expect("readable");
