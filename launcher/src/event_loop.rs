@@ -197,6 +197,8 @@ impl Launcher {
         let may_start = self.leader.state == LeaderState::Leading && !self.stopping.asked();
         self.make_missing(may_start, now);
         self.rows.pass(&self.parts.nursery, may_start, now);
+        // After the rows themselves: a scheduler comes before a task.
+        self.rows.offer_slots();
         self.say_ready();
         let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
         let outline = Outline {

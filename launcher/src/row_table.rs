@@ -7,6 +7,7 @@ use crate::maker::{Needed, Report};
 use crate::row_entry::{Entry, Wanted};
 use crate::row_state::{RowEffect, RowEvent, RowState, Rung, Then};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use shared::conninfo::Place;
 use shared::nursery::Nursery;
@@ -86,6 +87,21 @@ impl RowTable {
     /// Whether a pid is one of the schedulers: those are reaped by `reap` alone.
     pub fn has_child(&self, pid: nix::unistd::Pid) -> bool {
         self.entries.iter().any(|entry| entry.child.as_ref().is_some_and(|child| child.pid() == pid))
+    }
+
+    /// Rings the schedulers that wait for a slot, if there is one. They ask no server before they have it.
+    pub fn offer_slots(&self) {
+        let slots = self.region.slots();
+        if slots.used() >= slots.limit() {
+            return;
+        }
+        for entry in &self.entries {
+            if let (Some(slot), Some(child)) = (entry.state.slot(), &entry.child)
+                && slots.notes(slot).wants_slot()
+            {
+                child.signal(Signal::SIGUSR2);
+            }
+        }
     }
 
     pub fn end_all(&mut self, rung: Rung, now: Instant) {

@@ -74,6 +74,10 @@ pub struct Scheduler {
     pub(crate) runs: RunTable,
     /// Slots reserved for the rows of the look in flight.
     pub(crate) looking: Option<Vec<SlotHandle>>,
+    /// No slot was free at the last look; the launcher rings when one is.
+    pub(crate) wants_slot: bool,
+    /// Slots came free by us since the last turn.
+    pub(crate) freed: bool,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -105,6 +109,8 @@ impl Scheduler {
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
             looking: None,
+            wants_slot: false,
+            freed: false,
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -127,6 +133,7 @@ impl Scheduler {
                 self.handle(event);
             }
             self.start_look();
+            self.offer_slots();
             if let Some(code) = self.finished() {
                 shared::info!("scheduler ended", queue = self.label, code = code.status());
                 return code;
@@ -198,8 +205,12 @@ impl Scheduler {
             }
             Event::Rang(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
             Event::Rang(Signal::SIGHUP) => self.reload(),
-            // SIGUSR2 and anything else means "look", and every pass looks at everything.
-            Event::Rang(_) => {}
+            // SIGUSR2 and anything else means "look", and every pass looks at everything; a slot may be free.
+            Event::Rang(_) => {
+                if self.wants_slot && self.stumbling.fresh() {
+                    self.doze.hurry(now);
+                }
+            }
             Event::Link(LinkEvent::Up) => self.session_event(SessionEvent::Up),
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             Event::Link(LinkEvent::Notified) => self.doze.ring(now),
@@ -243,6 +254,7 @@ impl Scheduler {
                 }
             }
         }
+        self.freed |= !ends.is_empty();
         if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);

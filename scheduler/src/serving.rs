@@ -115,11 +115,9 @@ impl Scheduler {
         if !idle || now < self.doze.next_look() {
             return;
         }
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize);
-        let counter = self.start.region.slots();
-        let slots: Vec<SlotHandle> = std::iter::from_fn(|| counter.reserve()).take(count).collect();
+        let slots = self.reserve(count);
         let wanted =
             [(lock_key::NO_SLOT, count > 0 && slots.is_empty()), (lock_key::NO_CONNECTION, !self.stumbling.fresh())];
         let signs: Vec<(i32, bool)> =
@@ -134,6 +132,10 @@ impl Scheduler {
             running: self.runs.running(),
         };
         self.looking = Some(slots);
+        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
+            self.release_reserved();
+            return;
+        };
         let prepared = statements.clone();
         link.ask("looking for tasks", PATIENCE, move |client| async move {
             Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?)))
@@ -144,6 +146,48 @@ impl Scheduler {
             link.ask("measuring the queue", PATIENCE, move |client| async move {
                 queue::chores(&client, &statements, keep_ms).await
             });
+        }
+    }
+
+    /// As many slots as there are, at most `count`. None at all: says so in the notes, and only then looks for the
+    /// last time, so that a slot that comes free meanwhile is either seen here or brings a ring.
+    fn reserve(&mut self, count: usize) -> Vec<SlotHandle> {
+        let counter = self.start.region.slots();
+        let reserve = || std::iter::from_fn(|| counter.reserve()).take(count).collect::<Vec<SlotHandle>>();
+        let notes = counter.notes(self.start.slot);
+        let mut slots = reserve();
+        if slots.is_empty() && count > 0 {
+            notes.set_wants_slot(true);
+            slots = reserve();
+        }
+        let wants = slots.is_empty() && count > 0;
+        notes.set_wants_slot(wants);
+        self.wants_slot = wants;
+        if wants {
+            self.say_running();
+        }
+        slots
+    }
+
+    /// The launcher rings those who wait for what we have given back; only it may signal its children.
+    pub(crate) fn offer_slots(&mut self) {
+        if !std::mem::take(&mut self.freed) {
+            return;
+        }
+        let slots = self.start.region.slots();
+        let own = self.start.slot.index();
+        let wanted = |slot: SlotHandle| slot.index() != own && slots.notes(slot).wants_slot();
+        if slots.used() < slots.limit() && slots.holders().iter().any(|holder| wanted(holder.handle)) {
+            self.start.ring_parent();
+        }
+    }
+
+    /// In the notes: the queue is served, whatever is due.
+    fn say_running(&self) {
+        let notes = self.notes();
+        if notes.phase() == Some(Phase::Waiting) {
+            notes.set_phase(Phase::Running);
+            self.start.ring_parent();
         }
     }
 
@@ -162,10 +206,7 @@ impl Scheduler {
         };
         self.doze.looked(looked, pace);
         fault::point("scheduler.after_take");
-        if self.notes().phase() == Some(Phase::Waiting) {
-            self.notes().set_phase(Phase::Running);
-            self.start.ring_parent();
-        }
+        self.say_running();
         seen.unwanted.iter().for_each(|task| self.runs.drop_unwanted(*task));
         for row in seen.taken {
             match slots.pop() {
@@ -241,6 +282,7 @@ impl Scheduler {
     pub(crate) fn release_reserved(&mut self) {
         for slot in self.looking.take().unwrap_or_default() {
             self.start.region.slots().release(slot);
+            self.freed = true;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 1;
+pub const LAYOUT_VERSION: u64 = 2;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
@@ -27,6 +27,7 @@ pub const NOTE_REQUEST_ATTEMPT: usize = 12;
 /// A queue's size, as its scheduler last saw it.
 pub const NOTE_ROWS: usize = 13;
 pub const NOTE_BYTES: usize = 14;
+pub const NOTE_WANTS_SLOT: usize = 15;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
 pub const NOTE_LABEL: usize = 16;
 pub const NOTE_REASON: usize = 40;
