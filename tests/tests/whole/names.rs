@@ -107,3 +107,38 @@ fn a_killed_workers_task_is_settled_whatever_its_names_are() {
     supervisor.eventually("it runs again", || attempt(2));
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler", "worker"]);
 }
+
+#[test]
+fn databases_in_other_encodings_keep_their_bytes() {
+    let owner = Cluster::shared().database();
+    let encodings = ["LATIN1", "SQL_ASCII"];
+    let names = encodings.map(|encoding| format!("{}_{}", owner.name(), encoding.to_lowercase()));
+    let mut launch = Supervisor::bare().key("connect", owner.server().conninfo(owner.login()));
+    for (name, encoding) in names.iter().zip(encodings) {
+        owner.run(&format!(
+            "CREATE DATABASE {name} OWNER {} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
+            owner.owner()
+        ));
+        launch = launch.row(json!({"data": name, "user": owner.owner(), "sleep": 50}));
+    }
+    let supervisor = launch.start();
+    for name in &names {
+        let mut client = owner.server().try_connect(owner.owner(), name).expect("connect");
+        // one byte that is no UTF-8: in a result, an input, a group, a header and an error
+        let insert = r#"INSERT INTO public.task (input, quote, "group") VALUES
+            ('SELECT chr(233), ' || quote_literal(chr(233)) || ' AS ' || chr(233), '|', chr(233)),
+            ('SELECT 1/0 AS ' || chr(233), '', 'other')"#;
+        supervisor.eventually("the table is made", || client.batch_execute(insert).is_ok());
+        let sql = r"SELECT
+            (SELECT state = 'DONE' AND output = replace(E'|chr|\t|e|\n|e|\t|e|', 'e', chr(233))
+               FROM public.task WHERE id = 1)
+            AND (SELECT state = 'FAIL' AND error = E'ERROR:  division by zero\nSTATEMENT:  ' || input
+               FROM public.task WHERE id = 2)";
+        supervisor
+            .eventually("the texts are as they were", || client.query_one(sql, &[]).expect("query").get::<_, bool>(0));
+    }
+    drop(supervisor);
+    for name in &names {
+        owner.run(&format!("DROP DATABASE {name} WITH (FORCE)"));
+    }
+}

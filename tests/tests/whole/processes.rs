@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use rand::RngExt;
+use rand::seq::IndexedRandom;
 use serde_json::Value;
 use tests::process::{self, is_alive};
-use tests::{Cluster, Database, Signal, Supervisor};
+use tests::{Cluster, Database, Signal, Supervisor, sized};
 
 use crate::ledger;
 
@@ -334,6 +336,38 @@ fn fifty_tasks_run_at_once_and_killing_all_their_workers_loses_none() {
         .until(|| seen("SELECT count(*) FROM public.task WHERE state = 'DONE' AND attempt = 2") == tasks);
     assert_eq!(seen("SELECT count(*) FROM public.seen WHERE alone"), 2 * tasks);
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
+}
+
+#[test]
+fn random_kills_of_workers_and_schedulers_lose_no_task_and_no_slot() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let tasks: i64 = sized(60, 1000);
+    database.run("CREATE TABLE public.seen (id bigint, alone bool); GRANT ALL ON public.seen TO PUBLIC");
+    let input = "BEGIN;INSERT INTO public.seen SELECT i, pg_try_advisory_lock(i) \
+                 FROM (SELECT current_setting('pg_task.id')::bigint) AS a (i);COMMIT;SELECT pg_sleep(0.1)";
+    let insert = "INSERT INTO public.task (input, \"group\") SELECT $1, 'g' || n FROM generate_series(1, $2) n";
+    database.connect().execute(insert, &[&input, &i32::try_from(tasks).expect("few")]).expect("insert");
+    let count = |sql: &str| database.look(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
+    let mut random = rand::rng();
+    let mut killed = 0;
+    supervisor.wait("all are done").within(Duration::from_secs(sized(60, 600))).until(|| {
+        // one in twenty is a scheduler; not more, or its restarts would be a second apart
+        let victims = if random.random_ratio(1, 20) { supervisor.schedulers() } else { supervisor.workers() };
+        if let Some(victim) = victims.choose(&mut random) {
+            // it may have ended by itself meanwhile
+            if killed < tasks && process::look(victim.pid).as_ref() == Some(victim) {
+                let gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim.pid), Signal::SIGKILL);
+                killed += i64::from(gone.is_ok());
+            }
+        }
+        count("SELECT count(*) FROM public.task WHERE state = 'DONE'") == tasks
+    });
+    assert_eq!(count("SELECT count(*) FROM public.seen WHERE NOT alone"), 0, "{}", supervisor.describe());
+    assert!(count("SELECT sum(attempt)::bigint FROM public.task") > tasks, "some were run again");
+    ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
+    supervisor
+        .eventually("nothing else is left", || supervisor.children().len() == 1 && database.sessions().len() == 2);
 }
 
 #[test]
