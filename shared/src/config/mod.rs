@@ -81,7 +81,8 @@ impl Config {
         read::read(text, folder, environment)
     }
 
-    /// What is served without any file: the table public.task in database postgres, as user postgres.
+    /// What is served without any file: the table public.task in database postgres, as PGUSER, else as
+    /// user postgres.
     pub fn without_file(environment: Environment) -> Result<Config, Vec<Mistake>> {
         read::without_file(environment)
     }
