@@ -10,6 +10,7 @@
 pub mod binary;
 pub mod cluster;
 pub mod database;
+pub mod desk;
 pub mod eventually;
 pub mod guardian;
 pub mod launch;
@@ -22,6 +23,7 @@ pub mod terminal;
 
 pub use cluster::{Cluster, Server, ShutdownMode};
 pub use database::Database;
+pub use desk::Desk;
 pub use eventually::{eventually, steadily, wait};
 pub use nix::sys::signal::Signal;
 pub use scale::sized;

@@ -1,6 +1,8 @@
 //! The whole program, seen from outside. One module per story.
 #![forbid(unsafe_code)]
 
+mod cli;
+mod embedded;
 mod harness;
 mod large;
 mod ledger;
@@ -10,3 +12,4 @@ mod queue;
 mod result;
 mod server;
 mod signals;
+mod status;
