@@ -30,6 +30,10 @@ const PINNED: &str = "-c default_transaction_isolation=read\\ committed -c defau
      -c idle_in_transaction_session_timeout=0 -c synchronous_commit=on -c row_security=off \
      -c client_connection_check_interval=300 -c plan_cache_mode=force_generic_plan -c search_path=pg_catalog,pg_temp";
 
+/// What to do about a server that is not to be reached, and about a name without an address.
+const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
+const UNKNOWN: &str = "; set the right host in the config's connect, or mend the name service";
+
 /// What a link reports to its owner.
 #[derive(Debug)]
 pub enum LinkEvent<A> {
@@ -178,7 +182,7 @@ impl<A> Link<A> {
             Stage::Failed(trouble) => Err(trouble.clone()),
             Stage::Resolving(resolving) => match resolving.turn() {
                 None => Ok(()),
-                Some(Err(error)) => Err(Trouble::passing(format!("{}: {error}", self.whereabouts()))),
+                Some(Err(error)) => Err(Trouble::passing(format!("{}: {error}{UNKNOWN}", self.whereabouts()))),
                 Some(Ok(found)) => {
                     let mut addresses = VecDeque::from(found);
                     let first = addresses.pop_front();
@@ -205,7 +209,13 @@ impl<A> Link<A> {
                             self.woken.0.store(true, SeqCst);
                             Ok(())
                         }
-                        _ => Err(Trouble { text: format!("{}: {}", self.whereabouts(), trouble.text), ..trouble }),
+                        _ => {
+                            let advice = if is_unreachable(&error) { UNREACHABLE } else { "" };
+                            Err(Trouble {
+                                text: format!("{}: {}{advice}", self.whereabouts(), trouble.text),
+                                ..trouble
+                            })
+                        }
                     }
                 }
             },
@@ -245,10 +255,12 @@ impl<A> Link<A> {
 
     fn late(&self, now: Instant) -> Option<Trouble> {
         match self.stage {
-            Stage::Resolving(_) => (now >= self.dial_deadline)
-                .then(|| Trouble::passing(format!("{}: the name was not resolved in time", self.whereabouts()))),
-            Stage::Dialling { .. } => (now >= self.dial_deadline)
-                .then(|| Trouble::passing(format!("{}: the server did not answer in time", self.whereabouts()))),
+            Stage::Resolving(_) => (now >= self.dial_deadline).then(|| {
+                Trouble::passing(format!("{}: the name was not resolved in time{UNKNOWN}", self.whereabouts()))
+            }),
+            Stage::Dialling { .. } => (now >= self.dial_deadline).then(|| {
+                Trouble::passing(format!("{}: the server did not answer in time{UNREACHABLE}", self.whereabouts()))
+            }),
             Stage::Up { .. } => self
                 .asked
                 .iter()
@@ -276,7 +288,10 @@ impl<A> Link<A> {
                 }
                 Err(error) => match more.pop_front() {
                     Some(next) => address = Some(next),
-                    None => return Stage::Failed(Trouble::passing(format!("{}: {error}", self.whereabouts()))),
+                    None => {
+                        let text = format!("{}: {error}{UNREACHABLE}", self.whereabouts());
+                        return Stage::Failed(Trouble::passing(text));
+                    }
                 },
             }
         }
@@ -303,6 +318,11 @@ impl<A> Link<A> {
     fn whereabouts(&self) -> String {
         format!("cannot connect to {} as {}", self.target.place, self.target.user)
     }
+}
+
+/// Neither a server's refusal nor a mistake in the login: the way itself is broken.
+fn is_unreachable(error: &tokio_postgres::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>())
 }
 
 /// A link that was cut is passing trouble, whatever SQLSTATE the server gave as its last word.

@@ -29,7 +29,14 @@ impl Trouble {
     pub fn of(error: &tokio_postgres::Error) -> Trouble {
         match error.as_db_error() {
             Some(refusal) => Trouble { kind: kind_of(refusal.code()), text: sentence(refusal) },
-            None => Trouble::passing(chain(error)),
+            None => {
+                let text = chain(error);
+                if text.contains("password missing") {
+                    let text = format!("{text}; the server asks for one: set it in the config's connect or PGPASSWORD");
+                    return Trouble { kind: TroubleKind::Standing, text };
+                }
+                Trouble::passing(text)
+            }
         }
     }
 
