@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod connections;
 mod embedded;
 mod harness;
 mod large;
