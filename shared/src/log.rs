@@ -56,7 +56,7 @@ pub fn start(level: Level, format: Format) {
         let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("no message");
         let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
-        line(Level::Error, "panic", &[("message", &text), ("place", &place)]);
+        line(Level::Error, "panic", &[("text", &text), ("place", &place)]);
     }));
 }
 
@@ -107,7 +107,7 @@ fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs:
 fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
     // The longest value gives way until the object fits: a cut object would not be JSON.
     let mut values: Vec<(String, String)> =
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), value.to_string())).collect();
+        pairs.iter().map(|(key, value)| (subject(key), value.to_string())).collect();
     values.insert(0, ("message".to_owned(), message.to_owned()));
     loop {
         let mut object = serde_json::Map::new();
@@ -128,6 +128,14 @@ fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs:
         let keep = floor_char_boundary(longest, longest.len() / 2);
         longest.truncate(keep);
         longest.push_str(CUT);
+    }
+}
+
+/// In an object a key stands once: the pid of a child must not replace the pid of the one who writes about it.
+fn subject(key: &str) -> String {
+    match key {
+        "time" | "level" | "process" | "pid" | "message" => format!("subject_{key}"),
+        own => own.to_owned(),
     }
 }
 
@@ -216,6 +224,13 @@ mod tests {
         let line = text("notice", "x\n2026-01-01 error launcher[1] all lost\u{1b}[2J");
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.ends_with('\n') && !line.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn in_json_the_pid_of_a_child_does_not_replace_the_writers() {
+        let line = json_line("now", Level::Info, "scheduler", 1, "worker started", &[("pid", &2)]);
+        let said: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!((&said["pid"], &said["subject_pid"]), (&1.into(), &"2".into()));
     }
 
     proptest! {
