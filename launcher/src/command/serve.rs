@@ -21,6 +21,7 @@ use std::time::Duration;
 
 pub fn run(cli: &Cli) -> u8 {
     title::set("pgmill: launcher");
+    shared::log::never_wait();
     let mut config = match read_config(&cli.place) {
         Ok(config) => config,
         Err(mistakes) => return say_mistakes(&mistakes),
