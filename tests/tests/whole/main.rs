@@ -7,6 +7,7 @@ mod embedded;
 mod harness;
 mod large;
 mod ledger;
+mod log_lines;
 mod names;
 mod processes;
 mod queue;
