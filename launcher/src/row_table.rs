@@ -173,7 +173,8 @@ impl RowTable {
         self.entries.iter().filter_map(|entry| entry.state.deadline()).min()
     }
 
-    pub fn report(&self) -> Value {
+    /// `launcher_why`: why the launcher itself waits, which is then the reason of every row that has no process.
+    pub fn report(&self, launcher_why: Option<&str>) -> Value {
         let slots = self.region.slots();
         let parents: Vec<(u32, Option<Kind>)> = slots
             .holders()
@@ -197,7 +198,10 @@ impl RowTable {
                     "pid": entry.state.pid().map(|pid| pid.as_raw()),
                     "slot": index,
                     "running": running.count(),
-                    "why": entry.why(&self.region),
+                    "why": entry.why(&self.region).or_else(|| {
+                        let idle = matches!(entry.state, RowState::Enabled | RowState::Allocated { .. });
+                        launcher_why.filter(|_| idle).map(str::to_owned)
+                    }),
                     "rows": size.map(|(rows, _)| rows),
                     "bytes": size.map(|(_, bytes)| bytes),
                     "last_death": entry.last_death,

@@ -46,7 +46,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
         "why": outline.why,
         "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
         "slots": {"limit": slots.limit(), "used": slots.used(), "holders": holders},
-        "databases": rows.report(),
+        "databases": rows.report(outline.why),
     })
 }
 
