@@ -8,7 +8,7 @@ use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
 use crate::row_entry::Wanted;
 use nix::sys::signal::Signal;
-use shared::config::{Config, Mistake};
+use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
 use shared::exit_code::launcher_status;
 use shared::fault;
@@ -82,7 +82,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         None => None,
     };
     connect_to(config, server.as_ref());
-    let Reloaded { target, rows } = logins(config).map_err(Unstartable::Mistakes)?;
+    let Reloaded { target, rows } = logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
     let region = Region::create(config.max_workers).map_err(|error| trouble("cannot make the region", &error))?;
     let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
     let nursery = Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork"])
@@ -150,17 +150,17 @@ fn own_slot(region: &Region) -> Option<shared::region::SlotHandle> {
 }
 
 /// The launcher's own login and those of the rows.
-fn logins(config: &Config) -> Result<Reloaded, Vec<Mistake>> {
-    let mistakes = check::unresolved(config);
+fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec<Mistake>> {
+    let mistakes = check::unresolved(config, environment);
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
     let target = config
-        .target(&environment)
+        .target(environment)
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
     let rows = config.rows.iter();
     let rows =
-        rows.filter_map(|row| Some(Wanted { target: config.row_target(row, &environment).ok()?, row: row.clone() }));
+        rows.filter_map(|row| Some(Wanted { target: config.row_target(row, environment).ok()?, row: row.clone() }));
     Ok(Reloaded { target, rows: rows.collect() })
 }
 
@@ -168,7 +168,7 @@ fn reload(place: &Place, server: Option<&Conninfo>) -> Option<Reloaded> {
     let config = read_config(place);
     let read = config.and_then(|mut config| {
         connect_to(&mut config, server);
-        logins(&config)
+        logins(&config, &environment(place))
     });
     read.map_err(|mistakes| say_mistakes(&mistakes)).ok()
 }

@@ -71,9 +71,9 @@ impl fmt::Display for Mistake {
 }
 
 impl Config {
-    /// Reads a file, with this process's environment.
-    pub fn read(path: &Path) -> Result<Config, Vec<Mistake>> {
-        file::read(path, &|name| std::env::var(name).ok())
+    /// Reads a file.
+    pub fn read(path: &Path, environment: Environment) -> Result<Config, Vec<Mistake>> {
+        file::read(path, environment)
     }
 
     /// Reads a text that stands in `folder`.
