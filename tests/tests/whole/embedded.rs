@@ -65,7 +65,15 @@ fn process_group(pid: i32) -> i32 {
 
 #[test]
 fn from_an_empty_folder_to_a_result_and_the_server_is_stopped_last() {
-    let supervisor = Supervisor::bare().embedded().start();
+    // what is meant for another server does not concern this one
+    let supervisor = Supervisor::bare()
+        .embedded()
+        .env("PGUSER", "somebody")
+        .env("PGHOST", "/nowhere")
+        .env("PGHOSTADDR", "192.0.2.1")
+        .env("PGDATABASE", "something")
+        .env("PGSSLMODE", "require")
+        .start();
     let queue = Queue::of(&supervisor);
     queue.works(&supervisor);
     let folder = queue.folder.to_string_lossy().into_owned();
