@@ -86,6 +86,8 @@ pub struct Scheduler {
     pub(crate) next_chores: Instant,
     /// Pause between looks while workers cannot even begin.
     pub(crate) stumbling: BackOff,
+    /// A worker's reason for not beginning has been said, and none has got further since.
+    pub(crate) stumbled: bool,
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     said: Option<String>,
@@ -117,6 +119,7 @@ impl Scheduler {
             next_reset: now + Duration::from_millis(order.settings.reset_ms),
             next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
+            stumbled: false,
             stopping: Stopping::No,
             said: None,
             leave: None,
@@ -217,6 +220,8 @@ impl Scheduler {
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.statements = None;
+                // From here on the session has its own reason, and takes it back itself.
+                self.stumbled = false;
                 self.doze.forget(now);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
@@ -245,11 +250,20 @@ impl Scheduler {
         let (ends, questions) = self.runs.reap(now);
         for worker in &ends {
             match worker.end {
-                End::Exited(0) => self.stumbling.succeeded(),
+                End::Exited(0) => {
+                    self.stumbling.succeeded();
+                    if std::mem::take(&mut self.stumbled) {
+                        self.say_well();
+                    }
+                }
                 End::Killed(_) => {
                     shared::warning!("worker died", queue = self.label, task = worker.task, end = worker.end);
                 }
                 End::Exited(_) => {
+                    if let Some(reason) = &worker.reason {
+                        self.stumbled = true;
+                        self.say(format!("its workers cannot begin; their tasks are planned again: {reason}"));
+                    }
                     shared::debug!("worker left its task", queue = self.label, task = worker.task, end = worker.end);
                 }
             }

@@ -14,6 +14,7 @@ use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
 use shared::fault;
 use shared::hand_over::WorkerOrder;
+use shared::log::Level;
 use shared::region::{Kind, Phase, SlotHandle};
 use std::time::{Duration, Instant};
 
@@ -269,7 +270,9 @@ impl Scheduler {
         match settlement {
             Settlement::StillRunning => self.runs.unsettled(task, now),
             Settlement::PlannedAgain => {
-                shared::info!("task planned again", queue = self.label, task = task);
+                // While no worker can begin, all tasks come back again and again, and the reason has been said.
+                let level = if self.stumbled { Level::Debug } else { Level::Info };
+                shared::log_line!(level, "task planned again", queue = self.label, task = task);
                 self.runs.settled(task);
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);

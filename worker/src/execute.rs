@@ -12,8 +12,9 @@ use crate::format::{Output, Texts, Watch};
 use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
 use shared::db::statement::Queue;
+use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
@@ -36,8 +37,8 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
     let mut session = match session::open(order) {
         Ok(session) => session,
         Err(error) => {
-            shared::warning!("worker cannot connect; its task is planned again", task = order.task, error = error);
-            return ExitCode::Temporary;
+            let refusal = if let ConnectError::Server(refusal) = &error { Some(refusal) } else { None };
+            return stumble(region, slot, order.task, &error, refusal);
         }
     };
     let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
@@ -47,10 +48,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             shared::debug!("the task is no longer ours", task = order.task);
             return ExitCode::Asked;
         }
-        Err(error) => {
-            shared::warning!("worker cannot begin; its task is planned again", task = order.task, error = error);
-            return ExitCode::Temporary;
-        }
+        Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
     let (max, started) = (row.max, row.start.clone());
     let mut executed = 0;
@@ -69,6 +67,22 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             Next::Run(next) => (row, session) = *next,
         }
     }
+}
+
+/// The task has not begun. Many workers may fail for one reason, so it is left in the slot for the scheduler, who says
+/// it once.
+fn stumble(
+    region: &Region,
+    slot: SlotHandle,
+    task: i64,
+    error: &dyn std::fmt::Display,
+    refusal: Option<&ServerError>,
+) -> ExitCode {
+    let code = refusal.and_then(ServerError::code).map(String::from_utf8_lossy);
+    let known = code.map(|code| format!(" [{code}]{}", advice(&code))).unwrap_or_default();
+    shared::debug!("worker cannot begin; its task is planned again", task = task, error = error);
+    region.slots().notes(slot).set_reason(&format!("{error}{known}"));
+    ExitCode::Temporary
 }
 
 pub(crate) struct Run<'a> {

@@ -64,15 +64,20 @@ fn kind_of(code: &SqlState) -> TroubleKind {
     }
 }
 
-fn sentence(error: &DbError) -> String {
-    let advice = match error.code().code() {
+/// What to do about a refusal, by its SQLSTATE; empty where we do not know it.
+pub fn advice(code: &str) -> &'static str {
+    match code {
         "28P01" => "; set the right password in the config's connect or PGPASSWORD",
         "28000" => "; allow this role in the server's pg_hba.conf, or give it LOGIN",
         "3D000" => "; create the database, or remove its row from the config",
         "53300" => "; raise max_connections, or lower max_workers",
         "42501" => "; grant the right, or run the row as a role that has it",
         _ => "",
-    };
+    }
+}
+
+fn sentence(error: &DbError) -> String {
+    let advice = advice(error.code().code());
     let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
     format!("{}: {}{detail} [{}]{advice}", error.severity(), error.message(), error.code().code())
 }
