@@ -164,6 +164,34 @@ fn a_password_that_is_asked_for_and_not_given_is_said() {
 }
 
 #[test]
+fn workers_that_cannot_log_in_are_said_once_and_their_tasks_run_later() {
+    let database = Cluster::shared().database();
+    database.set_password(SECRET);
+    let supervisor = Supervisor::of(&database).key("connect", by_tcp(&database, SECRET)).start();
+    runs_a_task(&supervisor, &database);
+    // the scheduler's session stands, new ones are refused
+    database.set_password("another");
+    let ids: Vec<i64> = (0..5).map(|_| database.insert("SELECT current_user")).collect();
+    supervisor.eventually("it is said", || !complaints(&supervisor).is_empty());
+    steadily("no task is lost", Duration::from_secs(4), || ids.iter().all(|id| database.task(*id).is_some()));
+    let said = complaints(&supervisor);
+    assert!(said.len() <= 2, "said too often:\n{}", said.join("\n"));
+    assert!(said[0].contains("28P01") && said[0].contains("password"), "{said:?}");
+    let status = supervisor.status().expect("it answers");
+    let why = status["databases"][0]["why"].as_str().unwrap_or_default();
+    assert!(why.contains("28P01"), "{status}");
+    database.set_password(SECRET);
+    for id in ids {
+        let row = supervisor.wait("the task is done").within(SOON).until(|| database.finished(id));
+        assert_eq!(row["state"], "DONE");
+    }
+    supervisor.eventually("the reason is gone", || {
+        supervisor.status().is_some_and(|status| status["databases"][0]["why"].is_null())
+    });
+    assert!(!supervisor.log().lines().concat().contains(SECRET));
+}
+
+#[test]
 fn a_login_that_pg_hba_refuses_is_said_and_mended_there() {
     let cluster = Cluster::configure().tcp().hba("host refused all 127.0.0.1/32 reject").start();
     let database = cluster.database_named("refused", "refused_owner");
