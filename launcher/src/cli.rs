@@ -42,6 +42,24 @@ Examples:
 
 Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  launcher check --config mill.json       what is wrong with this file?
+  launcher check                          and with the PG* environment, for a start without a file?
+
+Nothing is connected to and nothing is changed. A mistake is named by its place:
+
+  mill.json: json[2].sleeep: unknown key; did you mean \"sleep\"?";
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  launcher status --config mill.json            for people
+  launcher status --config mill.json --json     for programs: slots.used, slots.holders, databases
+  launcher status --embedded ./mill-data        of a launcher that was started so
+  launcher status --wait 60 --config mill.json  after a start: until every row is served or has its reason
+
+Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
+
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
@@ -57,8 +75,10 @@ pub struct Place {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
+    #[command(after_help = CHECK_EXAMPLES)]
     Check,
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
+    #[command(after_help = STATUS_EXAMPLES)]
     Status {
         /// The whole answer as JSON.
         #[arg(long)]

@@ -33,8 +33,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Over the schedulers' own time to finish.
 const MARGIN: Duration = Duration::from_secs(5);
 
+/// What a config read again may change.
+pub struct Reloaded {
+    pub target: Target,
+    pub rows: Vec<Wanted>,
+}
+
 /// Reads the config again; what is wrong has been said.
-pub type Reload = Box<dyn FnMut() -> Option<Vec<Wanted>>>;
+pub type Reload = Box<dyn FnMut() -> Option<Reloaded>>;
 
 /// Everything the loop needs from whoever starts it.
 pub struct Parts {
@@ -204,6 +210,8 @@ impl Launcher {
         let may_start = self.leader.state == LeaderState::Leading && !self.stopping.asked();
         self.make_missing(may_start, now);
         self.rows.pass(&self.parts.nursery, may_start, now);
+        // After the rows themselves: a scheduler comes before a task.
+        self.rows.offer_slots();
         self.say_ready();
         let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
         let outline = Outline {
@@ -349,8 +357,14 @@ impl Launcher {
 
     fn reload(&mut self, now: Instant) {
         match (self.parts.reload)() {
-            Some(wanted) => {
-                self.rows.want(wanted, now);
+            Some(Reloaded { target, rows }) => {
+                if target != self.parts.target {
+                    self.parts.target = target;
+                    self.link = None;
+                    self.making = false;
+                    self.leader_event(LeaderEvent::LoginChanged { now });
+                }
+                self.rows.want(rows, now);
                 self.next_making = now;
                 self.said_ready = false;
                 shared::info!("config read again");

@@ -29,11 +29,23 @@ pub enum LeaderState {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderEvent {
-    Passed { now: Instant },
+    Passed {
+        now: Instant,
+    },
     Up,
     Held,
-    Refused { why: String, now: Instant },
-    Lost { trouble: Trouble, now: Instant },
+    Refused {
+        why: String,
+        now: Instant,
+    },
+    Lost {
+        trouble: Trouble,
+        now: Instant,
+    },
+    /// The config has another login: the session is gone, and nothing is known of the new one.
+    LoginChanged {
+        now: Instant,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +106,10 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
             back_off.set_cap(trouble.retry_cap());
             (S::Down { retry_at: back_off.next(now) }, vec![F::Say(trouble)])
         }
+        (S::Down { .. } | S::Dialling | S::Asking | S::StandingBy { .. } | S::Leading, E::LoginChanged { now }) => {
+            back_off.succeeded();
+            (S::Down { retry_at: now }, vec![])
+        }
         (state @ (S::Down { .. } | S::StandingBy { .. } | S::Dialling | S::Asking | S::Leading), E::Passed { .. }) => {
             (state, vec![])
         }
@@ -129,5 +145,17 @@ mod tests {
         let said = leader.handle(LeaderEvent::Lost { trouble: Trouble::passing("gone"), now });
         assert_eq!(said, [LeaderEffect::Say(Trouble::passing("gone"))]);
         assert!(matches!(leader.state, LeaderState::Down { retry_at } if retry_at > now));
+    }
+
+    #[test]
+    fn another_login_is_tried_at_once() {
+        let now = Instant::now();
+        let mut leader = Leader::new(now);
+        for _ in 0..5 {
+            leader.handle(LeaderEvent::Lost { trouble: Trouble::passing("refused"), now });
+        }
+        assert_eq!(leader.handle(LeaderEvent::Passed { now }), []);
+        assert_eq!(leader.handle(LeaderEvent::LoginChanged { now }), []);
+        assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
     }
 }

@@ -7,6 +7,7 @@ use crate::maker::{Needed, Report};
 use crate::row_entry::{Entry, Wanted};
 use crate::row_state::{RowEffect, RowEvent, RowState, Rung, Then};
 use nix::poll::{PollFd, PollFlags};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use shared::conninfo::Place;
 use shared::nursery::Nursery;
@@ -88,6 +89,21 @@ impl RowTable {
         self.entries.iter().any(|entry| entry.child.as_ref().is_some_and(|child| child.pid() == pid))
     }
 
+    /// Rings the schedulers that wait for a slot, if there is one. They ask no server before they have it.
+    pub fn offer_slots(&self) {
+        let slots = self.region.slots();
+        if slots.used() >= slots.limit() {
+            return;
+        }
+        for entry in &self.entries {
+            if let (Some(slot), Some(child)) = (entry.state.slot(), &entry.child)
+                && slots.notes(slot).wants_slot()
+            {
+                child.signal(Signal::SIGUSR2);
+            }
+        }
+    }
+
     pub fn end_all(&mut self, rung: Rung, now: Instant) {
         for entry in &mut self.entries {
             let close = entry.wanted.close();
@@ -157,7 +173,8 @@ impl RowTable {
         self.entries.iter().filter_map(|entry| entry.state.deadline()).min()
     }
 
-    pub fn report(&self) -> Value {
+    /// `launcher_why`: why the launcher itself waits, which is then the reason of every row that has no process.
+    pub fn report(&self, launcher_why: Option<&str>) -> Value {
         let slots = self.region.slots();
         let parents: Vec<(u32, Option<Kind>)> = slots
             .holders()
@@ -181,7 +198,10 @@ impl RowTable {
                     "pid": entry.state.pid().map(|pid| pid.as_raw()),
                     "slot": index,
                     "running": running.count(),
-                    "why": entry.why(&self.region),
+                    "why": entry.why(&self.region).or_else(|| {
+                        let idle = matches!(entry.state, RowState::Enabled | RowState::Allocated { .. });
+                        launcher_why.filter(|_| idle).map(str::to_owned)
+                    }),
                     "rows": size.map(|(rows, _)| rows),
                     "bytes": size.map(|(_, bytes)| bytes),
                     "last_death": entry.last_death,

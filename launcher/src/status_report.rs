@@ -48,7 +48,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
         "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
         "slots": {"limit": slots.limit(), "used": slots.used(), "holders": holders},
         "connections": {"limit": seats, "used": taken},
-        "databases": rows.report(),
+        "databases": rows.report(outline.why),
     })
 }
 

@@ -45,6 +45,7 @@ pub enum Answer {
     Unfinished(Vec<Unfinished>),
     Settings(Vec<(String, String)>),
     Chores { rows: i64, bytes: i64, deleted: u64 },
+    Named,
 }
 
 #[derive(Debug)]
@@ -77,6 +78,10 @@ pub struct Scheduler {
     pub(crate) runs: RunTable,
     /// Slots reserved for the rows of the look in flight.
     pub(crate) looking: Option<Vec<SlotHandle>>,
+    /// No slot was free at the last look; the launcher rings when one is.
+    pub(crate) wants_slot: bool,
+    /// Slots came free by us since the last turn.
+    pub(crate) freed: bool,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -85,6 +90,8 @@ pub struct Scheduler {
     pub(crate) next_chores: Instant,
     /// Pause between looks while workers cannot even begin.
     pub(crate) stumbling: BackOff,
+    /// A worker's reason for not beginning has been said, and none has got further since.
+    pub(crate) stumbled: bool,
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     said: Saying,
@@ -109,12 +116,15 @@ impl Scheduler {
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
             looking: None,
+            wants_slot: false,
+            freed: false,
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
             next_reset: now + Duration::from_millis(order.settings.reset_ms),
             next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
+            stumbled: false,
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
@@ -131,6 +141,7 @@ impl Scheduler {
                 self.handle(event);
             }
             self.start_look();
+            self.offer_slots();
             if let Some(code) = self.finished() {
                 shared::info!("scheduler ended", queue = self.label, code = code.status());
                 return code;
@@ -202,8 +213,12 @@ impl Scheduler {
             }
             Event::Rang(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
             Event::Rang(Signal::SIGHUP) => self.reload(),
-            // SIGUSR2 and anything else means "look", and every pass looks at everything.
-            Event::Rang(_) => {}
+            // SIGUSR2 and anything else means "look", and every pass looks at everything; a slot may be free.
+            Event::Rang(_) => {
+                if self.wants_slot && self.stumbling.fresh() {
+                    self.doze.hurry(now);
+                }
+            }
             Event::Link(LinkEvent::Up) => {
                 if let Some(link) = &self.link {
                     self.proven |= link.is_proven();
@@ -217,6 +232,8 @@ impl Scheduler {
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.statements = None;
+                // From here on the session has its own reason, and takes it back itself.
+                self.stumbled = false;
                 self.doze.forget(now);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
@@ -245,15 +262,27 @@ impl Scheduler {
         let (ends, questions) = self.runs.reap(now);
         for worker in &ends {
             match worker.end {
-                End::Exited(0) => self.stumbling.succeeded(),
+                End::Exited(0) => {
+                    self.stumbling.succeeded();
+                    if std::mem::take(&mut self.stumbled) {
+                        self.say_well();
+                    }
+                }
                 End::Killed(_) => {
                     shared::warning!("worker died", queue = self.label, task = worker.task, end = worker.end);
                 }
                 End::Exited(_) => {
+                    if let Some(reason) = &worker.reason {
+                        self.stumbled = true;
+                        self.say(Trouble::passing(format!(
+                            "its workers cannot begin; their tasks are planned again: {reason}"
+                        )));
+                    }
                     shared::debug!("worker left its task", queue = self.label, task = worker.task, end = worker.end);
                 }
             }
         }
+        self.freed |= !ends.is_empty();
         if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
@@ -293,7 +322,8 @@ impl Scheduler {
         }
     }
 
-    fn application_name(&self) -> String {
+    /// What pg_stat_activity shows of this scheduler.
+    pub(crate) fn application_name(&self) -> String {
         format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.settings.sleep_ms)
     }
 

@@ -30,6 +30,7 @@ use shared::{fault, log};
 /// The entry of a scheduler process.
 pub fn run(start: Start) -> ExitCode {
     log::speak_as(Kind::Scheduler);
+    title::set("pgmill: scheduler");
     let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
     let bell = match Bell::hang(&signals) {
         Ok(bell) => bell,

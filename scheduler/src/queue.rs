@@ -115,7 +115,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
     }
     if found.get::<_, Option<u32>>("relid").is_none() {
-        make(&client, &queue, &defaults, &found).await?;
+        make(&client, &queue, &defaults).await?;
         found = look(&client, &queue).await?;
     }
     let relid = checked(&queue, &found)?;
@@ -242,10 +242,24 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
     Ok(relid)
 }
 
-/// Makes what is missing, all or nothing; two makers at once wait for each other.
-async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults, found: &Row) -> Result<(), Trouble> {
-    let mut script = format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; ");
-    script += &format!("SELECT pg_catalog.pg_advisory_xact_lock({}, 0); ", lock_key::INSTALL);
+/// Makes what is missing, all or nothing; two makers at once wait for each other, and the second looks at what the
+/// first has left to do (a schema and its type belong to several queues). After an error the connection is given up,
+/// and the transaction with it.
+async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<(), Trouble> {
+    let named = |error: tokio_postgres::Error| {
+        let trouble = Trouble::of(&error);
+        Trouble { text: format!("cannot make table {}: {}", queue.fill("{queue}"), trouble.text), ..trouble }
+    };
+    let alone = format!(
+        "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0)",
+        lock_key::INSTALL
+    );
+    client.batch_execute(&alone).await.map_err(named)?;
+    let found = look(client, queue).await?;
+    if found.get::<_, Option<u32>>("relid").is_some() {
+        return client.batch_execute("COMMIT").await.map_err(named);
+    }
+    let mut script = String::new();
     if found.get::<_, Option<u32>>("schema").is_none() {
         script += &format!("{}; ", queue.fill(statement::MAKE_SCHEMA));
     }
@@ -257,10 +271,7 @@ async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults, found: 
     script += &queue.fill(statement::MAKE_TRIGGERS);
     script += &queue.fill(statement::COMMENT_TABLE);
     script += "COMMIT";
-    client.batch_execute(&script).await.map_err(|error| {
-        let trouble = Trouble::of(&error);
-        Trouble { text: format!("cannot make table {}: {}", queue.fill("{queue}"), trouble.text), ..trouble }
-    })?;
+    client.batch_execute(&script).await.map_err(named)?;
     shared::info!("table made", table = queue.fill("{queue}"));
     Ok(())
 }

@@ -39,12 +39,14 @@ pub struct ToSettle {
 }
 
 /// A worker that is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEnd {
     pub task: i64,
     pub end: End,
     /// Its server process, if it died without having finished: rows that name it are nobody's now.
     pub left: Option<i32>,
+    /// Why it could not begin, as it left it in its slot.
+    pub reason: Option<String>,
 }
 
 #[derive(Debug)]
@@ -160,12 +162,14 @@ impl RunTable {
             // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
             questions.extend(self.step(task, TaskEvent::Ended { clean, now }));
             let hands = self.runs.get_mut(&task).and_then(|run| run.hands.take());
+            let mut reason = None;
             if let Some(hands) = hands {
+                reason = self.region.slots().notes(hands.slot).reason();
                 self.region.sweep(hands.child.pid());
                 hands.child.reap();
             }
             let left = current.filter(|_| !clean).map(|(_, _, backend)| backend);
-            ends.push(WorkerEnd { task, end, left });
+            ends.push(WorkerEnd { task, end, left, reason });
             self.forget_if_over(task);
         }
         (ends, questions)

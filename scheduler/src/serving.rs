@@ -10,9 +10,11 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::ToSettle;
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
-use shared::db::lock_key;
+use shared::db::trouble::Trouble;
+use shared::db::{lock_key, statement};
 use shared::fault;
 use shared::hand_over::WorkerOrder;
+use shared::log::Level;
 use shared::region::{Kind, Phase, SlotHandle};
 use std::time::{Duration, Instant};
 
@@ -27,6 +29,7 @@ impl Scheduler {
             Answer::Unfinished(unfinished) => self.adopt(unfinished, now),
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
+            Answer::Named => {}
             Answer::Chores { rows, bytes, deleted } => {
                 self.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
                 if deleted > 0 {
@@ -68,10 +71,24 @@ impl Scheduler {
         if settings != self.settings {
             shared::info!("settings in force", queue = self.label, sleep_ms = settings.sleep_ms, run = settings.run);
         }
+        let renamed = settings.sleep_ms != self.settings.sleep_ms;
         self.settings = settings;
+        if renamed {
+            self.name_session();
+        }
         let now = Instant::now();
         self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
         self.doze.hurry(now);
+    }
+
+    fn name_session(&mut self) {
+        let (name, text) = (self.application_name(), statement::bare(statement::NAME_SESSION));
+        if let Some(link) = &mut self.link {
+            link.ask("naming the session", PATIENCE, |client| async move {
+                client.query_one(&text, &[&name]).await.map_err(|error| Trouble::of(&error))?;
+                Ok(Answer::Named)
+            });
+        }
     }
 
     /// Rows that were claimed and are nobody's: not one of our workers'.
@@ -99,13 +116,11 @@ impl Scheduler {
         if !idle || now < self.doze.next_look() {
             return;
         }
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize;
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
-        let counter = self.start.region.slots();
-        let slots: Vec<SlotHandle> = std::iter::from_fn(|| counter.reserve()).take(count).collect();
+        let slots = self.reserve(count);
         let wanted = [
             (lock_key::NO_SLOT, count > 0 && slots.is_empty()),
             (lock_key::NO_CONNECTION, seats == 0 || !self.stumbling.fresh()),
@@ -122,6 +137,10 @@ impl Scheduler {
             running: self.runs.running(),
         };
         self.looking = Some(slots);
+        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
+            self.release_reserved();
+            return;
+        };
         let prepared = statements.clone();
         link.ask("looking for tasks", PATIENCE, move |client| async move {
             Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?)))
@@ -132,6 +151,48 @@ impl Scheduler {
             link.ask("measuring the queue", PATIENCE, move |client| async move {
                 queue::chores(&client, &statements, keep_ms).await
             });
+        }
+    }
+
+    /// As many slots as there are, at most `count`. None at all: says so in the notes, and only then looks for the
+    /// last time, so that a slot that comes free meanwhile is either seen here or brings a ring.
+    fn reserve(&mut self, count: usize) -> Vec<SlotHandle> {
+        let counter = self.start.region.slots();
+        let reserve = || std::iter::from_fn(|| counter.reserve()).take(count).collect::<Vec<SlotHandle>>();
+        let notes = counter.notes(self.start.slot);
+        let mut slots = reserve();
+        if slots.is_empty() && count > 0 {
+            notes.set_wants_slot(true);
+            slots = reserve();
+        }
+        let wants = slots.is_empty() && count > 0;
+        notes.set_wants_slot(wants);
+        self.wants_slot = wants;
+        if wants {
+            self.say_running();
+        }
+        slots
+    }
+
+    /// The launcher rings those who wait for what we have given back; only it may signal its children.
+    pub(crate) fn offer_slots(&mut self) {
+        if !std::mem::take(&mut self.freed) {
+            return;
+        }
+        let slots = self.start.region.slots();
+        let own = self.start.slot.index();
+        let wanted = |slot: SlotHandle| slot.index() != own && slots.notes(slot).wants_slot();
+        if slots.used() < slots.limit() && slots.holders().iter().any(|holder| wanted(holder.handle)) {
+            self.start.ring_parent();
+        }
+    }
+
+    /// In the notes: the queue is served, whatever is due.
+    fn say_running(&self) {
+        let notes = self.notes();
+        if notes.phase() == Some(Phase::Waiting) {
+            notes.set_phase(Phase::Running);
+            self.start.ring_parent();
         }
     }
 
@@ -150,10 +211,7 @@ impl Scheduler {
         };
         self.doze.looked(looked, pace);
         fault::point("scheduler.after_take");
-        if self.notes().phase() == Some(Phase::Waiting) {
-            self.notes().set_phase(Phase::Running);
-            self.start.ring_parent();
-        }
+        self.say_running();
         seen.unwanted.iter().for_each(|task| self.runs.drop_unwanted(*task));
         for row in seen.taken {
             match slots.pop() {
@@ -216,7 +274,9 @@ impl Scheduler {
         match settlement {
             Settlement::StillRunning => self.runs.unsettled(task, now),
             Settlement::PlannedAgain => {
-                shared::info!("task planned again", queue = self.label, task = task);
+                // While no worker can begin, all tasks come back again and again, and the reason has been said.
+                let level = if self.stumbled { Level::Debug } else { Level::Info };
+                shared::log_line!(level, "task planned again", queue = self.label, task = task);
                 self.runs.settled(task);
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);
@@ -229,6 +289,7 @@ impl Scheduler {
     pub(crate) fn release_reserved(&mut self) {
         for slot in self.looking.take().unwrap_or_default() {
             self.start.region.slots().release(slot);
+            self.freed = true;
         }
     }
 }

@@ -5,7 +5,7 @@
 //! in memory that all of them share).
 
 /// Every point, in the order of a task's life.
-pub const POINTS: [&str; 10] = [
+pub const POINTS: [&str; 11] = [
     "launcher.before_fork",
     "launcher.after_fork",
     "scheduler.before_accept",
@@ -16,6 +16,7 @@ pub const POINTS: [&str; 10] = [
     "worker.after_accept",
     "worker.after_begin",
     "worker.before_finish",
+    "worker.before_commit",
 ];
 
 #[cfg(not(feature = "fault"))]

@@ -5,13 +5,21 @@
 //! PIPE_BUF bytes is atomic. A reader that stalls does not stall us: after a tenth of a second the line is dropped
 //! and counted. A closed pipe ends nothing. Callers never pass a password, and task text only at debug.
 
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, send};
+use nix::sys::stat::{Mode, SFlag};
 use std::fmt::{Display, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// What one write may carry and still be whole on a pipe.
 const LINE_BYTES: usize = 4096;
 const CUT: &str = "..";
+/// How long a line waits for room.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -43,6 +51,8 @@ pub enum Format {
 static LEVEL: AtomicU8 = AtomicU8::new(Level::Info as u8);
 static JSON: AtomicU8 = AtomicU8::new(0);
 static DROPPED: AtomicU32 = AtomicU32::new(0);
+/// 1: the log goes to a socket.
+static SOCKET: AtomicU8 = AtomicU8::new(0);
 /// 0 launcher, 1 scheduler, 2 worker: one word, because a forked child changes it.
 static WHO: AtomicU8 = AtomicU8::new(0);
 const NAMES: [&str; 3] = ["launcher", "scheduler", "worker"];
@@ -56,7 +66,7 @@ pub fn start(level: Level, format: Format) {
         let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("no message");
         let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
-        line(Level::Error, "panic", &[("message", &text), ("place", &place)]);
+        line(Level::Error, "panic", &[("text", &text), ("place", &place)]);
     }));
 }
 
@@ -74,15 +84,18 @@ pub fn line(level: Level, message: &str, pairs: &[(&str, &dyn Display)]) {
     if !enabled(level) {
         return;
     }
+    write_once(&composed(level, message, pairs));
+}
+
+fn composed(level: Level, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
     let now = jiff::Timestamp::now();
     let who = NAMES.get(usize::from(WHO.load(Relaxed))).copied().unwrap_or("pgmill");
     let pid = std::process::id();
-    let text = if JSON.load(Relaxed) == 1 {
+    if JSON.load(Relaxed) == 1 {
         json_line(&format!("{now:.3}"), level, who, pid, message, pairs)
     } else {
         text_line(&format!("{now:.3}"), level, who, pid, message, pairs)
-    };
-    write_once(&text);
+    }
 }
 
 fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
@@ -107,7 +120,7 @@ fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs:
 fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
     // The longest value gives way until the object fits: a cut object would not be JSON.
     let mut values: Vec<(String, String)> =
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), value.to_string())).collect();
+        pairs.iter().map(|(key, value)| (subject(key), value.to_string())).collect();
     values.insert(0, ("message".to_owned(), message.to_owned()));
     loop {
         let mut object = serde_json::Map::new();
@@ -128,6 +141,14 @@ fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs:
         let keep = floor_char_boundary(longest, longest.len() / 2);
         longest.truncate(keep);
         longest.push_str(CUT);
+    }
+}
+
+/// In an object a key stands once: the pid of a child must not replace the pid of the one who writes about it.
+fn subject(key: &str) -> String {
+    match key {
+        "time" | "level" | "process" | "pid" | "message" => format!("subject_{key}"),
+        own => own.to_owned(),
     }
 }
 
@@ -169,19 +190,69 @@ fn escape_into(line: &mut String, text: &str) {
     }
 }
 
-fn write_once(line: &[u8]) {
+/// For a process that must not wait for its log's reader, and for its children: makes writes to the log fail where
+/// they would wait. Asking first is not enough: between the answer and the write another process fills the pipe.
+///
+/// O_NONBLOCK belongs to what was opened, which we share with whoever started us, so a pipe or a terminal is opened
+/// anew. Where that is refused, the question alone must do; a socket has a flag for a single write.
+pub fn never_wait() {
     let stderr = std::io::stderr();
-    let mut ready = [PollFd::new(std::os::fd::AsFd::as_fd(&stderr), PollFlags::POLLOUT)];
-    if poll(&mut ready, PollTimeout::from(100u8)).unwrap_or(1) == 0 {
-        DROPPED.fetch_add(1, Relaxed);
-        return;
+    let Ok(found) = nix::sys::stat::fstat(&stderr) else { return };
+    let kind = SFlag::from_bits_truncate(found.st_mode) & SFlag::S_IFMT;
+    match kind {
+        SFlag::S_IFSOCK => SOCKET.store(1, Relaxed),
+        SFlag::S_IFIFO | SFlag::S_IFCHR => {
+            let flags = OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+            if let Ok(own) = nix::fcntl::open("/proc/self/fd/2", flags, Mode::empty()) {
+                let _ = nix::unistd::dup2_stderr(&own);
+            }
+        }
+        _ => {}
     }
-    let dropped = DROPPED.swap(0, Relaxed);
+}
+
+fn write_once(line: &[u8]) {
+    let dropped = DROPPED.load(Relaxed);
+    // A reader who has once let a line fall is not waited for again until there is room.
+    let until = Instant::now() + if dropped > 0 { Duration::ZERO } else { PATIENCE };
     if dropped > 0 {
-        let notice = format!("pgmill: {dropped} log lines were dropped, because nobody read them in time\n");
-        let _ = nix::unistd::write(&stderr, notice.as_bytes());
+        let why = "log lines were dropped, because nobody read them in time";
+        if !put(&composed(Level::Warning, why, &[("count", &dropped)]), until) {
+            DROPPED.fetch_add(1, Relaxed);
+            return;
+        }
+        DROPPED.fetch_sub(dropped, Relaxed);
     }
-    let _ = nix::unistd::write(&stderr, line);
+    if !put(line, until) {
+        DROPPED.fetch_add(1, Relaxed);
+    }
+}
+
+/// False: there was no room in time, and nothing has been written. A pipe takes a line whole or not at all; a terminal
+/// may take a part, and then gets the rest or never will.
+fn put(line: &[u8], until: Instant) -> bool {
+    let stderr = std::io::stderr();
+    let mut rest = line;
+    while !rest.is_empty() {
+        let left = until.saturating_duration_since(Instant::now()).as_millis();
+        let mut room = [PollFd::new(stderr.as_fd(), PollFlags::POLLOUT)];
+        let asked = poll(&mut room, PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO));
+        let written = match asked {
+            Ok(0) => return rest.len() < line.len(),
+            _ if SOCKET.load(Relaxed) == 1 => send(stderr.as_raw_fd(), rest, MsgFlags::MSG_DONTWAIT),
+            _ => nix::unistd::write(&stderr, rest),
+        };
+        match written {
+            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+            Err(Errno::EINTR) => {}
+            // Somebody else was quicker.
+            Err(Errno::EAGAIN) if Instant::now() < until => {}
+            Err(Errno::EAGAIN) => return rest.len() < line.len(),
+            // A closed pipe, a full disk: nobody to tell.
+            Err(_) => return true,
+        }
+    }
+    true
 }
 
 /// `info!("scheduler started", database = name, pid = pid)`: keys are written as they stand, values by Display.
@@ -216,6 +287,13 @@ mod tests {
         let line = text("notice", "x\n2026-01-01 error launcher[1] all lost\u{1b}[2J");
         assert_eq!(line.matches('\n').count(), 1);
         assert!(line.ends_with('\n') && !line.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn in_json_the_pid_of_a_child_does_not_replace_the_writers() {
+        let line = json_line("now", Level::Info, "scheduler", 1, "worker started", &[("pid", &2)]);
+        let said: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!((&said["pid"], &said["subject_pid"]), (&1.into(), &"2".into()));
     }
 
     proptest! {

@@ -52,6 +52,17 @@ enum ConfigFile {
     None,
 }
 
+/// What becomes of the log.
+#[derive(Default)]
+enum LogReader {
+    #[default]
+    Reading,
+    /// There, and reads nothing.
+    Stalled,
+    /// Gone: the pipe is closed.
+    Closed,
+}
+
 /// How a supervisor is to be started.
 #[derive(Default)]
 #[must_use]
@@ -64,6 +75,7 @@ pub struct Launch<'d> {
     environment: Vec<(String, String)>,
     embedded: bool,
     terminal: bool,
+    reader: LogReader,
 }
 
 impl std::fmt::Debug for Launch<'_> {
@@ -145,6 +157,18 @@ impl<'d> Launch<'d> {
         self
     }
 
+    /// Nobody reads its log until [`Supervisor::read_log`]; then use [`Launch::launch`].
+    pub fn stalled_log(mut self) -> Self {
+        self.reader = LogReader::Stalled;
+        self
+    }
+
+    /// The pipe of its log is closed on the other side; use [`Launch::launch`].
+    pub fn closed_log(mut self) -> Self {
+        self.reader = LogReader::Closed;
+        self
+    }
+
     /// Starts it and waits until it says that it is ready.
     pub fn start(self) -> Supervisor<'d> {
         let supervisor = self.launch();
@@ -186,6 +210,15 @@ impl<'d> Launch<'d> {
         let link = fs::read_link(format!("/proc/self/fd/{}", stderr.as_raw_fd()));
         let link = link.expect("our end of the log").to_string_lossy().into_owned();
         guardian.run(&format!("log={}", shell_quote(&link)));
+        let log = Log::default();
+        let unread = match self.reader {
+            LogReader::Reading => {
+                log.feed(stderr);
+                None
+            }
+            LogReader::Stalled => Some(stderr),
+            LogReader::Closed => None,
+        };
         Supervisor {
             pid: i32::try_from(child.id()).expect("a pid is an int"),
             child: Mutex::new(child),
@@ -194,7 +227,8 @@ impl<'d> Launch<'d> {
             config,
             environment,
             stderr: link,
-            log: Log::read(stderr),
+            log,
+            unread: Mutex::new(unread),
             terminal: Mutex::new(terminal),
             databases: self.databases,
             guardian: Mutex::new(guardian),

@@ -16,7 +16,13 @@ impl Log {
     /// Reads `source` until its end, in a thread.
     pub fn read(source: impl Read + Send + 'static) -> Log {
         let log = Log::default();
-        let reader = log.clone();
+        log.feed(source);
+        log
+    }
+
+    /// The same, into a log that is there already.
+    pub fn feed(&self, source: impl Read + Send + 'static) {
+        let reader = self.clone();
         thread::spawn(move || {
             let mut source = BufReader::new(source);
             let mut line = Vec::new();
@@ -28,7 +34,6 @@ impl Log {
             }
             reader.closed.store(true, Ordering::Release);
         });
-        log
     }
 
     /// All lines so far.

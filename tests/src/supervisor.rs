@@ -5,7 +5,7 @@
 //! would; every other way to start it is a method of [`Launch`].
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct Supervisor<'d> {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) stderr: String,
     pub(crate) log: Log,
+    /// The log's pipe while nobody is to read it.
+    pub(crate) unread: Mutex<Option<ChildStderr>>,
     pub(crate) terminal: Mutex<Option<Terminal>>,
     pub(crate) databases: Vec<&'d Database>,
     /// Last, so that it cleans up after everything else is closed.
@@ -76,6 +78,12 @@ impl<'d> Supervisor<'d> {
 
     pub fn log(&self) -> &Log {
         &self.log
+    }
+
+    /// Begins to read the log after [`Launch::stalled_log`].
+    pub fn read_log(&self) {
+        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.log.feed(unread.expect("its log was not read so far"));
     }
 
     pub fn log_contains(&self, text: &str) -> bool {

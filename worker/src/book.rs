@@ -139,14 +139,54 @@ impl Book {
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
+    /// The end of an atomic task, inside the block that its input ran in; the caller commits. False: the task is no
+    /// longer ours, and nothing of it may become true.
+    pub fn record_in_block(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        record: Record<'_>,
+    ) -> Result<bool, QueryError> {
+        let columns = session.execute(&self.queue.fill(statement::LIST_COLUMNS), &[])?;
+        let repeat = self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns));
+        let finish = self.queue.fill(statement::FINISH_TASK);
+        let pause = self.queue.fill(statement::PAUSE_GROUP);
+        let delete = self.queue.fill(statement::DELETE_FINISHED);
+        let key = Key::new(row.task, row.attempt);
+        let own = key.params();
+        let [task, attempt] = own;
+        let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, None, Some(&b"t"[..])];
+        let frame = frame(server_major(session));
+        let mut statements: Vec<Statement<'_>> =
+            frame.iter().skip(1).map(|sql| Statement { sql, params: &[] }).collect();
+        let at = statements.len();
+        statements.push(Statement { sql: &finish, params: &end });
+        statements.extend([&repeat, &pause, &delete].map(|sql| Statement { sql, params: &own }));
+        let rows = session.transaction(&statements)?;
+        Ok(rows.get(at).is_some_and(|rows| !rows.is_empty()))
+    }
+
+    /// The next task for a worker whose last one is already committed.
+    pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
+        let text = self.queue.fill(statement::TAKE_NEXT);
+        let (max, executed) = (reuse.max.to_string(), reuse.executed.to_string());
+        let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
+        let mut rows = retried(session, &[Statement { sql: &text, params: &asked }])?;
+        Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
+    }
+
     /// The repetition copies the columns that the table has at this moment.
     fn repeat_text(&self, session: &mut Session) -> Result<String, QueryError> {
         let text = self.queue.fill(statement::LIST_COLUMNS);
         let rows = retried(session, &[Statement { sql: &text, params: &[] }])?;
-        let names: Vec<String> =
-            rows.into_iter().flatten().filter_map(|row| String::from_utf8(row.into_iter().next()??).ok()).collect();
-        Ok(self.queue.fill_repeating(statement::REPEAT_TASK, &names))
+        let columns = rows.into_iter().next().unwrap_or_default();
+        Ok(self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns)))
     }
+}
+
+/// The first value of each row, as text.
+fn names(rows: Vec<Row>) -> Vec<String> {
+    rows.into_iter().filter_map(|row| String::from_utf8(row.into_iter().next()??).ok()).collect()
 }
 
 /// Id and attempt as parameters.

@@ -5,14 +5,16 @@
 //! What can go wrong on the way is the infrastructure's (exit 111: the scheduler looks and plans again) or the
 //! task's own (written into the row).
 
+use crate::atomic::BEGIN;
 use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
 use shared::db::statement::Queue;
+use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
@@ -24,7 +26,7 @@ use std::time::{Duration, Instant};
 const NOTICES: usize = 100;
 
 /// What a task leads to.
-enum Next {
+pub(crate) enum Next {
     /// This worker is done.
     Leave(ExitCode),
     /// Another task of the group has been taken, on the same session.
@@ -35,8 +37,8 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
     let mut session = match session::open(order) {
         Ok(session) => session,
         Err(error) => {
-            shared::warning!("worker cannot connect; its task is planned again", task = order.task, error = error);
-            return ExitCode::Temporary;
+            let refusal = if let ConnectError::Server(refusal) = &error { Some(refusal) } else { None };
+            return stumble(region, slot, order.task, &error, refusal);
         }
     };
     let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
@@ -46,10 +48,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             shared::debug!("the task is no longer ours", task = order.task);
             return ExitCode::Asked;
         }
-        Err(error) => {
-            shared::warning!("worker cannot begin; its task is planned again", task = order.task, error = error);
-            return ExitCode::Temporary;
-        }
+        Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
     let (max, started) = (row.max, row.start.clone());
     let mut executed = 0;
@@ -70,38 +69,54 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
     }
 }
 
-struct Run<'a> {
+/// The task has not begun. Many workers may fail for one reason, so it is left in the slot for the scheduler, who says
+/// it once.
+fn stumble(
+    region: &Region,
+    slot: SlotHandle,
+    task: i64,
+    error: &dyn std::fmt::Display,
+    refusal: Option<&ServerError>,
+) -> ExitCode {
+    let code = refusal.and_then(ServerError::code).map(String::from_utf8_lossy);
+    let known = code.map(|code| format!(" [{code}]{}", advice(&code))).unwrap_or_default();
+    shared::debug!("worker cannot begin; its task is planned again", task = task, error = error);
+    region.slots().notes(slot).set_reason(&format!("{error}{known}"));
+    ExitCode::Temporary
+}
+
+pub(crate) struct Run<'a> {
     order: &'a WorkerOrder,
-    book: &'a Book,
-    row: TaskRow,
-    watchdog: &'a Watchdog,
+    pub(crate) book: &'a Book,
+    pub(crate) row: TaskRow,
+    pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
-    reuse: Reuse,
+    pub(crate) reuse: Reuse,
 }
 
 /// What came of the input.
-struct Outcome {
-    texts: Texts,
-    ending: Ending,
+pub(crate) struct Outcome {
+    pub(crate) texts: Texts,
+    pub(crate) ending: Ending,
     /// Gone when the link was lost.
-    session: Option<Session>,
+    pub(crate) session: Option<Session>,
     last_word: Option<ServerError>,
 }
 
 impl Run<'_> {
-    fn not_yet_supported(&self) -> Option<&'static [u8]> {
+    /// What fails before anything is sent.
+    fn refused(&self, session: &Session) -> Option<Vec<u8>> {
         if self.row.remote {
-            Some(b"ERROR:  remote tasks are not supported by this version\nHINT:  Insert the task without \"remote\".")
-        } else if self.row.atomic {
-            Some(b"ERROR:  atomic tasks are not supported by this version\nHINT:  Insert the task with atomic = false.")
-        } else {
-            None
+            let text =
+                "ERROR:  remote tasks are not supported by this version\nHINT:  Insert the task without \"remote\".";
+            return Some(text.as_bytes().to_vec());
         }
+        if self.row.atomic { self.refused_before_sending(session) } else { None }
     }
 
     fn run(self, mut session: Session) -> Next {
-        if let Some(text) = self.not_yet_supported() {
-            let record = Record { state: "FAIL", output: Some(b""), error: Some(text), reason: None };
+        if let Some(text) = self.refused(&session) {
+            let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
             return self.write(Some(session), record, true);
         }
         if let Err(error) = session::dress(&mut session, self.order, &self.row) {
@@ -123,7 +138,11 @@ impl Run<'_> {
             (*server, outcome.session) = self.look_again();
         }
         fault::point("worker.before_finish");
-        self.conclude(outcome, cancelled, timed_out)
+        if self.row.atomic {
+            self.conclude_atomic(outcome, cancelled, timed_out)
+        } else {
+            self.conclude(outcome, cancelled, timed_out)
+        }
     }
 
     /// The session refused to be set up: a time-out in the role's settings, or the link.
@@ -138,14 +157,21 @@ impl Run<'_> {
         }
     }
 
-    /// Runs the input, and commits what it left open.
+    /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
     fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
         let mut log = TaskLog { task: self.row.task, notices: 0, code: None, watchdog: self.watchdog };
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
-        let mut ran = session.run(&self.row.input, &mut output);
-        if ran.is_ok() && session.status() != TransactionStatus::Idle {
-            output.commits();
+        let mut ran = Ok(());
+        if self.row.atomic {
+            output.own_statement();
+            ran = session.run(BEGIN, &mut output);
+        }
+        if ran.is_ok() {
+            ran = session.run(&self.row.input, &mut output);
+        }
+        if ran.is_ok() && !self.row.atomic && session.status() != TransactionStatus::Idle {
+            output.own_statement();
             ran = session.run(b"COMMIT", &mut output);
         }
         let texts = output.into_texts();
@@ -172,7 +198,7 @@ impl Run<'_> {
         }
     }
 
-    fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
+    pub(crate) fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
         let Outcome { texts, ending, session, last_word } = outcome;
         // After any cancel of ours that connection runs no further task: it might still be on its way.
         let again = cancelled.is_none() && matches!(ending, Ending::Ran { .. });
@@ -237,7 +263,7 @@ impl Run<'_> {
     /// Writes the end, and takes the next task in the same transaction where this worker may go on. If the data
     /// refuse the end, it is written as a failure with that error; if the link breaks, on a new session: the fence
     /// makes a second writing harmless.
-    fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
+    pub(crate) fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
         let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
             return Next::Leave(ExitCode::Temporary);
         };
@@ -291,7 +317,7 @@ impl Run<'_> {
         Ok(Finished { written: second.written, next: first.next })
     }
 
-    fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
+    pub(crate) fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
         let Some(next) = next else {
             session.close();
             return Next::Leave(ExitCode::Asked);

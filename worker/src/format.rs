@@ -72,7 +72,7 @@ enum Sent {
         strings: Vec<bool>,
         began: bool,
     },
-    /// Something whose tag is not shown: COPY data, or our own COMMIT.
+    /// Something whose tag is not shown: COPY data, or a statement of our own.
     Untagged,
 }
 
@@ -118,8 +118,8 @@ impl<'a> Output<'a> {
         self.errors.is_some()
     }
 
-    /// What follows is the worker's own COMMIT of a transaction left open (R10): its tag is not shown, its error is.
-    pub fn commits(&mut self) {
+    /// What follows is the worker's own BEGIN or COMMIT (R10): its tag is not shown, its error is.
+    pub fn own_statement(&mut self) {
         self.sent = Sent::Untagged;
     }
 

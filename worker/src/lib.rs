@@ -6,10 +6,12 @@
 //! and never forks. Exit 0 says that the row has been dealt with; anything else sends the scheduler to look.
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod book;
 pub mod error_text;
 mod execute;
 pub mod format;
+mod lexer;
 mod outcome;
 mod session;
 mod watchdog;
@@ -20,12 +22,14 @@ use shared::exit_code::ExitCode;
 use shared::hand_over::{Start, WorkerOrder};
 use shared::region::Kind;
 use shared::sys::signal::Bell;
+use shared::sys::title;
 use shared::{fault, log};
 use watchdog::Watchdog;
 
 /// The entry of a worker process.
 pub fn run(start: Start) -> ExitCode {
     log::speak_as(Kind::Worker);
+    title::set("pgmill: worker");
     // TERM means "finish", which it does anyway; INT and USR1 mean "give it back".
     let bell = match Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]) {
         Ok(bell) => bell,
@@ -42,6 +46,8 @@ pub fn run(start: Start) -> ExitCode {
             return ExitCode::BadCell;
         }
     };
+    // The group joins it once the row is read.
+    title::set(&format!("pgmill: worker {} {}.{} #{}", order.target.database, order.schema, order.table, order.task));
     fault::point("worker.after_accept");
     let Start { region, slot, life, .. } = start;
     session::keep_to(&region);

@@ -2,7 +2,7 @@
 
 use super::{environment, print, print_error, read_config};
 use crate::cli::Place;
-use shared::config::{Config, Mistake};
+use shared::config::{Config, Environment, Mistake};
 use shared::exit_code::launcher_status;
 
 pub fn run(place: &Place) -> u8 {
@@ -14,7 +14,7 @@ pub fn run(place: &Place) -> u8 {
     for warning in &config.warnings {
         print_error(&format!("{name}: warning: {warning}"));
     }
-    let mistakes = unresolved(&config);
+    let mistakes = unresolved(&config, &environment(place));
     if !mistakes.is_empty() {
         return tell(&name, &mistakes);
     }
@@ -28,11 +28,11 @@ pub fn run(place: &Place) -> u8 {
 }
 
 /// Logins that cannot be resolved: what is only known together with the environment.
-pub fn unresolved(config: &Config) -> Vec<Mistake> {
+pub fn unresolved(config: &Config, environment: Environment<'_>) -> Vec<Mistake> {
     let general =
-        config.target(&environment).err().map(|error| Mistake { place: "connect".into(), text: error.to_string() });
+        config.target(environment).err().map(|error| Mistake { place: "connect".into(), text: error.to_string() });
     let rows = config.rows.iter().filter_map(|row| {
-        let error = config.row_target(row, &environment).err()?;
+        let error = config.row_target(row, environment).err()?;
         Some(Mistake { place: row.place.clone(), text: error.to_string() })
     });
     general.into_iter().chain(rows).collect()

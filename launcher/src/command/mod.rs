@@ -7,15 +7,17 @@ pub mod status;
 use crate::cli::Place;
 use shared::config::{Config, Mistake};
 
-/// The process's environment, as far as it is text.
-pub fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
+/// The process's environment, as far as it is text. What PG* says is meant for another server than an embedded one.
+pub fn environment(place: &Place) -> impl Fn(&str) -> Option<String> + use<> {
+    let embedded = place.embedded.is_some();
+    move |name| if embedded && name.starts_with("PG") { None } else { std::env::var(name).ok() }
 }
 
 /// The config file, or what holds without one. An embedded launcher without a config has its socket in its folder.
 pub fn read_config(place: &Place) -> Result<Config, Vec<Mistake>> {
+    let environment = environment(place);
     match (&place.config, &place.embedded) {
-        (Some(path), _) => Config::read(path),
+        (Some(path), _) => Config::read(path, &environment),
         (None, None) => Config::without_file(&environment),
         (None, Some(dir)) => {
             Config::without_file(&environment).map(|config| Config { control: dir.join("mill.sock"), ..config })

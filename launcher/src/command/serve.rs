@@ -5,10 +5,10 @@ use super::{check, environment, read_config};
 use crate::cli::{Cli, Place};
 use crate::control_socket::ControlSocket;
 use crate::embedded::Embedded;
-use crate::event_loop::{Launcher, Parts};
+use crate::event_loop::{Launcher, Parts, Reloaded};
 use crate::row_entry::Wanted;
 use nix::sys::signal::Signal;
-use shared::config::{Config, Mistake};
+use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
 use shared::exit_code::launcher_status;
 use shared::fault;
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 pub fn run(cli: &Cli) -> u8 {
     title::set("pgmill: launcher");
+    shared::log::never_wait();
     let mut config = match read_config(&cli.place) {
         Ok(config) => config,
         Err(mistakes) => return say_mistakes(&mistakes),
@@ -88,10 +89,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         None => None,
     };
     connect_to(config, server.as_ref());
-    let rows = wanted(config).map_err(Unstartable::Mistakes)?;
-    let target = config
-        .target(&environment)
-        .map_err(|error| Unstartable::Mistakes(vec![Mistake { place: "connect".into(), text: error.to_string() }]))?;
+    let Reloaded { target, rows } = logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
     let seats = config.connections();
     let region =
         Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
@@ -160,24 +158,28 @@ fn own_slot(region: &Region) -> Option<shared::region::SlotHandle> {
     Some(slot)
 }
 
-fn wanted(config: &Config) -> Result<Vec<Wanted>, Vec<Mistake>> {
-    let mistakes = check::unresolved(config);
+/// The launcher's own login and those of the rows.
+fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec<Mistake>> {
+    let mistakes = check::unresolved(config, environment);
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
+    let target = config
+        .target(environment)
+        .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
     let rows = config.rows.iter();
-    Ok(rows
-        .filter_map(|row| Some(Wanted { target: config.row_target(row, &environment).ok()?, row: row.clone() }))
-        .collect())
+    let rows =
+        rows.filter_map(|row| Some(Wanted { target: config.row_target(row, environment).ok()?, row: row.clone() }));
+    Ok(Reloaded { target, rows: rows.collect() })
 }
 
-fn reload(place: &Place, server: Option<&Conninfo>) -> Option<Vec<Wanted>> {
+fn reload(place: &Place, server: Option<&Conninfo>) -> Option<Reloaded> {
     let config = read_config(place);
-    let rows = config.and_then(|mut config| {
+    let read = config.and_then(|mut config| {
         connect_to(&mut config, server);
-        wanted(&config)
+        logins(&config, &environment(place))
     });
-    rows.map_err(|mistakes| say_mistakes(&mistakes)).ok()
+    read.map_err(|mistakes| say_mistakes(&mistakes)).ok()
 }
 
 fn say_mistakes(mistakes: &[Mistake]) -> u8 {

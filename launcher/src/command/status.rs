@@ -5,7 +5,7 @@ use crate::cli::Place;
 use crate::status_report::as_text;
 use serde_json::Value;
 use shared::exit_code::launcher_status;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -44,10 +44,11 @@ fn tell(socket: &Path, answer: Result<Value, std::io::Error>, good: bool, json: 
             }
         }
         Err(error) => {
-            print_error(&format!(
-                "no launcher answers on {}: {error}; start one with the same --config, or name its config",
-                socket.display()
-            ));
+            let advice = match error.kind() {
+                ErrorKind::PermissionDenied => "ask as its own user or as root",
+                _ => "start one with the same --config, or name its config",
+            };
+            print_error(&format!("no launcher answers on {}: {error}; {advice}", socket.display()));
             launcher_status::NO_LAUNCHER
         }
     }
@@ -57,11 +58,20 @@ fn ask(socket: &Path) -> std::io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(b"{\"command\":\"status\"}\n")?;
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
-    if line.is_empty() {
-        return Err(std::io::Error::other("it turned us away; ask as its own user or as root"));
-    }
+    let answered =
+        stream.write_all(b"{\"command\":\"status\"}\n").and_then(|()| BufReader::new(stream).read_line(&mut line));
+    match answered {
+        Ok(0) => return Err(turned_away()),
+        // It hung up with our question unread, which a stranger's is.
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+            return Err(turned_away());
+        }
+        answered => answered?,
+    };
     serde_json::from_str(&line).map_err(std::io::Error::other)
+}
+
+fn turned_away() -> std::io::Error {
+    std::io::Error::new(ErrorKind::PermissionDenied, "it turned us away")
 }

@@ -73,9 +73,9 @@ impl fmt::Display for Mistake {
 }
 
 impl Config {
-    /// Reads a file, with this process's environment.
-    pub fn read(path: &Path) -> Result<Config, Vec<Mistake>> {
-        file::read(path, &|name| std::env::var(name).ok())
+    /// Reads a file.
+    pub fn read(path: &Path, environment: Environment) -> Result<Config, Vec<Mistake>> {
+        file::read(path, environment)
     }
 
     /// Reads a text that stands in `folder`.
@@ -83,7 +83,8 @@ impl Config {
         read::read(text, folder, environment)
     }
 
-    /// What is served without any file: the table public.task in database postgres, as user postgres.
+    /// What is served without any file: the table public.task in database postgres, as PGUSER, else as
+    /// user postgres.
     pub fn without_file(environment: Environment) -> Result<Config, Vec<Mistake>> {
         read::without_file(environment)
     }

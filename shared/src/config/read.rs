@@ -211,10 +211,14 @@ impl Walk<'_> {
         }
     }
 
-    /// No rows given at all means database postgres, as in pg_task.
+    /// No rows given at all means database postgres, as in pg_task; served as whom `connect` or else PGUSER names.
     fn only_row(&mut self) {
-        let tree = Json::Object(vec![("data".to_owned(), Json::Text(POSTGRES.to_owned()))]);
-        self.rows(&[tree]);
+        let mut pairs = vec![("data".to_owned(), Json::Text(POSTGRES.to_owned()))];
+        let named = self.config.connect.get("user").is_some_and(|user| !user.is_empty());
+        if let Some(user) = (self.environment)("PGUSER").filter(|user| !named && !user.is_empty()) {
+            pairs.push(("user".to_owned(), Json::Text(user)));
+        }
+        self.rows(&[Json::Object(pairs)]);
     }
 
     /// `None` if the row does not say which queue it means; other mistakes are noted, and the row goes on.

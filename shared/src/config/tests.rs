@@ -50,6 +50,17 @@ fn every_key_has_a_default() {
 }
 
 #[test]
+fn the_environment_says_who_serves_when_no_row_is_given() {
+    let environment = |name: &str| (name == "PGUSER").then(|| "alice".to_owned());
+    let without_file = Config::without_file(&environment).unwrap();
+    assert_eq!((without_file.rows[0].data.as_str(), without_file.rows[0].user.as_str()), ("postgres", "alice"));
+    let parse = |text| Config::parse(text, Path::new("/"), &environment).unwrap();
+    assert_eq!(parse("{}").rows[0].user, "alice");
+    assert_eq!(parse(r#"{"connect":"user=mill"}"#).rows[0].user, "mill");
+    assert_eq!(parse(r#"[{"data":"app"}]"#).rows[0].user, "app");
+}
+
+#[test]
 fn a_bare_array_is_read_as_pg_task_does() {
     let row = only_row(r#"[{"data":"app","user":"x","schema":"s","table":"t","sleep":100,"reset":"1 hour","run":5}]"#);
     assert_eq!((row.identity(), row.user.as_str()), (("app", "s", "t"), "x"));

@@ -35,6 +35,10 @@ const LONGEST_QUEUE_PAUSE: Duration = Duration::from_millis(500);
 /// How long the second connection of a probe may take; no answer is no proof of anything.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
+/// What to do about a server that is not to be reached, and about a name without an address.
+const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
+const UNKNOWN: &str = "; set the right host in the config's connect, or mend the name service";
+
 /// What a link reports to its owner.
 #[derive(Debug)]
 pub enum LinkEvent<A> {
@@ -223,7 +227,9 @@ impl<A> Link<A> {
             }
             Stage::Resolving(resolving) => match resolving.turn() {
                 None => Ok(()),
-                Some(Err(error)) => self.go_on(now, Failure::Unreachable, Trouble::passing(error)),
+                Some(Err(error)) => {
+                    self.go_on(now, Failure::Unreachable, Trouble::passing(format!("{error}{UNKNOWN}")))
+                }
                 Some(Ok(found)) => {
                     let leg = self.route.resolved(found, nowhere());
                     self.follow(now, leg)
@@ -231,7 +237,9 @@ impl<A> Link<A> {
             },
             Stage::Dialling(dialling) => match dialling.turn(&mut context) {
                 Poll::Pending => Ok(()),
-                Poll::Ready(Err(Failed { failure, trouble })) => self.go_on(now, failure, trouble),
+                Poll::Ready(Err(Failed { failure, trouble })) => {
+                    self.go_on(now, failure.clone(), advised(&failure, trouble))
+                }
                 Poll::Ready(Ok((client, conversation))) => {
                     let wire = dialling.wire.clone();
                     let session = Session { client: Rc::new(client), conversation: Box::new(conversation), wire };
@@ -295,7 +303,7 @@ impl<A> Link<A> {
                         return Ok(());
                     }
                     Err(error) => {
-                        let trouble = Trouble::passing(format!("cannot resolve \"{host}\": {error}"));
+                        let trouble = Trouble::passing(format!("cannot resolve \"{host}\": {error}{UNKNOWN}"));
                         self.route.failed(&Failure::Unreachable, trouble)
                     }
                 },
@@ -305,7 +313,7 @@ impl<A> Link<A> {
                         return Ok(());
                     }
                     Err(Failed { failure, trouble }) => {
-                        let trouble = self.located(trouble);
+                        let trouble = self.located(advised(&failure, trouble));
                         self.tell_gate(&failure);
                         self.route.failed(&failure, trouble)
                     }
@@ -426,12 +434,16 @@ impl<A> Link<A> {
     fn late(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
         let passed = now >= self.deadline;
         match &self.stage {
-            Stage::Resolving(_) if passed => {
-                self.go_on(now, Failure::Unreachable, Trouble::passing("the name was not resolved in time"))
-            }
-            Stage::Dialling(_) if passed => {
-                self.go_on(now, Failure::Unreachable, Trouble::passing("the server did not answer in time"))
-            }
+            Stage::Resolving(_) if passed => self.go_on(
+                now,
+                Failure::Unreachable,
+                Trouble::passing(format!("the name was not resolved in time{UNKNOWN}")),
+            ),
+            Stage::Dialling(_) if passed => self.go_on(
+                now,
+                Failure::Unreachable,
+                Trouble::passing(format!("the server did not answer in time{UNREACHABLE}")),
+            ),
             Stage::Greeting { .. } if passed => Err(Trouble::passing("the server did not answer in time (greeting)")),
             Stage::Probing { .. } if passed => {
                 self.end_probe(events);
@@ -494,6 +506,16 @@ async fn greet(client: Rc<Client>, late: bool) -> Result<i32, Trouble> {
         _ => None,
     });
     pid.ok_or_else(|| Trouble::passing("the server does not tell its backend's number"))
+}
+
+/// With what to do where the way itself is broken.
+fn advised(failure: &Failure, trouble: Trouble) -> Trouble {
+    match failure {
+        Failure::Unreachable => Trouble { text: format!("{}{UNREACHABLE}", trouble.text), ..trouble },
+        Failure::Tls | Failure::Refused { .. } | Failure::SettingsRefused | Failure::Unsuitable | Failure::Broken => {
+            trouble
+        }
+    }
 }
 
 fn nowhere() -> Trouble {

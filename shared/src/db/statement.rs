@@ -18,6 +18,7 @@ pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
 pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql");
 pub const LIST_DEFAULTS: &str = include_str!("../../sql/task/list_defaults.sql");
 pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
+pub const NAME_SESSION: &str = include_str!("../../sql/task/name_session.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
 pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
@@ -88,10 +89,33 @@ const NEXT_TIME: &str =
 impl Queue {
     /// The statement with this queue's names in it and without its head comment.
     pub fn fill(&self, statement: &str) -> String {
+        self.fill_with(statement, [])
+    }
+
+    /// `MAKE_TABLE` with the config's column defaults in it.
+    pub fn fill_make_table(&self, defaults: &ColumnDefaults) -> String {
+        let defaults = column_defaults(defaults).into_iter();
+        self.fill_with(MAKE_TABLE, defaults.map(|(column, value)| (format!("{{default_{column}}}"), literal(&value))))
+    }
+
+    /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
+    pub fn fill_take_walk(&self, rows: usize) -> String {
+        self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string())])
+    }
+
+    /// A statement that makes repetitions, with the columns that they copy.
+    pub fn fill_repeating(&self, statement: &str, copied: &[String]) -> String {
+        let copied: Vec<String> = copied.iter().map(|column| quoted(column)).collect();
+        let values: Vec<String> = copied.iter().map(|column| format!(", t.{column}")).collect();
+        let columns = ("{repeat_columns}".to_owned(), format!("parent, plan, {}", copied.join(", ")));
+        let values = ("{repeat_values}".to_owned(), format!("t.id, {NEXT_TIME}{}", values.concat()));
+        self.fill_with(statement, [columns, values])
+    }
+
+    /// All at once: a queue or a column that is named like a placeholder keeps its name.
+    fn fill_with(&self, statement: &str, more: impl IntoIterator<Item = (String, String)>) -> String {
         let queue = qualified(&self.schema, &self.table);
-        let running = RUNNING.replace("{queue}", &queue);
-        let names = [
-            ("{queue}", queue.clone()),
+        let own = [
             ("{schema}", quoted(&self.schema)),
             ("{state}", qualified(&self.schema, "state")),
             ("{schema_text}", literal(&self.schema)),
@@ -99,37 +123,13 @@ impl Queue {
             ("{queue_text}", literal(&queue)),
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
-            ("{running}", running),
+            ("{running}", RUNNING.replace("{queue}", &queue)),
             ("{task_row}", TASK_ROW.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
+            ("{queue}", queue),
         ];
-        fill(statement, &names)
-    }
-
-    /// `MAKE_TABLE` with the config's column defaults in it.
-    pub fn fill_make_table(&self, defaults: &ColumnDefaults) -> String {
-        let defaults: Vec<(String, String)> = column_defaults(defaults)
-            .into_iter()
-            .map(|(column, value)| (format!("{{default_{column}}}"), literal(&value)))
-            .collect();
-        let pairs: Vec<(&str, String)> = defaults.iter().map(|(key, value)| (key.as_str(), value.clone())).collect();
-        fill(&self.fill(MAKE_TABLE), &pairs)
-    }
-
-    /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
-    pub fn fill_take_walk(&self, rows: usize) -> String {
-        fill(&self.fill(TAKE_WALK), &[("{walk}", rows.to_string())])
-    }
-
-    /// A statement that makes repetitions, with the columns that they copy.
-    pub fn fill_repeating(&self, statement: &str, copied: &[String]) -> String {
-        let copied: Vec<String> = copied.iter().map(|column| quoted(column)).collect();
-        let values: Vec<String> = copied.iter().map(|column| format!(", t.{column}")).collect();
-        let names = [
-            ("{repeat_columns}", format!("parent, plan, {}", copied.join(", "))),
-            ("{repeat_values}", format!("t.id, {NEXT_TIME}{}", values.concat())),
-        ];
-        fill(&self.fill(statement), &names)
+        let own = own.map(|(name, value)| (name.to_owned(), value));
+        fill(statement, &own.into_iter().chain(more).collect::<Vec<_>>())
     }
 }
 
@@ -140,17 +140,17 @@ pub fn bare(statement: &str) -> String {
 
 /// `MAKE_CATALOG` with its version, a literal, in it.
 pub fn fill_make_catalog(version: &str) -> String {
-    let names = [
+    let keys = [
         ("{version}", version.to_owned()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
     ];
-    fill(MAKE_CATALOG, &names)
+    fill(MAKE_CATALOG, &keys.map(|(name, value)| (name.to_owned(), value)))
 }
 
 /// Replaces in one pass: a name that itself looks like a placeholder is left alone.
-fn fill(statement: &str, names: &[(&str, String)]) -> String {
+fn fill(statement: &str, names: &[(String, String)]) -> String {
     let body: Vec<&str> = statement.lines().skip_while(|line| line.starts_with("--")).collect();
     let body = body.join("\n");
     let mut filled = String::with_capacity(body.len() + 256);
@@ -158,7 +158,7 @@ fn fill(statement: &str, names: &[(&str, String)]) -> String {
     while let Some(at) = rest.find('{') {
         filled.push_str(&rest[..at]);
         rest = &rest[at..];
-        match names.iter().find(|(name, _)| rest.starts_with(name)) {
+        match names.iter().find(|(name, _)| rest.starts_with(name.as_str())) {
             Some((name, value)) => {
                 filled.push_str(value);
                 rest = &rest[name.len()..];
@@ -206,6 +206,9 @@ mod tests {
     fn names_that_look_like_placeholders_stay_names() {
         let queue = Queue { schema: "{queue}".into(), table: "{state}".into() };
         assert_eq!(queue.fill("-- head\nSELECT 1 FROM {queue}"), r#"SELECT 1 FROM "{queue}"."{state}""#);
+        let queue = Queue { schema: "public".into(), table: "{default_active}".into() };
+        let made = queue.fill_make_table(&ColumnDefaults::default());
+        assert!(made.starts_with(r#"CREATE TABLE "public"."{default_active}" ("#), "{made}");
     }
 
     #[test]
@@ -222,6 +225,7 @@ mod tests {
             READ_SETTINGS,
             LIST_COLUMNS,
             LIST_UNFINISHED,
+            NAME_SESSION,
             TAKE_GROUPS,
             RELEASE_HELD,
             NEXT_PLAN,

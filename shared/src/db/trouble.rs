@@ -64,8 +64,8 @@ fn unanswered(text: String) -> Trouble {
         Trouble::standing(TlsError::Declined.to_string())
     } else if text.contains("password missing") {
         Trouble::standing(
-            "the server asks for a password, but none was given; put it into the config's connect, PGPASSWORD or the \
-             password file",
+            "password missing; the server asks for one: set it in the config's connect, PGPASSWORD or the password \
+             file",
         )
     } else if text.contains("authentication error") || text.contains("unsupported authentication method") {
         Trouble::standing(text)
@@ -83,15 +83,20 @@ fn kind_of(code: &SqlState) -> TroubleKind {
     }
 }
 
-fn sentence(error: &DbError) -> String {
-    let advice = match error.code().code() {
+/// What to do about a refusal, by its SQLSTATE; empty where we do not know it.
+pub fn advice(code: &str) -> &'static str {
+    match code {
         "28P01" => "; set the right password in the config's connect, PGPASSWORD or the password file",
         "28000" => "; allow this role in the server's pg_hba.conf, or give it LOGIN",
         "3D000" => "; create the database, or remove its row from the config",
         "53300" => "; raise max_connections, or lower connections or max_workers",
         "42501" => "; grant the right, or run the row as a role that has it",
         _ => "",
-    };
+    }
+}
+
+fn sentence(error: &DbError) -> String {
+    let advice = advice(error.code().code());
     let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
     format!("{}: {}{detail} [{}]{advice}", error.severity(), error.message(), error.code().code())
 }

@@ -36,6 +36,7 @@ pub const NOTE_REQUEST_ATTEMPT: usize = 12;
 /// A queue's size, as its scheduler last saw it.
 pub const NOTE_ROWS: usize = 13;
 pub const NOTE_BYTES: usize = 14;
+pub const NOTE_WANTS_SLOT: usize = 15;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
 pub const NOTE_LABEL: usize = 16;
 pub const NOTE_REASON: usize = 40;

@@ -2,14 +2,14 @@
 //!
 //! The word is the truth; notes are valid only while their generation equals the word's. Writers: the parent opens
 //! the notes (kind, start, parent, label) before it forks and writes the request; the process in the slot writes its
-//! backend, task, attempt, beat, phase and reason. One writer per word, every word atomic. A text has a sequence in
-//! its first word: odd while it is being written, so a reader takes a torn text for none.
+//! backend, task, attempt, beat, phase, reason and whether it wants a slot. One writer per word, every word atomic. A
+//! text has a sequence in its first word: odd while it is being written, so a reader takes a torn text for none.
 
 use super::layout;
 use super::slot::SlotHandle;
 use crate::sys::map::Words;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, fence};
 
 /// What kind of process a slot holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub enum Phase {
     Forked,
     /// Looking for its server, its table or its lock; the reason says which.
     Waiting,
-    /// Has taken for the first time: it does its work.
+    /// Has taken for the first time, or would have if a slot were free: it does its work.
     Running,
     /// Ends.
     Stopping,
@@ -133,6 +133,19 @@ impl<'a> Notes<'a> {
     /// One more turn of the loop.
     pub fn count_beat(&self) {
         self.word(layout::NOTE_BEAT).fetch_add(1, Relaxed);
+    }
+
+    /// By a scheduler: it found no free slot, and is to be rung when there is one. It says so and then looks at the
+    /// slots once more; whoever frees a slot looks here afterwards. The fences keep both in that order, so that one
+    /// of the two sees the other.
+    pub fn set_wants_slot(&self, wants: bool) {
+        self.word(layout::NOTE_WANTS_SLOT).store(u64::from(wants), Release);
+        fence(SeqCst);
+    }
+
+    pub fn wants_slot(&self) -> bool {
+        fence(SeqCst);
+        self.number(layout::NOTE_WANTS_SLOT) == Some(1)
     }
 
     /// By the worker, before it sends the input: which task runs on which backend.

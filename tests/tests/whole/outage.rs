@@ -215,7 +215,7 @@ fn a_mended_password_file_needs_no_restart() {
     database.set_password("s3cret");
     let connect = format!("host=127.0.0.1 port={} user={}", cluster.server().port, database.login());
     let supervisor = Supervisor::of(&database).key("connect", json!(connect)).launch();
-    supervisor.eventually("it says that there is no password", || supervisor.log_contains("none was given"));
+    supervisor.eventually("it says that there is no password", || supervisor.log_contains("password missing"));
     let file = supervisor.home().join(".pgpass");
     fs::write(&file, "*:*:*:*:s3cret\n").expect("write a password file");
     supervisor.wait("it says that the file is too open").within(Duration::from_secs(25)).until(|| {

@@ -1,0 +1,103 @@
+//! An atomic task: its input, its result and all consequences in one transaction. Exactly once, through any crash.
+//!
+//! The row is WORK and committed as such; then BEGIN, the input, deferred constraints, the record, COMMIT. If anything
+//! dies before the COMMIT nothing has happened, and the row goes back to PLAN; if the answer to the COMMIT is lost, the
+//! row itself says which it was: the scheduler reads it. An error rolls everything back, and a second transaction
+//! records the failure.
+
+use crate::book::Record;
+use crate::error_text::error_text;
+use crate::execute::{Next, Outcome, Run};
+use crate::lexer::transaction_control;
+use crate::outcome::{Cancelled, Ending, Verdict, verdict};
+use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
+use shared::exit_code::ExitCode;
+use shared::fault;
+
+/// Opens the block that the input runs in.
+pub(crate) const BEGIN: &[u8] = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+impl Run<'_> {
+    /// What must not be sent at all.
+    pub(crate) fn refused_before_sending(&self, session: &Session) -> Option<Vec<u8>> {
+        let backslashes = session.parameter("standard_conforming_strings") == Some(b"off");
+        let found = transaction_control(&self.row.input, backslashes)?;
+        let message = "transaction control is not allowed in an atomic task";
+        let mut text = error_text(&ServerError::local("ERROR", "0A000", message), None, self.row.verbosity);
+        text.extend_from_slice(
+            format!("\nHINT:  Remove {} at byte {}, or insert the task with atomic = false.", found.word, found.at + 1)
+                .as_bytes(),
+        );
+        Some(text)
+    }
+
+    /// The input has run: either all of it becomes true, or none.
+    pub(crate) fn conclude_atomic(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
+        let Outcome { ending, session, .. } = &outcome;
+        let good = verdict(ending, cancelled, timed_out) == Verdict::Done;
+        if !good || session.as_ref().is_none_or(|session| session.status() != TransactionStatus::InBlock) {
+            return self.undo(outcome, cancelled, timed_out, good);
+        }
+        let Outcome { texts, session: Some(mut session), .. } = outcome else {
+            return Next::Leave(ExitCode::Temporary);
+        };
+        let record = Record { state: "DONE", output: texts.output.as_deref(), error: None, reason: None };
+        // Deferred constraints are the task's own; what fails behind them is the completion's.
+        let recorded = match session.execute("SET CONSTRAINTS ALL IMMEDIATE", &[]) {
+            Ok(_) => self.book.record_in_block(&mut session, &self.row, record),
+            Err(error) => Err(error),
+        };
+        fault::point("worker.before_commit");
+        let committed = match recorded {
+            Ok(true) => session.execute("COMMIT", &[]).map(|_| true),
+            other => other,
+        };
+        match committed {
+            Ok(true) => {
+                shared::debug!("atomic task finished", task = self.row.task);
+                self.go_on_after_commit(session, cancelled)
+            }
+            Ok(false) => {
+                // Deleted, stopped or taken anew: its effects go too.
+                let _ = session.execute("ROLLBACK", &[]);
+                shared::info!("result not written: the task was deleted or stopped", task = self.row.task);
+                Next::Leave(ExitCode::Asked)
+            }
+            // Committed or not: only the row knows. The scheduler reads it.
+            Err(QueryError::Link(_)) => Next::Leave(ExitCode::Temporary),
+            Err(QueryError::Server(error)) => {
+                let text = error_text(&error, Some(&self.row.input), self.row.verbosity);
+                let output = Some(texts.output.as_deref().unwrap_or_default());
+                let failed = Record { state: "FAIL", output, error: Some(&text), reason: None };
+                let rolled_back = session.execute("ROLLBACK", &[]).is_ok();
+                self.write(rolled_back.then_some(session), failed, false)
+            }
+        }
+    }
+
+    /// Nothing of it has happened; what is to be said about it is written by itself.
+    fn undo(&self, mut outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool, good: bool) -> Next {
+        if let Some(session) = &mut outcome.session
+            && session.status() != TransactionStatus::Idle
+            && session.execute("ROLLBACK", &[]).is_err()
+        {
+            outcome.session = None;
+        }
+        if good {
+            // The lexer let something through that ended our block: it cannot be called exactly once.
+            let error = ServerError::local("ERROR", "2D000", "the input ended the transaction of an atomic task");
+            outcome.ending = Ending::Ran { code: Some(b"2D000".to_vec()) };
+            outcome.texts.error = Some(error_text(&error, Some(&self.row.input), self.row.verbosity));
+        }
+        self.conclude(outcome, cancelled, timed_out)
+    }
+
+    fn go_on_after_commit(&self, mut session: Session, cancelled: Option<Cancelled>) -> Next {
+        let may = cancelled.is_none() && self.row.reuse && !self.watchdog.last_task();
+        let next = if may { self.book.next(&mut session, &self.reuse) } else { Ok(None) };
+        match next {
+            Ok(next) => self.go_on(session, next),
+            Err(_) => Next::Leave(ExitCode::Temporary),
+        }
+    }
+}
