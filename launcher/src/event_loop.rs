@@ -360,6 +360,7 @@ impl Launcher {
             Some(Reloaded { target, rows }) => {
                 if target != self.parts.target {
                     self.parts.target = target;
+                    self.proven = false;
                     self.link = None;
                     self.making = false;
                     self.leader_event(LeaderEvent::LoginChanged { now });

@@ -73,3 +73,26 @@ impl Start {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{SchedulerOrder, encode};
+    use crate::config::{ColumnDefaults, Settings};
+    use crate::conninfo::Conninfo;
+    use crate::region::CELL_PAYLOAD_BYTES;
+
+    #[test]
+    fn a_login_with_many_hosts_and_long_paths_fits_a_cell() {
+        let (name, path) = ("n".repeat(63), format!("/{}", "p".repeat(127)));
+        let hosts = vec![format!("{name}.example"); 8].join(",");
+        let text = format!(
+            "host={hosts} user={name} dbname={name} password={name} sslmode=verify-full sslrootcert={path} \
+             sslcert={path} sslkey={path} options='-c search_path={name}'"
+        );
+        let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
+        let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
+        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults };
+        let length = encode(&order).len();
+        assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
+    }
+}

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 use std::fs::{self, Permissions};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, getsockname, listen, socket};
 use serde_json::json;
 use tests::cluster::conninfo_quote;
 use tests::{Cluster, Database, ShutdownMode, Supervisor, sized, steadily};
@@ -78,6 +81,58 @@ fn a_server_that_is_away_costs_little_and_is_served_soon_after_it_is_back() {
     let budget = 0.5 * took.as_secs_f64() / 60.0 + 0.1;
     assert!(spent < budget.min(0.5), "{spent} s of CPU in {took:?}");
     assert!(served < Duration::from_secs(5), "{served:?}");
+}
+
+/// A port where every connect waits: somebody listens, and takes nobody.
+struct Swallow {
+    _listener: OwnedFd,
+    _waiting: Vec<TcpStream>,
+    port: u16,
+}
+
+impl Swallow {
+    fn open() -> Swallow {
+        let listener = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+        bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).expect("bind");
+        listen(&listener, Backlog::new(0).expect("a backlog")).expect("listen");
+        let port = getsockname::<SockaddrIn>(listener.as_raw_fd()).expect("its port").port();
+        let place = SocketAddr::from(([127, 0, 0, 1], port));
+        let waiting =
+            std::iter::from_fn(|| TcpStream::connect_timeout(&place, Duration::from_millis(300)).ok()).collect();
+        Swallow { _listener: listener, _waiting: waiting, port }
+    }
+
+    /// How many connects wait at this moment, by the kernel's table (state 02 is SYN_SENT).
+    fn waiting(&self) -> usize {
+        let table = fs::read_to_string("/proc/net/tcp").expect("the kernel's table");
+        let place = format!("0100007F:{:04X} 02", self.port);
+        table.lines().filter(|line| line.contains(&place)).count()
+    }
+}
+
+#[test]
+fn a_server_that_does_not_answer_holds_up_nobody_and_is_not_stormed() {
+    let swallow = Swallow::open();
+    let database = Cluster::shared().database();
+    let mut launch = Supervisor::of(&database).key("max_workers", 40);
+    for number in 0..12 {
+        let connect = format!("host=127.0.0.1 port={}", swallow.port);
+        launch = launch.row(json!({"data": format!("d{number}"), "user": "nobody", "connect": connect}));
+    }
+    let supervisor = launch.launch();
+    supervisor.eventually("the schedulers run", || supervisor.schedulers().len() == 13);
+    supervisor.eventually("connects wait", || swallow.waiting() > 0);
+    let id = database.insert("SELECT 1");
+    assert_eq!(supervisor.finished(&database, id)["state"], "DONE", "the good row works");
+    let before = cpu_of_all(&supervisor);
+    let mut most = 0;
+    steadily("few are at it", Duration::from_secs(sized(12, 60)), || {
+        most = most.max(swallow.waiting());
+        most <= 4
+    });
+    let spent = cpu_of_all(&supervisor) - before;
+    println!("at most {most} connects waited; {spent:.2} s of CPU");
+    assert!(spent < 0.5, "{spent} s of CPU");
 }
 
 #[test]
