@@ -4,7 +4,7 @@
 //! be forked, or that comes when the scheduler already stops, is settled back to PLAN like one whose worker died.
 
 use crate::doze::{Looked, Pace};
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
 use crate::look::{Ask, Seen, Taken, look};
 use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::ToSettle;
@@ -26,7 +26,10 @@ impl Scheduler {
         match answer {
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
-            Answer::Unfinished(unfinished) => self.adopt(unfinished, now),
+            Answer::Unfinished(unfinished) => {
+                self.unfinished = UnfinishedQuestion::None;
+                self.adopt(unfinished, now);
+            }
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Named => {}
@@ -102,7 +105,11 @@ impl Scheduler {
     }
 
     pub(crate) fn ask_unfinished(&mut self) {
+        if self.unfinished != UnfinishedQuestion::Wanted || self.looking.is_some() || !self.session.working() {
+            return;
+        }
         if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
+            self.unfinished = UnfinishedQuestion::InFlight;
             link.ask("unfinished tasks", PATIENCE, move |client| async move {
                 Ok(Answer::Unfinished(queue::unfinished(&client, &statements).await?))
             });
@@ -113,7 +120,7 @@ impl Scheduler {
     pub(crate) fn start_look(&mut self) {
         let now = Instant::now();
         let idle = self.looking.is_none() && !self.stopping.asked() && self.session.working();
-        if !idle || now < self.doze.next_look() {
+        if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());

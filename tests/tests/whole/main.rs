@@ -1,6 +1,7 @@
 //! The whole program, seen from outside. One module per story.
 #![forbid(unsafe_code)]
 
+mod atomic;
 mod cli;
 mod connections;
 mod embedded;
