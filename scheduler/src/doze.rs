@@ -30,8 +30,14 @@ pub struct Pace {
 #[derive(Debug)]
 pub struct Doze {
     armed: bool,
+    /// A ring that no look has answered yet; one that comes during a look is for the next.
     rung: bool,
+    /// The look in flight was caused by a ring.
+    caused: bool,
+    /// Something happened during the look in flight that it may have missed.
+    hurried: bool,
     next_look: Instant,
+    not_before: Instant,
     empty_polls: u32,
     quiet: Duration,
     refusals: u32,
@@ -39,11 +45,21 @@ pub struct Doze {
 
 impl Doze {
     pub fn new(now: Instant) -> Doze {
-        Doze { armed: false, rung: false, next_look: now, empty_polls: 0, quiet: Duration::ZERO, refusals: 0 }
+        Doze {
+            armed: false,
+            rung: false,
+            caused: false,
+            hurried: false,
+            next_look: now,
+            not_before: now,
+            empty_polls: 0,
+            quiet: Duration::ZERO,
+            refusals: 0,
+        }
     }
 
     pub fn next_look(&self) -> Instant {
-        self.next_look
+        self.next_look.max(self.not_before)
     }
 
     /// The server holds our lock: the next look has to give it back.
@@ -51,9 +67,12 @@ impl Doze {
         self.armed
     }
 
-    /// A look that was caused by a ring does not arm again if it finds nothing: first a while of quiet.
-    pub fn may_arm(&self) -> bool {
-        !self.rung
+    /// A look begins. True: it may arm the bell; one that was caused by a ring does not arm again if it finds nothing,
+    /// but waits for a while of quiet first.
+    pub fn begin(&mut self) -> bool {
+        self.caused = std::mem::take(&mut self.rung);
+        self.hurried = false;
+        !self.caused
     }
 
     /// Somebody inserted, changed or stopped something.
@@ -64,22 +83,23 @@ impl Doze {
 
     /// Something else makes a look worth while: a worker ended, a slot came free, settings changed.
     pub fn hurry(&mut self, now: Instant) {
+        self.hurried = true;
         self.next_look = self.next_look.min(now);
     }
 
     /// Not before then, whatever happens.
     pub fn hold_off(&mut self, until: Instant) {
-        self.next_look = until;
+        self.not_before = until;
     }
 
     /// The session is gone, and the lock with it.
     pub fn forget(&mut self, now: Instant) {
-        *self = Doze::new(now);
+        *self = Doze { not_before: self.not_before, ..Doze::new(now) };
     }
 
     pub fn looked(&mut self, looked: Looked, pace: Pace) {
         let Looked { now, full, found, armed, refused, next_plan } = looked;
-        let rung = std::mem::take(&mut self.rung);
+        let rung = self.caused;
         self.armed = armed;
         if found {
             self.quiet = Duration::ZERO;
@@ -101,6 +121,10 @@ impl Doze {
             // Found something by a ring: once more, and then the bell may be armed.
             Duration::ZERO
         };
+        if self.rung || self.hurried {
+            self.next_look = now;
+            return;
+        }
         let planned = next_plan.map_or(wait, |plan| wait.min(plan.max(Duration::from_millis(1))));
         self.next_look = now + planned;
     }
@@ -138,16 +162,17 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..8 {
             doze.ring(now);
-            assert!(!doze.may_arm());
+            assert!(!doze.begin());
             doze.looked(Looked { armed: false, ..looked(now) }, PACE);
             waits.push((doze.next_look() - now).as_millis());
             // The look after the quiet while arms the bell.
-            assert!(doze.may_arm());
+            assert!(doze.begin());
             doze.looked(looked(now), PACE);
         }
         assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
         doze.looked(Looked { found: true, ..looked(now) }, PACE);
         doze.ring(now);
+        assert!(!doze.begin());
         doze.looked(Looked { armed: false, ..looked(now) }, PACE);
         assert_eq!((doze.next_look() - now).as_millis(), 20);
     }
@@ -157,9 +182,36 @@ mod tests {
         let now = Instant::now();
         let mut doze = Doze::new(now);
         doze.ring(now);
+        assert!(!doze.begin());
         doze.looked(Looked { found: true, armed: false, ..looked(now) }, PACE);
-        assert!(doze.may_arm());
         assert_eq!(doze.next_look(), now);
+        assert!(doze.begin());
+    }
+
+    #[test]
+    fn what_happens_during_a_look_brings_another_one_at_once() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        assert!(doze.begin());
+        // The notification overtakes the answer of the look that armed the bell.
+        doze.ring(now);
+        doze.looked(looked(now), PACE);
+        assert_eq!(doze.next_look(), now);
+        assert!(!doze.begin());
+        doze.hurry(now);
+        doze.looked(Looked { armed: false, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look(), now);
+    }
+
+    #[test]
+    fn nothing_makes_a_look_come_before_the_pause_is_over() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        let until = now + Duration::from_millis(300);
+        doze.hold_off(until);
+        doze.ring(now);
+        doze.hurry(now);
+        assert_eq!(doze.next_look(), until);
     }
 
     #[test]

@@ -123,6 +123,7 @@ impl Scheduler {
         if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
+        let arm = self.doze.begin();
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize);
         let slots = self.reserve(count);
@@ -135,7 +136,7 @@ impl Scheduler {
             signs,
             count: slots.len(),
             disarm: self.doze.armed(),
-            arm: self.doze.may_arm(),
+            arm,
             cursor: self.cursor,
             running: self.runs.running(),
         };

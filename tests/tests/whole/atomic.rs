@@ -51,7 +51,10 @@ fn transaction_control_is_refused_before_anything_is_sent() {
         let id = database.insert_with(&format!("{SIGN}; /* ; */ {control}"), "atomic = true");
         let row = supervisor.finished(&database, id);
         let error = row["error"].as_str().expect("an error");
-        assert!(error.starts_with("ERROR:  transaction control is not allowed in an atomic task"), "{control}: {error}");
+        assert!(
+            error.starts_with("ERROR:  transaction control is not allowed in an atomic task"),
+            "{control}: {error}"
+        );
         assert!(!error.contains("STATEMENT:"), "{error}");
     }
     assert_eq!(entries(&database), 0);
