@@ -56,19 +56,21 @@ pub struct Queue {
 const EXPIRED: &str = r#"(t."max" >= 0 AND t.plan <= statement_timestamp() AND CASE WHEN t.active < interval '200000 years'
     THEN t.plan + t.active <= statement_timestamp() ELSE false END)"#;
 
-/// Younger than the candidate's `live`: $4 is the start of the worker's first task.
-const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years' THEN $4::timestamptz + t.live > statement_timestamp()
-    ELSE true END)";
+/// Younger than the candidate's `live`: $4 is the start of the worker's first task, in seconds.
+const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years'
+    THEN pg_catalog.to_timestamp($4::float8) + t.live > statement_timestamp() ELSE true END)";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM {queue}
     WHERE state IN ('TAKE', 'WORK') GROUP BY "group", remote)"#;
 
-/// What a worker must know of its task, in the order that its `book` reads.
+/// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
+/// its session writes and reads dates.
 const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote IS NOT NULL AS remote, t.atomic, t.header,
     t.string, t.delimiter, t.escape, t.quote, t."null", (extract(epoch FROM t.timeout) * 1000)::bigint AS timeout_ms,
-    pg_catalog.current_setting('log_error_verbosity') AS verbosity, pg_catalog.pg_postmaster_start_time() AS postmaster,
-    t.start, t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
+    pg_catalog.current_setting('log_error_verbosity') AS verbosity,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
+    t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
     (t.repeat > interval '0' OR t."max" < 0) AS consequences"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
