@@ -82,7 +82,8 @@ const NEXT_TIME: &str =
                extract(year FROM t.repeat) * 12 + extract(month FROM t.repeat) AS months,
                extract(day FROM t.repeat) * 86400 + extract(hour FROM t.repeat) * 3600
                    + extract(minute FROM t.repeat) * 60 + extract(second FROM t.repeat) AS seconds,
-               CASE WHEN t.repeat >= interval '1 day' THEN 14400 ELSE 0 END AS slack) AS part,
+               CASE WHEN extract(day FROM t.repeat) = 0 AND extract(month FROM t.repeat) = 0 AND extract(year FROM t.repeat) = 0
+                    THEN 0 ELSE 14400 END AS slack) AS part,
         LATERAL (SELECT GREATEST(1, floor((elapsed - slack) / GREATEST(months * 2678400 + seconds, 0.000001))) AS low,
                         floor((elapsed + slack) / GREATEST(months * 2419200 + seconds, 0.000001)) + 1 AS high) AS bound,
         LATERAL generate_series(low::bigint, LEAST(GREATEST(high, low), low + 100000)::bigint) AS k
