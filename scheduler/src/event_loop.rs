@@ -8,7 +8,7 @@
 use crate::doze::Doze;
 use crate::look::{GroupCursor, Seen};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
-use crate::run_table::RunTable;
+use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -39,7 +39,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Answer {
     Prepared(Readiness),
     Seen(Box<Seen>),
-    Settled { task: i64, settlement: Settlement },
+    Settled { run: RunId, task: i64, settlement: Settlement },
     Unfinished(Vec<Unfinished>),
     Settings(Vec<(String, String)>),
     Chores { rows: i64, bytes: i64, deleted: u64 },

@@ -7,7 +7,7 @@ use crate::doze::{Looked, Pace};
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
 use crate::look::{Ask, Seen, Taken, look};
 use crate::queue::{self, Readiness, Ready, Unfinished};
-use crate::run_table::ToSettle;
+use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
 use shared::db::trouble::Trouble;
@@ -42,7 +42,7 @@ impl Scheduler {
                     self.doze.hurry(now + Duration::from_millis(self.settings.sleep_ms));
                 }
             }
-            Answer::Settled { task, settlement } => self.settled(task, settlement, now),
+            Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
         }
     }
 
@@ -261,32 +261,32 @@ impl Scheduler {
 
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
-        for ToSettle { task, attempt, terminate } in questions {
+        for ToSettle { run, task, attempt, terminate } in questions {
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() => {
                     link.ask("settling a task", PATIENCE, move |client| async move {
                         let settlement = settle(client, statements, task, attempt, terminate).await?;
-                        Ok(Answer::Settled { task, settlement })
+                        Ok(Answer::Settled { run, task, settlement })
                     });
                 }
-                _ => self.runs.unsettled(task, now),
+                _ => self.runs.unsettled(run, now),
             }
         }
     }
 
-    fn settled(&mut self, task: i64, settlement: Settlement, now: Instant) {
+    fn settled(&mut self, run: RunId, task: i64, settlement: Settlement, now: Instant) {
         match settlement {
-            Settlement::StillRunning => self.runs.unsettled(task, now),
+            Settlement::StillRunning => self.runs.unsettled(run, now),
             Settlement::PlannedAgain => {
                 // While no worker can begin, all tasks come back again and again, and the reason has been said.
                 let level = if self.stumbled { Level::Debug } else { Level::Info };
                 shared::log_line!(level, "task planned again", queue = self.label, task = task);
-                self.runs.settled(task);
+                self.runs.settled(run);
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);
                 }
             }
-            Settlement::NotOurs => self.runs.settled(task),
+            Settlement::NotOurs => self.runs.settled(run),
         }
     }
 
