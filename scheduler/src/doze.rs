@@ -7,6 +7,8 @@
 use std::time::{Duration, Instant};
 
 const QUIET_FIRST: Duration = Duration::from_millis(20);
+/// How often a row is looked at that waits for the end of its own earlier attempt.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
 /// What the last look came to.
@@ -18,6 +20,7 @@ pub struct Looked {
     pub found: bool,
     pub armed: bool,
     pub refused: bool,
+    pub busy: bool,
     pub next_plan: Option<Duration>,
 }
 
@@ -98,7 +101,7 @@ impl Doze {
     }
 
     pub fn looked(&mut self, looked: Looked, pace: Pace) {
-        let Looked { now, full, found, armed, refused, next_plan } = looked;
+        let Looked { now, full, found, armed, refused, busy, next_plan } = looked;
         let rung = self.caused;
         self.armed = armed;
         if found {
@@ -125,6 +128,7 @@ impl Doze {
             self.next_look = now;
             return;
         }
+        let wait = if busy { wait.min(BUSY_PAUSE) } else { wait };
         let planned = next_plan.map_or(wait, |plan| wait.min(plan.max(Duration::from_millis(1))));
         self.next_look = now + planned;
     }
@@ -137,7 +141,7 @@ mod tests {
     const PACE: Pace = Pace { sleep: Duration::from_secs(1), idle: 3 };
 
     fn looked(now: Instant) -> Looked {
-        Looked { now, full: false, found: false, armed: true, refused: false, next_plan: None }
+        Looked { now, full: false, found: false, armed: true, refused: false, busy: false, next_plan: None }
     }
 
     #[test]

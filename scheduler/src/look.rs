@@ -63,6 +63,8 @@ pub struct Seen {
     pub armed: bool,
     /// The bell could not be armed: an inserter's transaction is open.
     pub refused: bool,
+    /// A row waits for the end of its own earlier attempt, which rings nobody.
+    pub busy: bool,
     pub next_plan: Option<Duration>,
     pub cursor: GroupCursor,
     /// Running tasks that are wanted no more.
@@ -112,7 +114,8 @@ struct Look {
 impl Look {
     async fn take(&self, count: usize, seen: &mut Seen) -> Result<(), Trouble> {
         for _ in 0..EXPIRY_ROUNDS {
-            let (taken, expired) = self.take_once(count, &mut seen.cursor).await?;
+            let Harvest { taken, expired, busy } = self.take_once(count, &mut seen.cursor).await?;
+            seen.busy |= busy;
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
             if !expired.is_empty() {
@@ -127,8 +130,7 @@ impl Look {
         Ok(())
     }
 
-    /// Rows taken, and rows found expired.
-    async fn take_once(&self, count: usize, cursor: &mut GroupCursor) -> Result<(Vec<Taken>, Vec<i64>), Trouble> {
+    async fn take_once(&self, count: usize, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
         let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
         let rows = self.many(walk, &[&(count as i64)]).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
@@ -138,14 +140,14 @@ impl Look {
         let began = cursor.after;
         let found = self.take_groups(count, cursor).await?;
         // Nothing behind the cursor: once more from the start, so that no group waits for the round to end.
-        if found.0.is_empty() && began != i32::MIN {
+        if found.taken.is_empty() && began != i32::MIN {
             cursor.after = i32::MIN;
             return self.take_groups(count, cursor).await;
         }
         Ok(found)
     }
 
-    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor) -> Result<(Vec<Taken>, Vec<i64>), Trouble> {
+    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, count.max(4)) as i64;
         let rows = self.many(&self.statements.groups, &[&(count as i64), &cursor.after, &GROUPS, &depth]).await?;
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
@@ -187,10 +189,18 @@ impl Look {
 
 type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
 
-fn harvest(rows: &[Row]) -> (Vec<Taken>, Vec<i64>) {
+/// What a take has brought.
+struct Harvest {
+    taken: Vec<Taken>,
+    /// Rows found expired.
+    expired: Vec<i64>,
+    busy: bool,
+}
+
+fn harvest(rows: &[Row]) -> Harvest {
     let taken = rows.iter().filter_map(|row| {
         Some(Taken { task: row.get::<_, Option<i64>>("id")?, attempt: row.get::<_, Option<i32>>("attempt")? })
     });
     let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
-    (taken.collect(), expired)
+    Harvest { taken: taken.collect(), expired, busy: rows.first().is_some_and(|row| row.get("busy")) }
 }

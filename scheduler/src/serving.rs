@@ -211,6 +211,7 @@ impl Scheduler {
             found: !seen.taken.is_empty(),
             armed: seen.armed,
             refused: seen.refused,
+            busy: seen.busy,
             next_plan: seen.next_plan,
         };
         self.doze.looked(looked, pace);

@@ -60,6 +60,12 @@ const EXPIRED: &str = r#"(t."max" >= 0 AND t.plan <= statement_timestamp() AND C
 const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years'
     THEN pg_catalog.to_timestamp($4::float8) + t.live > statement_timestamp() ELSE true END)";
 
+/// An earlier attempt still runs: somebody planned the row again before its worker had let go of it. A backend that has
+/// a row in WORK is at that one.
+const BUSY: &str = "(t.pid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+    WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
+      AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.pid = t.pid)))";
+
 /// How many run, per group. A group is the pair (group, remote), compared exactly.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM {queue}
     WHERE state IN ('TAKE', 'WORK') GROUP BY "group", remote)"#;
@@ -127,6 +133,7 @@ impl Queue {
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
             ("{running}", RUNNING.replace("{queue}", &queue)),
+            ("{busy}", BUSY.replace("{queue}", &queue)),
             ("{task_row}", TASK_ROW.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),
