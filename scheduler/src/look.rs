@@ -5,11 +5,11 @@
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
 use crate::queue::Prepared;
-use shared::db::lock_key;
-use shared::db::trouble::Trouble;
+use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::{lock_key, statement};
 use std::rc::Rc;
 use std::time::Duration;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, ToStatement};
 
 /// Up to so many slots the short walk is enough.
 const FEW: usize = 8;
@@ -119,12 +119,38 @@ impl Look {
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
             if !expired.is_empty() {
-                let rows = self.one(&self.statements.expire, &[&expired]).await?;
-                let (gone, again): (i64, i64) = (rows.get("gone"), rows.get("again"));
-                shared::info!("tasks not started in time", gone = gone, repeated = again);
+                self.expire(&expired).await?;
             }
             if enough || !seen.taken.is_empty() {
                 return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// All at once; if the data refuse a repetition, one by one, so that a sad row holds nobody up.
+    async fn expire(&self, tasks: &[i64]) -> Result<(), Trouble> {
+        let queue = &self.statements.queue;
+        let copied = self.many(&queue.fill(statement::LIST_COLUMNS), &[]).await?;
+        let copied: Vec<String> = copied.iter().map(|row| row.get("name")).collect();
+        let text = queue.fill_repeating(statement::EXPIRE_TASKS, &copied);
+        match self.one(&text, &[&tasks]).await {
+            Ok(rows) => {
+                let (gone, again): (i64, i64) = (rows.get("gone"), rows.get("again"));
+                shared::info!("tasks not started in time", gone = gone, repeated = again);
+                return Ok(());
+            }
+            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+            Err(_) => {}
+        }
+        for task in tasks {
+            let Err(refusal) = self.one(&text, &[&[*task].as_slice()]).await else { continue };
+            let failed = self.many(&queue.fill(statement::EXPIRE_REFUSED), &[task, &refusal.text]).await;
+            for trouble in [Some(refusal), failed.err()].into_iter().flatten() {
+                if trouble.kind == TroubleKind::Passing {
+                    return Err(trouble);
+                }
+                shared::warning!("an expired task cannot be repeated", task = task, error = trouble);
             }
         }
         Ok(())
@@ -178,11 +204,17 @@ impl Look {
         self.client.execute(statement, &[]).await.map_err(|error| Trouble::of(&error))
     }
 
-    async fn one(&self, statement: &tokio_postgres::Statement, values: Values<'_>) -> Result<Row, Trouble> {
+    async fn one<S>(&self, statement: &S, values: Values<'_>) -> Result<Row, Trouble>
+    where
+        S: ?Sized + ToStatement,
+    {
         self.client.query_one(statement, values).await.map_err(|error| Trouble::of(&error))
     }
 
-    async fn many(&self, statement: &tokio_postgres::Statement, values: Values<'_>) -> Result<Vec<Row>, Trouble> {
+    async fn many<S>(&self, statement: &S, values: Values<'_>) -> Result<Vec<Row>, Trouble>
+    where
+        S: ?Sized + ToStatement,
+    {
         self.client.query(statement, values).await.map_err(|error| Trouble::of(&error))
     }
 }

@@ -23,6 +23,7 @@ pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.s
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
 pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
 pub const EXPIRE_TASKS: &str = include_str!("../../sql/task/expire_tasks.sql");
+pub const EXPIRE_REFUSED: &str = include_str!("../../sql/task/expire_refused.sql");
 pub const RELEASE_HELD: &str = include_str!("../../sql/task/release_held.sql");
 pub const NEXT_PLAN: &str = include_str!("../../sql/task/next_plan.sql");
 pub const LOOK_RUNS: &str = include_str!("../../sql/task/look_runs.sql");
@@ -237,6 +238,7 @@ mod tests {
             LIST_UNFINISHED,
             NAME_SESSION,
             TAKE_GROUPS,
+            EXPIRE_REFUSED,
             RELEASE_HELD,
             NEXT_PLAN,
             LOOK_RUNS,
