@@ -287,7 +287,11 @@ impl Scheduler {
                     self.doze.hurry(now);
                 }
             }
-            Settlement::NotOurs => self.runs.settled(run),
+            Settlement::NotOurs => {
+                self.runs.settled(run);
+                // Its worker may have died while the server still finished it and took the next one for it.
+                self.ask_unfinished();
+            }
         }
     }
 
