@@ -1,18 +1,27 @@
 //! The whole program, seen from outside. One module per story.
 #![forbid(unsafe_code)]
 
+mod asking;
 mod atomic;
 mod cli;
 mod connections;
 mod embedded;
 mod harness;
+mod keep_and_why;
 mod large;
 mod ledger;
 mod log_lines;
 mod names;
+mod orphans;
 mod processes;
 mod queue;
+mod repeat;
 mod result;
+mod reuse;
+mod running;
 mod server;
+mod settings;
 mod signals;
 mod status;
+mod take;
+mod wakeup;
