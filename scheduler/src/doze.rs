@@ -43,6 +43,8 @@ pub struct Doze {
     not_before: Instant,
     empty_polls: u32,
     quiet: Duration,
+    /// Not armed before then, whatever else leads to a look.
+    quiet_until: Instant,
     refusals: u32,
 }
 
@@ -57,6 +59,7 @@ impl Doze {
             not_before: now,
             empty_polls: 0,
             quiet: Duration::ZERO,
+            quiet_until: now,
             refusals: 0,
         }
     }
@@ -72,10 +75,10 @@ impl Doze {
 
     /// A look begins. True: it may arm the bell; one that was caused by a ring does not arm again if it finds nothing,
     /// but waits for a while of quiet first.
-    pub fn begin(&mut self) -> bool {
+    pub fn begin(&mut self, now: Instant) -> bool {
         self.caused = std::mem::take(&mut self.rung);
         self.hurried = false;
-        !self.caused
+        !self.caused && now >= self.quiet_until
     }
 
     /// Somebody inserted, changed or stopped something.
@@ -117,12 +120,13 @@ impl Doze {
             if self.empty_polls > pace.idle { pace.sleep.max(LONGEST_POLL) } else { pace.sleep }
         } else if rung && !found {
             self.quiet = (self.quiet * 2).clamp(QUIET_FIRST, pace.sleep.max(QUIET_FIRST));
+            self.quiet_until = now + self.quiet;
             self.quiet
         } else if refused {
             QUIET_FIRST.saturating_mul(1 << self.refusals.saturating_sub(1).min(16)).min(pace.sleep)
         } else {
-            // Found something by a ring: once more, and then the bell may be armed.
-            Duration::ZERO
+            // Found something by a ring, or in the quiet while: once more, when the bell may be armed.
+            self.quiet_until.saturating_duration_since(now)
         };
         if self.rung || self.hurried {
             self.next_look = now;
@@ -161,22 +165,28 @@ mod tests {
 
     #[test]
     fn rings_that_lead_to_nothing_keep_the_bell_unarmed_for_ever_longer() {
-        let now = Instant::now();
+        let mut now = Instant::now();
         let mut doze = Doze::new(now);
         let mut waits = Vec::new();
         for _ in 0..8 {
             doze.ring(now);
-            assert!(!doze.begin());
+            assert!(!doze.begin(now));
             doze.looked(Looked { armed: false, ..looked(now) }, PACE);
-            waits.push((doze.next_look() - now).as_millis());
-            // The look after the quiet while arms the bell.
-            assert!(doze.begin());
+            let end = doze.next_look();
+            waits.push((end - now).as_millis());
+            // A look in between, because a worker ended, leaves the bell alone; the look after the quiet while arms it.
+            doze.hurry(now);
+            assert!(!doze.begin(now));
+            doze.looked(Looked { armed: false, ..looked(now) }, PACE);
+            assert_eq!(doze.next_look(), end);
+            now = end;
+            assert!(doze.begin(now));
             doze.looked(looked(now), PACE);
         }
         assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
         doze.looked(Looked { found: true, ..looked(now) }, PACE);
         doze.ring(now);
-        assert!(!doze.begin());
+        assert!(!doze.begin(now));
         doze.looked(Looked { armed: false, ..looked(now) }, PACE);
         assert_eq!((doze.next_look() - now).as_millis(), 20);
     }
@@ -186,22 +196,22 @@ mod tests {
         let now = Instant::now();
         let mut doze = Doze::new(now);
         doze.ring(now);
-        assert!(!doze.begin());
+        assert!(!doze.begin(now));
         doze.looked(Looked { found: true, armed: false, ..looked(now) }, PACE);
         assert_eq!(doze.next_look(), now);
-        assert!(doze.begin());
+        assert!(doze.begin(now));
     }
 
     #[test]
     fn what_happens_during_a_look_brings_another_one_at_once() {
         let now = Instant::now();
         let mut doze = Doze::new(now);
-        assert!(doze.begin());
+        assert!(doze.begin(now));
         // The notification overtakes the answer of the look that armed the bell.
         doze.ring(now);
         doze.looked(looked(now), PACE);
         assert_eq!(doze.next_look(), now);
-        assert!(!doze.begin());
+        assert!(!doze.begin(now));
         doze.hurry(now);
         doze.looked(Looked { armed: false, ..looked(now) }, PACE);
         assert_eq!(doze.next_look(), now);

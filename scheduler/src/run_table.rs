@@ -169,11 +169,8 @@ impl RunTable {
 
     /// Sweeps and reaps the workers that have ended.
     pub fn reap(&mut self, now: Instant) -> (Vec<WorkerEnd>, Vec<ToSettle>) {
-        let ended: Vec<(RunId, End)> = self
-            .runs
-            .iter()
-            .filter_map(|(id, run)| run.hands.as_ref()?.child.ended().map(|end| (*id, end)))
-            .collect();
+        let ended: Vec<(RunId, End)> =
+            self.runs.iter().filter_map(|(id, run)| run.hands.as_ref()?.child.ended().map(|end| (*id, end))).collect();
         let mut questions = Vec::new();
         let mut ends = Vec::new();
         for (id, end) in ended {
@@ -242,7 +239,11 @@ impl RunTable {
             match (effect, &run.hands) {
                 (Effect::FreeCell, Some(hands)) => self.region.free(hands.ticket),
                 (Effect::Kill, Some(hands)) => {
-                    shared::warning!("worker killed: it did not answer in time", task = run.task, pid = hands.child.pid());
+                    shared::warning!(
+                        "worker killed: it did not answer in time",
+                        task = run.task,
+                        pid = hands.child.pid()
+                    );
                     hands.child.signal(Signal::SIGKILL);
                 }
                 // INT means "give back what you run": the worker knows best what that is.

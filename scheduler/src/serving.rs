@@ -123,7 +123,7 @@ impl Scheduler {
         if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
-        let arm = self.doze.begin();
+        let arm = self.doze.begin(now);
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize);
         let slots = self.reserve(count);

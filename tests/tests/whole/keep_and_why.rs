@@ -126,7 +126,8 @@ fn why_tells_that_workers_get_no_connection_and_the_task_runs_when_they_do() {
     let mill = Supervisor::of(&database).start();
     let owner = quote_ident(database.owner());
     // the scheduler has its session already; for workers none is left
-    let own: i64 = one(&database, &format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", database.owner()));
+    let own: i64 =
+        one(&database, &format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", database.owner()));
     let mut asking = database.connect();
     database.run(&format!("ALTER ROLE {owner} CONNECTION LIMIT {}", own + 1));
     let id: i64 = asking

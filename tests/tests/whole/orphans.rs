@@ -78,7 +78,11 @@ fn attempts_of_one_task_never_overlap_and_no_task_is_lost_however_many_workers_a
     mill.wait("all tasks are done").within(Duration::from_secs(sized(60, 300))).until(|| unfinished(&database) == 0);
     let again: i64 = one(&database, "SELECT count(*) FROM public.task WHERE attempt > 1");
     println!("{killed} kills, {again} tasks needed more than one attempt");
-    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM ledger WHERE NOT alone"), 0, "attempts that met an earlier one");
+    assert_eq!(
+        one::<i64>(&database, "SELECT count(*) FROM ledger WHERE NOT alone"),
+        0,
+        "attempts that met an earlier one"
+    );
     let lost: Vec<String> = all(
         &database,
         "SELECT concat_ws(' ', id, state, attempt, error) FROM public.task t WHERE state <> 'DONE' \
@@ -106,7 +110,11 @@ fn sessions_ended_or_cancelled_at_random_lose_no_task() {
         linger(Duration::from_millis(rand::random_range(0..120)));
     }
     mill.wait("all tasks have ended").within(Duration::from_secs(sized(90, 300))).until(|| unfinished(&database) == 0);
-    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM ledger WHERE NOT alone"), 0, "attempts that met an earlier one");
+    assert_eq!(
+        one::<i64>(&database, "SELECT count(*) FROM ledger WHERE NOT alone"),
+        0,
+        "attempts that met an earlier one"
+    );
     // whoever was hit in the middle says so, everybody else has done the work
     let wrong: Vec<String> = all(
         &database,

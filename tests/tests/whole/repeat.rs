@@ -28,10 +28,8 @@ fn a_repetition_is_a_new_row_at_the_first_multiple_that_is_not_missed_or_counted
     let columns = "plan = now() - interval '2.5 hours', active = '1 day', repeat = '1 hour', delete = false";
     let steady = database.insert_with("SELECT 1", columns);
     let drifting = database.insert_with("SELECT 1", &format!("{columns}, drift = true, group = 'd'"));
-    let monthly = database.insert_with(
-        "SELECT 1",
-        "plan = '2024-01-31 10:00+00', active = '100 years', repeat = '1 month', group = 'm'",
-    );
+    let monthly = database
+        .insert_with("SELECT 1", "plan = '2024-01-31 10:00+00', active = '100 years', repeat = '1 month', group = 'm'");
     for id in [steady, drifting, monthly] {
         mill.finished(&database, id);
     }
@@ -92,7 +90,8 @@ fn a_repetition_copies_the_users_columns_but_for_those_that_the_server_makes() {
     let columns = "repeat = '1 hour', tag = 'x', a \"b\" = 8, data = 'mine', priority = 3, remote = NULL";
     let ran = database.insert_with("SELECT 1", columns);
     let failed = database.insert_with("SELECT 1 / 0", &format!("{columns}, group = 'f'"));
-    let expired = database.insert_with("SELECT 1", &format!("{columns}, plan = now() - interval '9 hours', group = 'e'"));
+    let expired =
+        database.insert_with("SELECT 1", &format!("{columns}, plan = now() - interval '9 hours', group = 'e'"));
     for id in [ran, failed, expired] {
         mill.finished(&database, id);
         holds(
@@ -138,9 +137,11 @@ fn a_repetition_that_the_data_refuse_makes_the_task_a_failure_that_says_so() {
     let raised = database.insert_with(input, "repeat = '1 hour', data = 'sad', group = 'r'");
     let failing = database.insert_with("SELECT 1 / 0", "repeat = '1 hour', tag = 'y', group = 'u'");
     let after = database.insert("SELECT 1");
-    for (id, output, words) in
-        [(unique, "INSERT 0 1\n5", "duplicate key"), (raised, "INSERT 0 1\n5", "not today"), (failing, "", "duplicate key")]
-    {
+    for (id, output, words) in [
+        (unique, "INSERT 0 1\n5", "duplicate key"),
+        (raised, "INSERT 0 1\n5", "not today"),
+        (failing, "", "duplicate key"),
+    ] {
         let row = mill.finished(&database, id);
         assert_eq!((&row["state"], &row["reason"]), (&"FAIL".into(), &"completion".into()), "{row:#}");
         assert_eq!(row["output"], output);
@@ -148,7 +149,10 @@ fn a_repetition_that_the_data_refuse_makes_the_task_a_failure_that_says_so() {
         assert_eq!(row["attempt"], 1);
     }
     let error = database.task(failing).expect("it is there")["error"].clone();
-    assert!(error.as_str().is_some_and(|text| text.starts_with("ERROR:  division by zero")), "its own error stays: {error}");
+    assert!(
+        error.as_str().is_some_and(|text| text.starts_with("ERROR:  division by zero")),
+        "its own error stays: {error}"
+    );
     assert_eq!(mill.finished(&database, after)["state"], "DONE", "the group goes on");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM ledger"), 2, "the input was not run again");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE parent IS NOT NULL"), 0);
@@ -201,10 +205,26 @@ fn a_negative_max_is_one_at_a_time_with_a_pause_and_the_first_is_not_delayed() {
 fn the_next_time_is_what_counting_would_find() {
     let database = Cluster::shared().database();
     let queue = Queue { schema: "public".into(), table: "task".into() };
-    let next = queue.fill_repeating("SELECT {repeat_values} FROM given t", &[]).replace("statement_timestamp()", "t.now");
+    let next =
+        queue.fill_repeating("SELECT {repeat_values} FROM given t", &[]).replace("statement_timestamp()", "t.now");
     let steps = [
-        "1 second", "0.7 seconds", "90 minutes", "1 hour", "23:59:59.5", "1 day", "1 day 1 hour", "7 days", "1 month",
-        "3 months", "1 month 3 days", "1 month 12 hours", "1 year", "13 months", "1 month -1 day", "1 day -1 hour", "2 days -1 hour",
+        "1 second",
+        "0.7 seconds",
+        "90 minutes",
+        "1 hour",
+        "23:59:59.5",
+        "1 day",
+        "1 day 1 hour",
+        "7 days",
+        "1 month",
+        "3 months",
+        "1 month 3 days",
+        "1 month 12 hours",
+        "1 year",
+        "13 months",
+        "1 month -1 day",
+        "1 day -1 hour",
+        "2 days -1 hour",
     ];
     let mut random = rand::rng();
     let mut client = database.connect_superuser();
@@ -216,7 +236,8 @@ fn the_next_time_is_what_counting_would_find() {
     for _ in 0..sized(400, 5000) {
         let step = steps[random.random_range(0..steps.len())];
         // around the ends of months and changes of the clock more often than not
-        let day = ["2020-01-31", "2020-02-29", "2021-03-14", "2021-11-07", "2019-12-31", "2022-08-30"][random.random_range(0..6)];
+        let day = ["2020-01-31", "2020-02-29", "2021-03-14", "2021-11-07", "2019-12-31", "2022-08-30"]
+            [random.random_range(0..6)];
         let second = random.random_range(0..86_400 * 3);
         let past = random.random_range(0.0..900.0f64);
         let sql = format!(

@@ -59,7 +59,8 @@ fn a_worker_goes_on_as_the_next_rows_own_live_and_count_allow() {
          ('SELECT 1', 'own', 5)",
     );
     all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 20);
-    let pids: Vec<i32> = all(&database, "SELECT pid FROM public.task WHERE \"group\" = 'own' AND data IS NULL ORDER BY id");
+    let pids: Vec<i32> =
+        all(&database, "SELECT pid FROM public.task WHERE \"group\" = 'own' AND data IS NULL ORDER BY id");
     assert_eq!(pids[0], pids[2], "the third is still good for the first one's worker");
     assert_ne!(pids[0], pids[1], "the second wants a worker that has run none yet");
 }
@@ -97,7 +98,9 @@ fn between_tasks_the_session_is_as_new_unless_the_finished_one_had_save() {
     let mill = Supervisor::of(&database).start();
     let role = format!("{}_other", database.name());
     let (role, owner) = (quote_ident(&role), quote_ident(database.owner()));
-    database.run(&format!("CREATE ROLE {role}; GRANT {role} TO {owner}; CREATE SEQUENCE s; GRANT ALL ON SEQUENCE s TO PUBLIC"));
+    database.run(&format!(
+        "CREATE ROLE {role}; GRANT {role} TO {owner}; CREATE SEQUENCE s; GRANT ALL ON SEQUENCE s TO PUBLIC"
+    ));
     for save in [false, true] {
         let group = format!("save {save}");
         let mess = format!("{MESS}; SET ROLE {role}").replace('\'', "''");
@@ -115,26 +118,20 @@ fn between_tasks_the_session_is_as_new_unless_the_finished_one_had_save() {
         );
         all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 20);
         assert_eq!(batches(&database, &group), [3], "one session");
-        let sql = format!("SELECT coalesce(error, output) FROM public.task WHERE \"group\" = '{group}' AND data IS NULL ORDER BY id");
+        let sql = format!(
+            "SELECT coalesce(error, output) FROM public.task WHERE \"group\" = '{group}' AND data IS NULL ORDER BY id"
+        );
         let said: Vec<String> = all(&database, &sql);
         let probed: Vec<&str> = said[1].split('\t').collect();
         let owner = database.owner();
         // the path and the time limit are each task's own in any case
         if save {
             let role = role.trim_matches('"');
-            assert_eq!(
-                probed,
-                ["77MB", "\"$user\", public", "0", "mess", "1", "1", "1", "1", "set", role],
-                "{said:?}"
-            );
+            assert_eq!(probed, ["77MB", "\"$user\", public", "0", "mess", "1", "1", "1", "1", "set", role], "{said:?}");
             assert_eq!(said[2], "2");
         } else {
             let unset = if probed[8].is_empty() { "" } else { "\\N" };
-            assert_eq!(
-                probed,
-                ["4MB", "\"$user\", public", "0", "\\N", "0", "0", "0", "0", unset, owner],
-                "{said:?}"
-            );
+            assert_eq!(probed, ["4MB", "\"$user\", public", "0", "\\N", "0", "0", "0", "0", unset, owner], "{said:?}");
             assert!(said[2].contains("is not yet defined in this session"), "{said:?}");
         }
     }
@@ -149,7 +146,9 @@ fn a_terminated_launcher_lets_a_live_worker_finish_its_task_and_no_more() {
     database.run(
         "INSERT INTO public.task (input, live) SELECT 'SELECT pg_sleep(0.3)', '1 hour' FROM generate_series(1, 30)",
     );
-    mill.eventually("some are done", || one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE'") >= 2);
+    mill.eventually("some are done", || {
+        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE'") >= 2
+    });
     mill.signal(Signal::SIGTERM);
     assert!(mill.wait_exit(Duration::from_secs(10)).success());
     let states: Vec<String> = all(&database, "SELECT DISTINCT state::text FROM public.task ORDER BY 1");
@@ -173,7 +172,9 @@ fn a_live_worker_killed_in_its_third_task_costs_that_task_one_more_attempt_and_n
     );
     database.run(&format!("SELECT pg_cancel_backend({backend})"));
     let third = first + 3;
-    let worker = eventually("the worker is at its third task", || worker_of(&mill, third).filter(|_| state(&database, third) == "WORK"));
+    let worker = eventually("the worker is at its third task", || {
+        worker_of(&mill, third).filter(|_| state(&database, third) == "WORK")
+    });
     mill.kill9(worker);
     all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 20);
     let attempts: Vec<i32> = all(&database, "SELECT attempt FROM public.task WHERE data IS NULL ORDER BY id");

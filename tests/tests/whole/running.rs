@@ -275,7 +275,9 @@ fn a_running_task_that_is_set_to_stop_is_cancelled_and_can_be_resumed() {
     let backend = running(&mill, &database, id);
     let began = Instant::now();
     database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {id}"));
-    let gone = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {backend} AND query LIKE '%pg_sleep%' AND state = 'active'");
+    let gone = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE pid = {backend} AND query LIKE '%pg_sleep%' AND state = 'active'"
+    );
     mill.eventually("its statement has ended", || one::<i64>(&database, &gone) == 0);
     println!("stopped after {:?}", began.elapsed());
     steadily("the row stays STOP", Duration::from_millis(500), || state(&database, id) == "STOP");
@@ -329,7 +331,10 @@ fn users_may_cancel_and_terminate_the_backend_of_a_task() {
     let mill = Supervisor::of(&database).start();
     for (function, words) in [
         ("pg_cancel_backend", "ERROR:  canceling statement due to user request\nSTATEMENT:  SELECT pg_sleep(600)"),
-        ("pg_terminate_backend", "FATAL:  terminating connection due to administrator command\nSTATEMENT:  SELECT pg_sleep(600)"),
+        (
+            "pg_terminate_backend",
+            "FATAL:  terminating connection due to administrator command\nSTATEMENT:  SELECT pg_sleep(600)",
+        ),
     ] {
         let id = database.insert_with("SELECT pg_sleep(600)", "live = '1 hour'");
         let next = database.insert_with("SELECT 1", "live = '1 hour'");

@@ -37,7 +37,8 @@ fn every_level_of_a_column_setting_beats_the_one_below_it() {
     let mut session = database.connect();
     session.batch_execute("SET pg_task.max = 9").expect("a placeholder");
     assert_eq!(default_in(&mut session, "max"), "9", "the session");
-    let row = session.query_one("INSERT INTO public.task (input, state, max) VALUES ('', 'STOP', 10) RETURNING max", &[]);
+    let row =
+        session.query_one("INSERT INTO public.task (input, state, max) VALUES ('', 'STOP', 10) RETURNING max", &[]);
     assert_eq!(row.expect("an insert").get::<_, i32>(0), 10, "the insert itself");
 }
 
@@ -81,7 +82,9 @@ fn every_column_with_a_setting_follows_it_and_an_empty_one_counts_as_unset() {
     assert!(said.starts_with("22P02"), "{said}");
     let id = database.insert("SELECT 1");
     assert_eq!(mill.finished(&database, id)["output"], "1");
-    session.batch_execute("INSERT INTO public.task (input, max) VALUES ('SELECT 2', 0)").expect("the setting is not asked");
+    session
+        .batch_execute("INSERT INTO public.task (input, max) VALUES ('SELECT 2', 0)")
+        .expect("the setting is not asked");
 }
 
 #[test]
@@ -158,7 +161,8 @@ fn a_launcher_that_may_makes_the_role_the_database_the_schema_and_the_table_of_a
     database.run(&format!("ALTER ROLE {} CREATEDB CREATEROLE", quote_ident(database.login())));
     let row = json!({"data": made.name, "user": made.name, "schema": "a schema", "table": "a table"});
     let mill = Supervisor::of(&database).row(row).start();
-    let mut client = mill.eventually("it can be logged into", || database.server().try_connect(&made.name, &made.name).ok());
+    let mut client =
+        mill.eventually("it can be logged into", || database.server().try_connect(&made.name, &made.name).ok());
     let id: i64 = mill.eventually("there is a table", || {
         let sql = r#"INSERT INTO "a schema"."a table" (input) VALUES ('SELECT current_user') RETURNING id"#;
         client.query_one(sql, &[]).ok().map(|row| row.get(0))

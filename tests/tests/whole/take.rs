@@ -137,8 +137,8 @@ fn a_task_not_started_in_time_is_gone_and_a_repeating_one_gets_its_next_time() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     let late = database.insert_with("SELECT 1", "plan = now() - interval '2 hours'");
-    let repeating = database
-        .insert_with("SELECT 1", "plan = now() - interval '2.5 hours', repeat = '1 hour', data = 'again'");
+    let repeating =
+        database.insert_with("SELECT 1", "plan = now() - interval '2.5 hours', repeat = '1 hour', data = 'again'");
     let pausing = database.insert_with("SELECT 1", "plan = now() - interval '2 hours', max = -1, group = 'p'");
     let row = mill.finished(&database, late);
     assert_eq!((&row["state"], &row["error"]), (&"GONE".into(), &"ERROR:  task not active".into()));

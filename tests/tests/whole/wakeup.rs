@@ -12,11 +12,7 @@ use crate::asking::{all, all_are, linger, one, one_with, running};
 fn latency_ms(mill: &Supervisor<'_>, database: &Database) -> f64 {
     let id = database.insert_with("SELECT 1", "group = 'measured'");
     mill.finished(database, id);
-    one_with(
-        database,
-        "SELECT extract(epoch FROM start - plan)::float8 * 1000 FROM public.task WHERE id = $1",
-        &[&id],
-    )
+    one_with(database, "SELECT extract(epoch FROM start - plan)::float8 * 1000 FROM public.task WHERE id = $1", &[&id])
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -38,7 +34,8 @@ fn an_insert_two_seconds_after_a_burst_starts_at_once_also_while_another_group_w
             "INSERT INTO public.task (input, \"group\") SELECT 'SELECT 1', 'burst ' || i % 5 FROM generate_series(1, 50) AS i",
         );
         mill.wait("the burst is over").within(Duration::from_secs(30)).until(|| {
-            one::<i64>(&database, "SELECT count(*) FROM public.task WHERE \"group\" LIKE 'burst%' AND state <> 'DONE'") == 0
+            one::<i64>(&database, "SELECT count(*) FROM public.task WHERE \"group\" LIKE 'burst%' AND state <> 'DONE'")
+                == 0
         });
         let measured: Vec<f64> = (0..sized(3, 20))
             .map(|_| {
@@ -73,7 +70,10 @@ fn whoever_may_insert_wakes_the_scheduler_and_a_change_of_plan_does_too() {
     database.connect().batch_execute(&format!("UPDATE public.task SET plan = now() WHERE id = {far}")).expect("update");
     mill.wait("it is done").within(Duration::from_secs(5)).until(|| database.finished(far));
     linger(Duration::from_millis(500));
-    database.connect().batch_execute(&format!("UPDATE public.task SET state = 'PLAN' WHERE id = {stopped}")).expect("update");
+    database
+        .connect()
+        .batch_execute(&format!("UPDATE public.task SET state = 'PLAN' WHERE id = {stopped}"))
+        .expect("update");
     mill.wait("it is done").within(Duration::from_secs(5)).until(|| database.finished(stopped));
     drop(mill);
     database.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
@@ -87,7 +87,8 @@ fn a_future_plan_starts_on_time_and_not_before() {
         database.insert_with("SELECT 1", &format!("plan = now() + {tenths} * interval '100 ms', group = 'g{tenths}'"));
     }
     all_are(&mill, &database, "state = 'DONE'", 20);
-    let late: Vec<f64> = all(&database, "SELECT extract(epoch FROM start - plan)::float8 * 1000 FROM public.task ORDER BY plan");
+    let late: Vec<f64> =
+        all(&database, "SELECT extract(epoch FROM start - plan)::float8 * 1000 FROM public.task ORDER BY plan");
     println!("from plan to start, ms: {late:.1?}");
     assert!(late.iter().all(|ms| *ms >= 0.0) && median(late.clone()) < 500.0, "{late:?}");
 }
@@ -111,12 +112,14 @@ fn no_wake_up_is_lost_between_sleeps_and_concurrent_inserters() {
         }
     });
     // a lost one would wait for the poll, a minute later
-    mill.wait("all are done").within(Duration::from_secs(20)).until(|| {
-        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE'") == 0
-    });
+    mill.wait("all are done")
+        .within(Duration::from_secs(20))
+        .until(|| one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE'") == 0);
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task"), threads * each);
-    let worst: Vec<f64> =
-        all(&database, "SELECT extract(epoch FROM start - plan)::float8 * 1000 FROM public.task ORDER BY 1 DESC LIMIT 5");
+    let worst: Vec<f64> = all(
+        &database,
+        "SELECT extract(epoch FROM start - plan)::float8 * 1000 FROM public.task ORDER BY 1 DESC LIMIT 5",
+    );
     println!("the longest waits, ms: {worst:.0?}");
 }
 
@@ -133,7 +136,8 @@ fn a_row_of_a_long_transaction_is_found_after_its_commit() {
             database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 20)");
         }
         let mut transaction = client.transaction().expect("begin");
-        let row = transaction.query_one("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'long') RETURNING id", &[]);
+        let row = transaction
+            .query_one("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'long') RETURNING id", &[]);
         let id: i64 = row.expect("insert").get(0);
         // meanwhile others are served
         for _ in 0..3 {
@@ -143,7 +147,9 @@ fn a_row_of_a_long_transaction_is_found_after_its_commit() {
         }
         transaction.commit().expect("commit");
         let began = Instant::now();
-        mill.wait("the row of the long transaction is done").within(Duration::from_secs(10)).until(|| database.finished(id));
+        mill.wait("the row of the long transaction is done")
+            .within(Duration::from_secs(10))
+            .until(|| database.finished(id));
         println!("done {:?} after the commit, scheduler asleep before: {asleep}", began.elapsed());
     }
 }
@@ -182,9 +188,9 @@ fn nobody_rings_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start(
     assert!(inserted > 10 && heard * 3 <= inserted, "{heard} rings for {inserted} inserts");
 
     // a full group: rings that lead to nothing become rare
-    mill.wait("the work is over").within(Duration::from_secs(60)).until(|| {
-        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE'") == 0
-    });
+    mill.wait("the work is over")
+        .within(Duration::from_secs(60))
+        .until(|| one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE'") == 0);
     let head = database.insert_with("SELECT pg_sleep(3600)", "group = 'full'");
     running(&mill, &database, head);
     rings(&mut listener);
