@@ -97,13 +97,14 @@ fn why_tells_what_a_task_waits_for_and_what_became_of_it() {
 }
 
 #[test]
-fn why_tells_that_the_table_may_run_no_more_at_once() {
+fn why_tells_that_the_queue_may_run_no_more_at_once() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("run", 1).start();
     let first = database.insert_with("SELECT pg_sleep(600)", "group = 'a'");
     running(&mill, &database, first);
     let second = database.insert_with("SELECT 1", "group = 'b'");
-    says(&mill, &database, second, "run = 1");
+    says(&mill, &database, second, "no slot is free");
+    assert!(why(&database, second).contains("run and limit of this queue"));
 }
 
 #[test]
