@@ -36,6 +36,7 @@ async fn make(client: &Client, needed: &Needed) -> Result<Option<String>, Troubl
     let Needed { role, database } = needed;
     let found = client.query_one(&bare(LOOK_ROW), &[role, database]).await.map_err(|error| Trouble::of(&error))?;
     let mut steps = Vec::new();
+    let lacks = if found.get::<_, bool>("role") { "database" } else { "role" };
     if !found.get::<_, bool>("role") {
         steps.push(format!("CREATE ROLE {} LOGIN", quoted(role)));
         if !found.get::<_, bool>("superuser") {
@@ -56,7 +57,11 @@ async fn make(client: &Client, needed: &Needed) -> Result<Option<String>, Troubl
                 if trouble.kind == TroubleKind::Passing {
                     return Err(trouble);
                 }
-                return Ok(Some(format!("{}; run as a role that may: {step}", trouble.text)));
+                let name = if lacks == "role" { role } else { database };
+                return Ok(Some(format!(
+                    "{lacks} {} does not exist, and the launcher may not make it; run as a role that may: {step}",
+                    quoted(name)
+                )));
             }
         }
     }

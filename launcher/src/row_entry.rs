@@ -214,7 +214,6 @@ impl Entry {
     /// A row that is in the new config too.
     pub fn change(&mut self, region: &Region, new: Wanted, now: Instant) {
         let login_changed = self.wanted.target != new.target;
-        let settings_changed = self.wanted.order() != new.order();
         let enabled = (self.wanted.row.enabled && !self.removed, new.row.enabled);
         self.wanted = new;
         self.removed = false;
@@ -223,7 +222,8 @@ impl Entry {
         match enabled {
             (true, false) => drop(self.step(region, ask(Then::Stay))),
             (_, true) if login_changed || !enabled.0 => drop(self.step(region, ask(Then::StartAgain))),
-            (true, true) if settings_changed => {
+            // Told even if nothing has changed here: settings of the server count, and are read again on reload.
+            (true, true) => {
                 self.untold = true;
                 self.look(region, now);
             }

@@ -18,8 +18,10 @@ pub struct Outline<'a> {
 
 pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value {
     let slots = region.slots();
-    let holders: Vec<Value> = slots
-        .holders()
+    let all = slots.holders();
+    // Reserved slots come and go with every look of a scheduler; what is used is what a process holds.
+    let (reserved, held): (Vec<_>, Vec<_>) = all.iter().partition(|holder| holder.reserved);
+    let holders: Vec<Value> = held
         .iter()
         .map(|holder| {
             let notes = slots.notes(holder.handle);
@@ -27,7 +29,6 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
             json!({
                 "slot": holder.handle.index(),
                 "pid": holder.pid.as_raw(),
-                "reserved": holder.reserved,
                 "kind": notes.kind().map(Kind::name),
                 "queue": notes.label(),
                 "since_ms": notes.started_ms(),
@@ -46,7 +47,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
         "leading": outline.leading,
         "why": outline.why,
         "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
-        "slots": {"limit": slots.limit(), "used": slots.used(), "holders": holders},
+        "slots": {"limit": slots.limit(), "used": held.len(), "reserved": reserved.len(), "holders": holders},
         "connections": {"limit": seats, "used": taken},
         "databases": rows.report(outline.why),
     })

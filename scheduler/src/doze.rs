@@ -7,6 +7,8 @@
 use std::time::{Duration, Instant};
 
 const QUIET_FIRST: Duration = Duration::from_millis(20);
+/// How often a row is looked at that waits for the end of its own earlier attempt.
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
 /// What the last look came to.
@@ -18,6 +20,7 @@ pub struct Looked {
     pub found: bool,
     pub armed: bool,
     pub refused: bool,
+    pub busy: bool,
     pub next_plan: Option<Duration>,
 }
 
@@ -30,20 +33,39 @@ pub struct Pace {
 #[derive(Debug)]
 pub struct Doze {
     armed: bool,
+    /// A ring that no look has answered yet; one that comes during a look is for the next.
     rung: bool,
+    /// The look in flight was caused by a ring.
+    caused: bool,
+    /// Something happened during the look in flight that it may have missed.
+    hurried: bool,
     next_look: Instant,
+    not_before: Instant,
     empty_polls: u32,
     quiet: Duration,
+    /// Not armed before then, whatever else leads to a look.
+    quiet_until: Instant,
     refusals: u32,
 }
 
 impl Doze {
     pub fn new(now: Instant) -> Doze {
-        Doze { armed: false, rung: false, next_look: now, empty_polls: 0, quiet: Duration::ZERO, refusals: 0 }
+        Doze {
+            armed: false,
+            rung: false,
+            caused: false,
+            hurried: false,
+            next_look: now,
+            not_before: now,
+            empty_polls: 0,
+            quiet: Duration::ZERO,
+            quiet_until: now,
+            refusals: 0,
+        }
     }
 
     pub fn next_look(&self) -> Instant {
-        self.next_look
+        self.next_look.max(self.not_before)
     }
 
     /// The server holds our lock: the next look has to give it back.
@@ -51,9 +73,12 @@ impl Doze {
         self.armed
     }
 
-    /// A look that was caused by a ring does not arm again if it finds nothing: first a while of quiet.
-    pub fn may_arm(&self) -> bool {
-        !self.rung
+    /// A look begins. True: it may arm the bell; one that was caused by a ring does not arm again if it finds nothing,
+    /// but waits for a while of quiet first.
+    pub fn begin(&mut self, now: Instant) -> bool {
+        self.caused = std::mem::take(&mut self.rung);
+        self.hurried = false;
+        !self.caused && now >= self.quiet_until
     }
 
     /// Somebody inserted, changed or stopped something.
@@ -64,22 +89,23 @@ impl Doze {
 
     /// Something else makes a look worth while: a worker ended, a slot came free, settings changed.
     pub fn hurry(&mut self, now: Instant) {
+        self.hurried = true;
         self.next_look = self.next_look.min(now);
     }
 
     /// Not before then, whatever happens.
     pub fn hold_off(&mut self, until: Instant) {
-        self.next_look = until;
+        self.not_before = until;
     }
 
     /// The session is gone, and the lock with it.
     pub fn forget(&mut self, now: Instant) {
-        *self = Doze::new(now);
+        *self = Doze { not_before: self.not_before, ..Doze::new(now) };
     }
 
     pub fn looked(&mut self, looked: Looked, pace: Pace) {
-        let Looked { now, full, found, armed, refused, next_plan } = looked;
-        let rung = std::mem::take(&mut self.rung);
+        let Looked { now, full, found, armed, refused, busy, next_plan } = looked;
+        let rung = self.caused;
         self.armed = armed;
         if found {
             self.quiet = Duration::ZERO;
@@ -94,13 +120,19 @@ impl Doze {
             if self.empty_polls > pace.idle { pace.sleep.max(LONGEST_POLL) } else { pace.sleep }
         } else if rung && !found {
             self.quiet = (self.quiet * 2).clamp(QUIET_FIRST, pace.sleep.max(QUIET_FIRST));
+            self.quiet_until = now + self.quiet;
             self.quiet
         } else if refused {
             QUIET_FIRST.saturating_mul(1 << self.refusals.saturating_sub(1).min(16)).min(pace.sleep)
         } else {
-            // Found something by a ring: once more, and then the bell may be armed.
-            Duration::ZERO
+            // Found something by a ring, or in the quiet while: once more, when the bell may be armed.
+            self.quiet_until.saturating_duration_since(now)
         };
+        if self.rung || self.hurried {
+            self.next_look = now;
+            return;
+        }
+        let wait = if busy { wait.min(BUSY_PAUSE) } else { wait };
         let planned = next_plan.map_or(wait, |plan| wait.min(plan.max(Duration::from_millis(1))));
         self.next_look = now + planned;
     }
@@ -113,7 +145,7 @@ mod tests {
     const PACE: Pace = Pace { sleep: Duration::from_secs(1), idle: 3 };
 
     fn looked(now: Instant) -> Looked {
-        Looked { now, full: false, found: false, armed: true, refused: false, next_plan: None }
+        Looked { now, full: false, found: false, armed: true, refused: false, busy: false, next_plan: None }
     }
 
     #[test]
@@ -133,21 +165,28 @@ mod tests {
 
     #[test]
     fn rings_that_lead_to_nothing_keep_the_bell_unarmed_for_ever_longer() {
-        let now = Instant::now();
+        let mut now = Instant::now();
         let mut doze = Doze::new(now);
         let mut waits = Vec::new();
         for _ in 0..8 {
             doze.ring(now);
-            assert!(!doze.may_arm());
+            assert!(!doze.begin(now));
             doze.looked(Looked { armed: false, ..looked(now) }, PACE);
-            waits.push((doze.next_look() - now).as_millis());
-            // The look after the quiet while arms the bell.
-            assert!(doze.may_arm());
+            let end = doze.next_look();
+            waits.push((end - now).as_millis());
+            // A look in between, because a worker ended, leaves the bell alone; the look after the quiet while arms it.
+            doze.hurry(now);
+            assert!(!doze.begin(now));
+            doze.looked(Looked { armed: false, ..looked(now) }, PACE);
+            assert_eq!(doze.next_look(), end);
+            now = end;
+            assert!(doze.begin(now));
             doze.looked(looked(now), PACE);
         }
         assert_eq!(waits, [20, 40, 80, 160, 320, 640, 1000, 1000]);
         doze.looked(Looked { found: true, ..looked(now) }, PACE);
         doze.ring(now);
+        assert!(!doze.begin(now));
         doze.looked(Looked { armed: false, ..looked(now) }, PACE);
         assert_eq!((doze.next_look() - now).as_millis(), 20);
     }
@@ -157,9 +196,36 @@ mod tests {
         let now = Instant::now();
         let mut doze = Doze::new(now);
         doze.ring(now);
+        assert!(!doze.begin(now));
         doze.looked(Looked { found: true, armed: false, ..looked(now) }, PACE);
-        assert!(doze.may_arm());
         assert_eq!(doze.next_look(), now);
+        assert!(doze.begin(now));
+    }
+
+    #[test]
+    fn what_happens_during_a_look_brings_another_one_at_once() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        assert!(doze.begin(now));
+        // The notification overtakes the answer of the look that armed the bell.
+        doze.ring(now);
+        doze.looked(looked(now), PACE);
+        assert_eq!(doze.next_look(), now);
+        assert!(!doze.begin(now));
+        doze.hurry(now);
+        doze.looked(Looked { armed: false, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look(), now);
+    }
+
+    #[test]
+    fn nothing_makes_a_look_come_before_the_pause_is_over() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        let until = now + Duration::from_millis(300);
+        doze.hold_off(until);
+        doze.ring(now);
+        doze.hurry(now);
+        assert_eq!(doze.next_look(), until);
     }
 
     #[test]

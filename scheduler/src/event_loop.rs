@@ -8,7 +8,7 @@
 use crate::doze::Doze;
 use crate::look::{GroupCursor, Seen};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
-use crate::run_table::RunTable;
+use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -41,11 +41,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub enum Answer {
     Prepared(Readiness),
     Seen(Box<Seen>),
-    Settled { task: i64, settlement: Settlement },
+    Settled { run: RunId, task: i64, settlement: Settlement },
     Unfinished(Vec<Unfinished>),
     Settings(Vec<(String, String)>),
     Chores { rows: i64, bytes: i64, deleted: u64 },
     Named,
+}
+
+/// The question which rows are claimed and unfinished. It is never in flight together with a look: a row that the look
+/// has taken and not yet brought home would be mistaken for somebody's who died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnfinishedQuestion {
+    None,
+    Wanted,
+    InFlight,
 }
 
 #[derive(Debug)]
@@ -82,6 +91,7 @@ pub struct Scheduler {
     pub(crate) wants_slot: bool,
     /// Slots came free by us since the last turn.
     pub(crate) freed: bool,
+    pub(crate) unfinished: UnfinishedQuestion,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -118,6 +128,7 @@ impl Scheduler {
             looking: None,
             wants_slot: false,
             freed: false,
+            unfinished: UnfinishedQuestion::None,
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -140,6 +151,7 @@ impl Scheduler {
             while let Ok(event) = self.events.1.try_recv() {
                 self.handle(event);
             }
+            self.ask_unfinished();
             self.start_look();
             self.offer_slots();
             if let Some(code) = self.finished() {
@@ -234,6 +246,7 @@ impl Scheduler {
                 self.statements = None;
                 // From here on the session has its own reason, and takes it back itself.
                 self.stumbled = false;
+                self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
@@ -254,7 +267,7 @@ impl Scheduler {
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
             self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
-            self.ask_unfinished();
+            self.unfinished = UnfinishedQuestion::Wanted;
         }
     }
 
@@ -293,7 +306,7 @@ impl Scheduler {
         self.put(questions, now);
         if ends.iter().any(|worker| worker.left.is_some()) {
             // It may have taken its next task in the moment it died.
-            self.ask_unfinished();
+            self.unfinished = UnfinishedQuestion::Wanted;
         }
     }
 

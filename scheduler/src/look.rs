@@ -5,11 +5,11 @@
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
 use crate::queue::Prepared;
-use shared::db::lock_key;
-use shared::db::trouble::Trouble;
+use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::{lock_key, statement};
 use std::rc::Rc;
 use std::time::Duration;
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, ToStatement};
 
 /// Up to so many slots the short walk is enough.
 const FEW: usize = 8;
@@ -63,6 +63,8 @@ pub struct Seen {
     pub armed: bool,
     /// The bell could not be armed: an inserter's transaction is open.
     pub refused: bool,
+    /// A row waits for the end of its own earlier attempt, which rings nobody.
+    pub busy: bool,
     pub next_plan: Option<Duration>,
     pub cursor: GroupCursor,
     /// Running tasks that are wanted no more.
@@ -112,13 +114,12 @@ struct Look {
 impl Look {
     async fn take(&self, count: usize, seen: &mut Seen) -> Result<(), Trouble> {
         for _ in 0..EXPIRY_ROUNDS {
-            let (taken, expired) = self.take_once(count, &mut seen.cursor).await?;
+            let Harvest { taken, expired, busy } = self.take_once(count, &mut seen.cursor).await?;
+            seen.busy |= busy;
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
             if !expired.is_empty() {
-                let rows = self.one(&self.statements.expire, &[&expired]).await?;
-                let (gone, again): (i64, i64) = (rows.get("gone"), rows.get("again"));
-                shared::info!("tasks not started in time", gone = gone, repeated = again);
+                self.expire(&expired).await?;
             }
             if enough || !seen.taken.is_empty() {
                 return Ok(());
@@ -127,8 +128,35 @@ impl Look {
         Ok(())
     }
 
-    /// Rows taken, and rows found expired.
-    async fn take_once(&self, count: usize, cursor: &mut GroupCursor) -> Result<(Vec<Taken>, Vec<i64>), Trouble> {
+    /// All at once; if the data refuse a repetition, one by one, so that a sad row holds nobody up.
+    async fn expire(&self, tasks: &[i64]) -> Result<(), Trouble> {
+        let queue = &self.statements.queue;
+        let copied = self.many(&queue.fill(statement::LIST_COLUMNS), &[]).await?;
+        let copied: Vec<String> = copied.iter().map(|row| row.get("name")).collect();
+        let text = queue.fill_repeating(statement::EXPIRE_TASKS, &copied);
+        match self.one(&text, &[&tasks]).await {
+            Ok(rows) => {
+                let (gone, again): (i64, i64) = (rows.get("gone"), rows.get("again"));
+                shared::info!("tasks not started in time", gone = gone, repeated = again);
+                return Ok(());
+            }
+            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+            Err(_) => {}
+        }
+        for task in tasks {
+            let Err(refusal) = self.one(&text, &[&[*task].as_slice()]).await else { continue };
+            let failed = self.many(&queue.fill(statement::EXPIRE_REFUSED), &[task, &refusal.text]).await;
+            for trouble in [Some(refusal), failed.err()].into_iter().flatten() {
+                if trouble.kind == TroubleKind::Passing {
+                    return Err(trouble);
+                }
+                shared::warning!("an expired task cannot be repeated", task = task, error = trouble);
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_once(&self, count: usize, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
         let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
         let rows = self.many(walk, &[&(count as i64)]).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
@@ -138,14 +166,14 @@ impl Look {
         let began = cursor.after;
         let found = self.take_groups(count, cursor).await?;
         // Nothing behind the cursor: once more from the start, so that no group waits for the round to end.
-        if found.0.is_empty() && began != i32::MIN {
+        if found.taken.is_empty() && began != i32::MIN {
             cursor.after = i32::MIN;
             return self.take_groups(count, cursor).await;
         }
         Ok(found)
     }
 
-    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor) -> Result<(Vec<Taken>, Vec<i64>), Trouble> {
+    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, count.max(4)) as i64;
         let rows = self.many(&self.statements.groups, &[&(count as i64), &cursor.after, &GROUPS, &depth]).await?;
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
@@ -176,21 +204,35 @@ impl Look {
         self.client.execute(statement, &[]).await.map_err(|error| Trouble::of(&error))
     }
 
-    async fn one(&self, statement: &tokio_postgres::Statement, values: Values<'_>) -> Result<Row, Trouble> {
+    async fn one<S>(&self, statement: &S, values: Values<'_>) -> Result<Row, Trouble>
+    where
+        S: ?Sized + ToStatement,
+    {
         self.client.query_one(statement, values).await.map_err(|error| Trouble::of(&error))
     }
 
-    async fn many(&self, statement: &tokio_postgres::Statement, values: Values<'_>) -> Result<Vec<Row>, Trouble> {
+    async fn many<S>(&self, statement: &S, values: Values<'_>) -> Result<Vec<Row>, Trouble>
+    where
+        S: ?Sized + ToStatement,
+    {
         self.client.query(statement, values).await.map_err(|error| Trouble::of(&error))
     }
 }
 
 type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
 
-fn harvest(rows: &[Row]) -> (Vec<Taken>, Vec<i64>) {
+/// What a take has brought.
+struct Harvest {
+    taken: Vec<Taken>,
+    /// Rows found expired.
+    expired: Vec<i64>,
+    busy: bool,
+}
+
+fn harvest(rows: &[Row]) -> Harvest {
     let taken = rows.iter().filter_map(|row| {
         Some(Taken { task: row.get::<_, Option<i64>>("id")?, attempt: row.get::<_, Option<i32>>("attempt")? })
     });
     let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
-    (taken.collect(), expired)
+    Harvest { taken: taken.collect(), expired, busy: rows.first().is_some_and(|row| row.get("busy")) }
 }

@@ -64,11 +64,12 @@ const WALK_MANY: usize = 800;
 /// The statements of the loop, prepared once per session.
 #[derive(Debug)]
 pub struct Prepared {
+    /// For statements whose text depends on the columns that the table has at that moment.
+    pub queue: Queue,
     pub relid: u32,
     pub walk_few: Statement,
     pub walk_many: Statement,
     pub groups: Statement,
-    pub expire: Statement,
     pub release: Statement,
     pub next_plan: Statement,
     pub look_runs: Statement,
@@ -142,15 +143,13 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
 }
 
 async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<Prepared, Trouble> {
-    let copied = client.query(&queue.fill(statement::LIST_COLUMNS), &[]).await.map_err(|error| Trouble::of(&error))?;
-    let copied: Vec<String> = copied.iter().map(|row| row.get("name")).collect();
     let text = async |text: String| client.prepare(&text).await.map_err(|error| Trouble::of(&error));
     Ok(Prepared {
+        queue: queue.clone(),
         relid,
         walk_few: text(queue.fill_take_walk(WALK_FEW)).await?,
         walk_many: text(queue.fill_take_walk(WALK_MANY)).await?,
         groups: text(queue.fill(statement::TAKE_GROUPS)).await?,
-        expire: text(queue.fill_repeating(statement::EXPIRE_TASKS, &copied)).await?,
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         next_plan: text(queue.fill(statement::NEXT_PLAN)).await?,
         look_runs: text(queue.fill(statement::LOOK_RUNS)).await?,

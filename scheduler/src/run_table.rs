@@ -1,7 +1,8 @@
 //! The tasks that this scheduler has taken and not seen end: their machines, children, slots and cells.
 //!
 //! A worker may run further tasks of its group after the one it was started for; which one it is at stands in the notes
-//! of its slot, written before the input is sent. An entry keeps the name of the first task until its worker dies.
+//! of its slot, written before the input is sent. An entry has a number of its own: a user may plan a finished task again
+//! while the worker that was started for it is still at others.
 //!
 //! Policy is `task_state`; this room carries its effects out on processes and the region. What needs the database
 //! (settling) is handed back to the event loop.
@@ -23,8 +24,14 @@ struct Hands {
     ticket: Ticket,
 }
 
+/// Names an entry; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RunId(u64);
+
 #[derive(Debug)]
 struct Run {
+    /// The task that the worker was started for; once the worker is dead, the one it died over.
+    task: i64,
     attempt: i32,
     state: TaskState,
     hands: Option<Hands>,
@@ -33,6 +40,7 @@ struct Run {
 /// A question for the database about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToSettle {
+    pub run: RunId,
     pub task: i64,
     pub attempt: i32,
     pub terminate: bool,
@@ -52,12 +60,13 @@ pub struct WorkerEnd {
 #[derive(Debug)]
 pub struct RunTable {
     region: Region,
-    runs: BTreeMap<i64, Run>,
+    runs: BTreeMap<RunId, Run>,
+    next: u64,
 }
 
 impl RunTable {
     pub fn new(region: &Region) -> RunTable {
-        RunTable { region: region.clone(), runs: BTreeMap::new() }
+        RunTable { region: region.clone(), runs: BTreeMap::new(), next: 1 }
     }
 
     pub fn len(&self) -> usize {
@@ -75,7 +84,14 @@ impl RunTable {
 
     /// Whether a claimed row is in our hands: by its own name, or because a live worker's backend runs it.
     pub fn knows(&self, task: i64, backend: Option<i32>) -> bool {
-        self.runs.contains_key(&task) || (backend.is_some() && self.current().any(|(_, _, live)| Some(live) == backend))
+        self.runs.values().any(|run| self.at(run) == task)
+            || (backend.is_some() && self.current().any(|(_, _, live)| Some(live) == backend))
+    }
+
+    /// The task that an entry is at.
+    fn at(&self, run: &Run) -> i64 {
+        let running = run.hands.as_ref().and_then(|hands| self.region.slots().notes(hands.slot).running());
+        running.map_or(run.task, |(task, _, _)| task)
     }
 
     /// (task, attempt, backend) of every live worker that has begun.
@@ -112,13 +128,18 @@ impl RunTable {
     /// A worker was forked for the task.
     pub fn started(&mut self, task: i64, attempt: i32, worker: (Child, Ticket), slot: SlotHandle, ack_by: Instant) {
         let hands = Some(Hands { child: worker.0, slot, ticket: worker.1 });
-        self.runs.insert(task, Run { attempt, state: TaskState::Starting { ack_by }, hands });
+        self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands });
     }
 
     /// A claimed row without a process: left by somebody who died, or never started.
     pub fn orphaned(&mut self, task: i64, attempt: i32, now: Instant) {
         let state = TaskState::Settling { looks: 0, next_look: Some(now) };
-        self.runs.insert(task, Run { attempt, state, hands: None });
+        self.insert(Run { task, attempt, state, hands: None });
+    }
+
+    fn insert(&mut self, run: Run) {
+        self.runs.insert(RunId(self.next), run);
+        self.next += 1;
     }
 
     /// The descriptors that say when a worker ends.
@@ -134,83 +155,82 @@ impl RunTable {
 
     /// Looks at all cells: a bell does not say whose it is.
     pub fn acknowledge(&mut self) {
-        let accepted: Vec<i64> = self
+        let accepted: Vec<RunId> = self
             .runs
             .iter()
             .filter(|(_, run)| run.hands.as_ref().is_some_and(|hands| self.region.accepted(hands.ticket)))
-            .map(|(task, _)| *task)
+            .map(|(id, _)| *id)
             .collect();
-        for task in accepted {
-            let none = self.step(task, TaskEvent::Acknowledged);
+        for id in accepted {
+            let none = self.step(id, TaskEvent::Acknowledged);
             debug_assert!(none.is_none());
         }
     }
 
     /// Sweeps and reaps the workers that have ended.
     pub fn reap(&mut self, now: Instant) -> (Vec<WorkerEnd>, Vec<ToSettle>) {
-        let ended: Vec<(i64, End)> = self
-            .runs
-            .iter()
-            .filter_map(|(task, run)| run.hands.as_ref()?.child.ended().map(|end| (*task, end)))
-            .collect();
+        let ended: Vec<(RunId, End)> =
+            self.runs.iter().filter_map(|(id, run)| run.hands.as_ref()?.child.ended().map(|end| (*id, end))).collect();
         let mut questions = Vec::new();
         let mut ends = Vec::new();
-        for (task, end) in ended {
+        for (id, end) in ended {
             let clean = end == End::Exited(0);
-            let current = self.current_of(task);
-            let task = if clean { task } else { self.rename(task, current) };
+            let current = self.current_of(id);
+            if let (Some(run), Some((task, attempt, _)), false) = (self.runs.get_mut(&id), current, clean) {
+                (run.task, run.attempt) = (task, attempt);
+            }
             // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
-            questions.extend(self.step(task, TaskEvent::Ended { clean, now }));
-            let hands = self.runs.get_mut(&task).and_then(|run| run.hands.take());
+            questions.extend(self.step(id, TaskEvent::Ended { clean, now }));
+            let Some(run) = self.runs.get_mut(&id) else { continue };
             let mut reason = None;
-            if let Some(hands) = hands {
+            if let Some(hands) = run.hands.take() {
                 reason = self.region.slots().notes(hands.slot).reason();
                 self.region.sweep(hands.child.pid());
                 hands.child.reap();
             }
             let left = current.filter(|_| !clean).map(|(_, _, backend)| backend);
-            ends.push(WorkerEnd { task, end, left, reason });
-            self.forget_if_over(task);
+            ends.push(WorkerEnd { task: run.task, end, left, reason });
+            self.forget_if_over(id);
         }
         (ends, questions)
     }
 
     /// Lets time pass for all.
     pub fn pass(&mut self, now: Instant) -> Vec<ToSettle> {
-        let due: Vec<i64> = self
+        let due: Vec<RunId> = self
             .runs
             .iter()
             .filter(|(_, run)| run.state.deadline().is_some_and(|at| now >= at))
-            .map(|(task, _)| *task)
+            .map(|(id, _)| *id)
             .collect();
-        due.into_iter().filter_map(|task| self.step(task, TaskEvent::Passed { now })).collect()
+        due.into_iter().filter_map(|id| self.step(id, TaskEvent::Passed { now })).collect()
     }
 
     pub fn cancel_all(&mut self, now: Instant) {
-        let tasks: Vec<i64> = self.runs.keys().copied().collect();
-        for task in tasks {
-            let none = self.step(task, TaskEvent::CancelAsked { now });
+        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        for id in ids {
+            let none = self.step(id, TaskEvent::CancelAsked { now });
             debug_assert!(none.is_none());
         }
     }
 
-    pub fn settled(&mut self, task: i64) {
-        let _ = self.step(task, TaskEvent::Settled);
-        self.forget_if_over(task);
+    pub fn settled(&mut self, id: RunId) {
+        let _ = self.step(id, TaskEvent::Settled);
+        self.forget_if_over(id);
     }
 
-    pub fn unsettled(&mut self, task: i64, now: Instant) {
-        let _ = self.step(task, TaskEvent::Unsettled { now });
+    pub fn unsettled(&mut self, id: RunId, now: Instant) {
+        let _ = self.step(id, TaskEvent::Unsettled { now });
     }
 
     /// The link is lost, and with it every answer: the questions are put again later.
     pub fn all_unsettled(&mut self, now: Instant) {
-        let tasks: Vec<i64> = self.runs.keys().copied().collect();
-        tasks.into_iter().for_each(|task| self.unsettled(task, now));
+        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.unsettled(id, now));
     }
 
-    fn step(&mut self, task: i64, event: TaskEvent) -> Option<ToSettle> {
-        let run = self.runs.get_mut(&task)?;
+    fn step(&mut self, id: RunId, event: TaskEvent) -> Option<ToSettle> {
+        let run = self.runs.get_mut(&id)?;
         let state = std::mem::replace(&mut run.state, TaskState::Over);
         let step = task_state::step(state, event);
         run.state = step.next;
@@ -219,13 +239,17 @@ impl RunTable {
             match (effect, &run.hands) {
                 (Effect::FreeCell, Some(hands)) => self.region.free(hands.ticket),
                 (Effect::Kill, Some(hands)) => {
-                    shared::warning!("worker killed: it did not answer in time", task = task, pid = hands.child.pid());
+                    shared::warning!(
+                        "worker killed: it did not answer in time",
+                        task = run.task,
+                        pid = hands.child.pid()
+                    );
                     hands.child.signal(Signal::SIGKILL);
                 }
                 // INT means "give back what you run": the worker knows best what that is.
                 (Effect::TellCancel, Some(hands)) => hands.child.signal(Signal::SIGINT),
                 (Effect::Settle { terminate }, _) => {
-                    question = Some(ToSettle { task, attempt: run.attempt, terminate });
+                    question = Some(ToSettle { run: id, task: run.task, attempt: run.attempt, terminate });
                 }
                 (Effect::FreeCell | Effect::Kill | Effect::TellCancel, None) => {}
             }
@@ -233,28 +257,14 @@ impl RunTable {
         question
     }
 
-    fn current_of(&self, task: i64) -> Option<(i64, i32, i32)> {
-        let hands = self.runs.get(&task)?.hands.as_ref()?;
+    fn current_of(&self, id: RunId) -> Option<(i64, i32, i32)> {
+        let hands = self.runs.get(&id)?.hands.as_ref()?;
         self.region.slots().notes(hands.slot).running()
     }
 
-    /// A dead worker's entry takes the name of the task it died over.
-    fn rename(&mut self, task: i64, current: Option<(i64, i32, i32)>) -> i64 {
-        match current {
-            Some((now, attempt, _)) if now != task => {
-                if let Some(mut run) = self.runs.remove(&task) {
-                    run.attempt = attempt;
-                    self.runs.insert(now, run);
-                }
-                now
-            }
-            _ => task,
-        }
-    }
-
-    fn forget_if_over(&mut self, task: i64) {
-        if self.runs.get(&task).is_some_and(|run| run.state == TaskState::Over) {
-            self.runs.remove(&task);
+    fn forget_if_over(&mut self, id: RunId) {
+        if self.runs.get(&id).is_some_and(|run| run.state == TaskState::Over) {
+            self.runs.remove(&id);
         }
     }
 }

@@ -4,10 +4,10 @@
 //! be forked, or that comes when the scheduler already stops, is settled back to PLAN like one whose worker died.
 
 use crate::doze::{Looked, Pace};
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
 use crate::look::{Ask, Seen, Taken, look};
 use crate::queue::{self, Readiness, Ready, Unfinished};
-use crate::run_table::ToSettle;
+use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
 use shared::db::trouble::Trouble;
@@ -26,7 +26,10 @@ impl Scheduler {
         match answer {
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
-            Answer::Unfinished(unfinished) => self.adopt(unfinished, now),
+            Answer::Unfinished(unfinished) => {
+                self.unfinished = UnfinishedQuestion::None;
+                self.adopt(unfinished, now);
+            }
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Named => {}
@@ -39,7 +42,7 @@ impl Scheduler {
                     self.doze.hurry(now + Duration::from_millis(self.settings.sleep_ms));
                 }
             }
-            Answer::Settled { task, settlement } => self.settled(task, settlement, now),
+            Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
         }
     }
 
@@ -102,7 +105,11 @@ impl Scheduler {
     }
 
     pub(crate) fn ask_unfinished(&mut self) {
+        if self.unfinished != UnfinishedQuestion::Wanted || self.looking.is_some() || !self.session.working() {
+            return;
+        }
         if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
+            self.unfinished = UnfinishedQuestion::InFlight;
             link.ask("unfinished tasks", PATIENCE, move |client| async move {
                 Ok(Answer::Unfinished(queue::unfinished(&client, &statements).await?))
             });
@@ -113,18 +120,17 @@ impl Scheduler {
     pub(crate) fn start_look(&mut self) {
         let now = Instant::now();
         let idle = self.looking.is_none() && !self.stopping.asked() && self.session.working();
-        if !idle || now < self.doze.next_look() {
+        if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
+        let arm = self.doze.begin(now);
         let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize;
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
         let slots = self.reserve(count);
-        let wanted = [
-            (lock_key::NO_SLOT, count > 0 && slots.is_empty()),
-            (lock_key::NO_CONNECTION, seats == 0 || !self.stumbling.fresh()),
-        ];
+        let no_connection = seats == 0 || !self.stumbling.fresh();
+        let wanted = [(lock_key::NO_SLOT, seats > 0 && slots.is_empty()), (lock_key::NO_CONNECTION, no_connection)];
         let signs: Vec<(i32, bool)> =
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
         self.signs = wanted.into_iter().filter(|(_, on)| *on).map(|(kind, _)| kind).collect();
@@ -132,7 +138,7 @@ impl Scheduler {
             signs,
             count: slots.len(),
             disarm: self.doze.armed(),
-            arm: self.doze.may_arm(),
+            arm,
             cursor: self.cursor,
             running: self.runs.running(),
         };
@@ -207,6 +213,7 @@ impl Scheduler {
             found: !seen.taken.is_empty(),
             armed: seen.armed,
             refused: seen.refused,
+            busy: seen.busy,
             next_plan: seen.next_plan,
         };
         self.doze.looked(looked, pace);
@@ -257,32 +264,36 @@ impl Scheduler {
 
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
-        for ToSettle { task, attempt, terminate } in questions {
+        for ToSettle { run, task, attempt, terminate } in questions {
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() => {
                     link.ask("settling a task", PATIENCE, move |client| async move {
                         let settlement = settle(client, statements, task, attempt, terminate).await?;
-                        Ok(Answer::Settled { task, settlement })
+                        Ok(Answer::Settled { run, task, settlement })
                     });
                 }
-                _ => self.runs.unsettled(task, now),
+                _ => self.runs.unsettled(run, now),
             }
         }
     }
 
-    fn settled(&mut self, task: i64, settlement: Settlement, now: Instant) {
+    fn settled(&mut self, run: RunId, task: i64, settlement: Settlement, now: Instant) {
         match settlement {
-            Settlement::StillRunning => self.runs.unsettled(task, now),
+            Settlement::StillRunning => self.runs.unsettled(run, now),
             Settlement::PlannedAgain => {
                 // While no worker can begin, all tasks come back again and again, and the reason has been said.
                 let level = if self.stumbled { Level::Debug } else { Level::Info };
                 shared::log_line!(level, "task planned again", queue = self.label, task = task);
-                self.runs.settled(task);
+                self.runs.settled(run);
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);
                 }
             }
-            Settlement::NotOurs => self.runs.settled(task),
+            Settlement::NotOurs => {
+                self.runs.settled(run);
+                // Its worker may have died while the server still finished it and took the next one for it.
+                self.ask_unfinished();
+            }
         }
     }
 

@@ -27,7 +27,7 @@ pub struct TaskRow {
     pub timeout_ms: i64,
     pub verbosity: Verbosity,
     pub postmaster: Vec<u8>,
-    /// The server's text of it, to be given back to the server.
+    /// Seconds, as the server writes them, to be given back to the server.
     pub start: Vec<u8>,
     pub max: i32,
     /// Its own count or live let the worker take another one after it.
@@ -207,7 +207,7 @@ impl Key {
 
 /// When the server started: a session lost to a restart is told from one that somebody ended.
 pub fn postmaster(session: &mut Session) -> Result<Vec<u8>, QueryError> {
-    let rows = session.execute("SELECT pg_catalog.pg_postmaster_start_time()::text", &[])?;
+    let rows = session.execute("SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())", &[])?;
     Ok(rows.into_iter().flatten().flatten().next().unwrap_or_default())
 }
 

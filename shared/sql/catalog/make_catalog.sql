@@ -68,7 +68,7 @@ BEGIN
         RETURN format('its group "%s" is full: %s running, and with max = %s at most %s others may run beside it',
                       t."group", others, t."max", GREATEST(t."max", 0));
     ELSIF mill.locked({no_slot_key}, relid, here) THEN
-        RETURN 'no slot is free: wait until a task ends, or raise max_workers';
+        RETURN 'no slot is free: wait until a task ends, or raise max_workers, or run and limit of this queue';
     ELSIF ahead > 0 THEN
         RETURN format('%s tasks of its group "%s" come first', ahead, t."group");
     END IF;

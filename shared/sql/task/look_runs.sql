@@ -1,5 +1,5 @@
--- Which of the running tasks their owners have stopped or deleted.
+-- Which of the running tasks their owners have stopped, stopped and planned again, or deleted.
 -- parameters: ids, attempts; locks: none; caller: scheduler, when rung and at every poll
 SELECT r.id FROM unnest($1::bigint[], $2::int[]) AS r (id, attempt)
   LEFT JOIN {queue} t ON t.id = r.id AND t.attempt = r.attempt
- WHERE t.id IS NULL OR t.state = 'STOP'
+ WHERE t.id IS NULL OR t.state IN ('STOP', 'PLAN')

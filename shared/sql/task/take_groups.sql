@@ -11,14 +11,15 @@ WITH RECURSIVE heads AS (
     SELECT hash FROM heads WHERE hash IS NOT NULL
 ), candidates AS MATERIALIZED (
     SELECT c.* FROM listed l CROSS JOIN LATERAL (
-        SELECT t.id, t."group", t.remote, t."max", t.priority, t.plan, {expired} AS expired FROM {queue} t
+        SELECT t.id, t."group", t.remote, t."max", t.priority, t.plan, {expired} AS expired, {busy} AS busy
+          FROM {queue} t
          WHERE t.state = 'PLAN' AND NOT t.held AND t.hash = l.hash
          ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT $4::bigint) c
 ), {running}, due AS (
     SELECT w.id, w.priority, GREATEST(w."max", 0) - COALESCE(r.others, 0) AS capacity,
            row_number() OVER (PARTITION BY w."group", w.remote ORDER BY w."max" DESC, w.priority DESC, w.id) AS place
       FROM candidates w LEFT JOIN running r ON r."group" = w."group" AND r.remote IS NOT DISTINCT FROM w.remote
-     WHERE w.plan <= statement_timestamp() AND NOT w.expired
+     WHERE w.plan <= statement_timestamp() AND NOT w.expired AND NOT w.busy
 ), chosen AS (
     SELECT id, capacity, priority FROM due WHERE place - 1 <= capacity
      ORDER BY capacity DESC, priority DESC, id LIMIT $1::bigint
@@ -29,8 +30,9 @@ WITH RECURSIVE heads AS (
     UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
     RETURNING t.id, t.attempt, l.capacity, l.priority
 ), seen AS (
-    SELECT count(*) AS groups, max(hash) AS last, (SELECT array_agg(c.id) FROM candidates c WHERE c.expired) AS expired
+    SELECT count(*) AS groups, max(hash) AS last, (SELECT array_agg(c.id) FROM candidates c WHERE c.expired AND NOT c.busy) AS expired,
+           EXISTS (SELECT FROM candidates c WHERE c.busy) AS busy
       FROM listed
 )
-SELECT s.groups, s.last, s.expired, t.id, t.attempt
+SELECT s.groups, s.last, s.expired, s.busy, t.id, t.attempt
   FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -7,7 +7,7 @@ UPDATE {queue} t SET state = 'WORK', attempt = t.attempt + 1, start = statement_
  WHERE t.id = (
     SELECT t.id FROM {queue} t
      WHERE t.state = 'PLAN' AND NOT t.held AND t.hash = pg_catalog.hashtext($1::text) AND t."group" = $1::text
-       AND t.remote IS NULL AND t.plan <= statement_timestamp() AND t."max" >= $2::int AND NOT {expired}
+       AND t.remote IS NULL AND t.plan <= statement_timestamp() AND t."max" >= $2::int AND NOT {expired} AND NOT {busy}
        AND CASE WHEN t.count > 0 AND t.live > interval '0' THEN $3::int < t.count AND {young}
                 ELSE $3::int < t.count OR {young} END
      ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT 1 FOR UPDATE SKIP LOCKED)

@@ -3,13 +3,14 @@
 -- enough, and no row behind it can have more free capacity. If not, it claims nothing and says so.
 -- parameters: how many (as many slots are reserved); locks: the rows; caller: scheduler
 WITH walked AS MATERIALIZED (
-    SELECT id, "group", remote, "max", priority, plan, {expired} AS expired FROM {queue} t
+    SELECT id, "group", remote, "max", priority, plan, {expired} AS expired, {busy} AS busy
+      FROM {queue} t
      WHERE state = 'PLAN' AND NOT held ORDER BY "max" DESC, priority DESC, id LIMIT {walk}
 ), {running}, due AS (
     SELECT w.id, w.priority, GREATEST(w."max", 0) - COALESCE(r.others, 0) AS capacity,
            row_number() OVER (PARTITION BY w."group", w.remote ORDER BY w."max" DESC, w.priority DESC, w.id) AS place
       FROM walked w LEFT JOIN running r ON r."group" = w."group" AND r.remote IS NOT DISTINCT FROM w.remote
-     WHERE w.plan <= statement_timestamp() AND NOT w.expired
+     WHERE w.plan <= statement_timestamp() AND NOT w.expired AND NOT w.busy
 ), chosen AS (
     SELECT id, capacity, priority FROM due WHERE place - 1 <= capacity
      ORDER BY capacity DESC, priority DESC, id LIMIT $1::bigint
@@ -24,5 +25,6 @@ WITH walked AS MATERIALIZED (
     UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
     RETURNING t.id, t.attempt, l.capacity, l.priority
 )
-SELECT v.exact, (SELECT array_agg(w.id) FROM walked w WHERE w.expired) AS expired, t.id, t.attempt
+SELECT v.exact, (SELECT array_agg(w.id) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,
+       EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id, t.attempt
   FROM verdict v LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

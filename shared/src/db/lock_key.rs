@@ -12,7 +12,7 @@ pub const QUEUE: i32 = BASE + 2;
 pub const BELL: i32 = BASE + 3;
 /// Whoever makes or changes our objects in a database: second key 0, in its own database.
 pub const INSTALL: i32 = BASE + 5;
-/// Held by a scheduler that finds no free slot, so that `why` can say so: second key the table's OID.
+/// Held by a scheduler that finds no free slot, or may use none by its run and limit, so that `why` can say so: second key the table's OID.
 pub const NO_SLOT: i32 = BASE + 7;
 /// Held by a scheduler whose workers get no connection, so that `why` can say so: second key the table's OID.
 pub const NO_CONNECTION: i32 = BASE + 8;

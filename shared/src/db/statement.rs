@@ -23,6 +23,7 @@ pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.s
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
 pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
 pub const EXPIRE_TASKS: &str = include_str!("../../sql/task/expire_tasks.sql");
+pub const EXPIRE_REFUSED: &str = include_str!("../../sql/task/expire_refused.sql");
 pub const RELEASE_HELD: &str = include_str!("../../sql/task/release_held.sql");
 pub const NEXT_PLAN: &str = include_str!("../../sql/task/next_plan.sql");
 pub const LOOK_RUNS: &str = include_str!("../../sql/task/look_runs.sql");
@@ -56,19 +57,27 @@ pub struct Queue {
 const EXPIRED: &str = r#"(t."max" >= 0 AND t.plan <= statement_timestamp() AND CASE WHEN t.active < interval '200000 years'
     THEN t.plan + t.active <= statement_timestamp() ELSE false END)"#;
 
-/// Younger than the candidate's `live`: $4 is the start of the worker's first task.
-const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years' THEN $4::timestamptz + t.live > statement_timestamp()
-    ELSE true END)";
+/// Younger than the candidate's `live`: $4 is the start of the worker's first task, in seconds.
+const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years'
+    THEN pg_catalog.to_timestamp($4::float8) + t.live > statement_timestamp() ELSE true END)";
+
+/// An earlier attempt still runs: somebody planned the row again before its worker had let go of it. A backend that has
+/// a row in WORK is at that one.
+const BUSY: &str = "(t.pid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+    WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
+      AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.pid = t.pid)))";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM {queue}
     WHERE state IN ('TAKE', 'WORK') GROUP BY "group", remote)"#;
 
-/// What a worker must know of its task, in the order that its `book` reads.
+/// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
+/// its session writes and reads dates.
 const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote IS NOT NULL AS remote, t.atomic, t.header,
     t.string, t.delimiter, t.escape, t.quote, t."null", (extract(epoch FROM t.timeout) * 1000)::bigint AS timeout_ms,
-    pg_catalog.current_setting('log_error_verbosity') AS verbosity, pg_catalog.pg_postmaster_start_time() AS postmaster,
-    t.start, t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
+    pg_catalog.current_setting('log_error_verbosity') AS verbosity,
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
+    t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
     (t.repeat > interval '0' OR t."max" < 0) AS consequences"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
@@ -80,7 +89,8 @@ const NEXT_TIME: &str =
                extract(year FROM t.repeat) * 12 + extract(month FROM t.repeat) AS months,
                extract(day FROM t.repeat) * 86400 + extract(hour FROM t.repeat) * 3600
                    + extract(minute FROM t.repeat) * 60 + extract(second FROM t.repeat) AS seconds,
-               CASE WHEN t.repeat >= interval '1 day' THEN 14400 ELSE 0 END AS slack) AS part,
+               CASE WHEN extract(day FROM t.repeat) = 0 AND extract(month FROM t.repeat) = 0 AND extract(year FROM t.repeat) = 0
+                    THEN 0 ELSE 14400 END AS slack) AS part,
         LATERAL (SELECT GREATEST(1, floor((elapsed - slack) / GREATEST(months * 2678400 + seconds, 0.000001))) AS low,
                         floor((elapsed + slack) / GREATEST(months * 2419200 + seconds, 0.000001)) + 1 AS high) AS bound,
         LATERAL generate_series(low::bigint, LEAST(GREATEST(high, low), low + 100000)::bigint) AS k
@@ -124,6 +134,7 @@ impl Queue {
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
             ("{running}", RUNNING.replace("{queue}", &queue)),
+            ("{busy}", BUSY.replace("{queue}", &queue)),
             ("{task_row}", TASK_ROW.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),
@@ -227,6 +238,7 @@ mod tests {
             LIST_UNFINISHED,
             NAME_SESSION,
             TAKE_GROUPS,
+            EXPIRE_REFUSED,
             RELEASE_HELD,
             NEXT_PLAN,
             LOOK_RUNS,

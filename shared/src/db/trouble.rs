@@ -15,7 +15,7 @@ pub struct Trouble {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TroubleKind {
-    /// Passes by itself: down, starting up, no connection free, link cut.
+    /// Passes by itself: down, starting up, no connection free, link cut, deadlock.
     Passing,
     /// Somebody must change something: password, pg_hba, missing database or right.
     Standing,
@@ -76,8 +76,8 @@ fn unanswered(text: String) -> Trouble {
 
 fn kind_of(code: &SqlState) -> TroubleKind {
     match code.code().get(..2).unwrap_or_default() {
-        // Connection exceptions, insufficient resources, operator intervention, system errors.
-        "08" | "53" | "57" | "58" => TroubleKind::Passing,
+        // Connection exceptions, deadlocks and the like, insufficient resources, operator intervention, system errors.
+        "08" | "40" | "53" | "57" | "58" => TroubleKind::Passing,
         "28" | "3D" => TroubleKind::Standing,
         _ => TroubleKind::Statement,
     }

@@ -214,7 +214,7 @@ fn a_missing_database_is_said_and_served_once_it_is_there() {
     let mut client = cluster.connect("postgres");
     client.batch_execute("DROP DATABASE later").expect("drop");
     let supervisor = Supervisor::of(&database).start();
-    waits_patiently(&supervisor, &["later", "does not exist", "create the database"]);
+    waits_patiently(&supervisor, &["later", "does not exist", "CREATE DATABASE"]);
     client.batch_execute("CREATE DATABASE later OWNER later_owner").expect("create");
     is_mended(&supervisor, &database);
 }

@@ -1,21 +1,31 @@
 //! The whole program, seen from outside. One module per story.
 #![forbid(unsafe_code)]
 
+mod asking;
+mod atomic;
 mod cli;
 mod connections;
 mod conninfo_dialect;
 mod embedded;
 mod harness;
+mod keep_and_why;
 mod large;
 mod ledger;
 mod log_lines;
 mod names;
+mod orphans;
 mod outage;
 mod pooler;
 mod processes;
 mod queue;
+mod repeat;
 mod result;
+mod reuse;
+mod running;
 mod server;
+mod settings;
 mod signals;
 mod status;
+mod take;
 mod tls;
+mod wakeup;

@@ -292,7 +292,7 @@ fn a_worker_that_panics_does_not_harm_its_schedulers_session() {
         let id = database.insert("SELECT 1");
         let row = supervisor.finished(&database, id);
         assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &2.into()), "{}", supervisor.describe());
-        assert!(supervisor.log_contains("panic message="), "{}", supervisor.describe());
+        assert!(supervisor.log_contains("panic text="), "{}", supervisor.describe());
         assert_eq!(scheduler_session(&database), Some(session), "{}", supervisor.describe());
         assert_eq!(supervisor.schedulers()[0].pid, scheduler);
         ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);

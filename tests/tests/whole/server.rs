@@ -129,11 +129,11 @@ fn a_task_that_ends_its_own_session_has_failed() {
     assert_eq!((&row["state"], &row["attempt"]), (&"FAIL".into(), &1.into()));
 }
 
-/// A task that runs for a second, for something to be done to its row meanwhile.
+/// A task that runs for so long, for something to be done to it meanwhile.
 #[track_caller]
-fn running<'d>(database: &'d Database) -> (Supervisor<'d>, i64) {
+fn running<'d>(database: &'d Database, seconds: u32) -> (Supervisor<'d>, i64) {
     let supervisor = Supervisor::of(database).row_key("sleep", 50).start();
-    let id = database.insert_with("SELECT pg_sleep(1);SELECT 1", "repeat = '1 hour'");
+    let id = database.insert_with(&format!("SELECT pg_sleep({seconds});SELECT 1"), "repeat = '1 hour'");
     supervisor.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     (supervisor, id)
 }
@@ -141,9 +141,9 @@ fn running<'d>(database: &'d Database) -> (Supervisor<'d>, i64) {
 #[test]
 fn a_row_that_is_deleted_while_it_runs_stays_deleted() {
     let database = Cluster::shared().database();
-    let (supervisor, id) = running(&database);
+    let (supervisor, id) = running(&database, 60);
     database.run(&format!("DELETE FROM public.task WHERE id = {id}"));
-    supervisor.eventually("the run is over", || supervisor.log_contains("result not written"));
+    supervisor.eventually("the run is over", || supervisor.log_contains("its owner took it back"));
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
     assert_eq!(database.tasks(), Vec::<Value>::new());
     let next = database.insert("SELECT 2");
@@ -153,20 +153,20 @@ fn a_row_that_is_deleted_while_it_runs_stays_deleted() {
 #[test]
 fn a_row_that_is_stopped_while_it_runs_stays_stopped() {
     let database = Cluster::shared().database();
-    let (supervisor, id) = running(&database);
+    let (supervisor, id) = running(&database, 60);
     database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {id}"));
-    supervisor.eventually("the run is over", || supervisor.log_contains("result not written"));
+    supervisor.eventually("the run is over", || supervisor.log_contains("its owner took it back"));
     let row = database.task(id).expect("the row is there");
     assert_eq!((&row["state"], &row["output"]), (&"STOP".into(), &Value::Null));
     // and resumes when its owner says so
-    database.run(&format!("UPDATE public.task SET state = 'PLAN' WHERE id = {id}"));
+    database.run(&format!("UPDATE public.task SET state = 'PLAN', input = 'SELECT 1' WHERE id = {id}"));
     assert_eq!(supervisor.finished(&database, id)["attempt"], 2);
 }
 
 #[test]
 fn an_ended_scheduler_session_is_opened_again_and_running_tasks_do_not_notice() {
     let database = Cluster::shared().database();
-    let (supervisor, id) = running(&database);
+    let (supervisor, id) = running(&database, 1);
     let name = |wanted: &str| {
         let sessions = database.sessions();
         sessions.into_iter().find(|session| session.application_name.starts_with(wanted)).map(|session| session.pid)

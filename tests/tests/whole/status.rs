@@ -113,7 +113,7 @@ fn a_row_that_waits_says_why() {
     let status = supervisor.status().expect("it answers");
     let why: Vec<&str> = (0..3).map(|row| status["databases"][row]["why"].as_str().unwrap_or_default()).collect();
     assert_eq!(why[0], "");
-    assert!(why[1].contains("does not exist") && why[1].contains("create the database"), "{why:?}");
+    assert!(why[1].contains("does not exist") && why[1].contains("CREATE DATABASE"), "{why:?}");
     assert!(why[2].contains("enabled"), "{why:?}");
     let text = String::from_utf8_lossy(&supervisor.command(&["status"]).stdout).into_owned();
     assert!(text.contains("because: ") && text.contains("does not exist"), "{text}");

@@ -1,0 +1,204 @@
+//! What is taken, in what order, how many at once, and what is not.
+
+use std::time::{Duration, Instant};
+
+use tests::{Cluster, Supervisor, sized, steadily};
+
+use crate::asking::{all, all_are, most_at_once, one, one_with, running, state};
+
+#[test]
+fn groups_that_share_a_hash_do_not_wait_for_each_other() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let pair = "SELECT ARRAY[min(g), max(g)] FROM (SELECT 'g' || i AS g FROM generate_series(1, 400000) AS i) AS s \
+                GROUP BY hashtext(g) HAVING count(*) > 1 LIMIT 1";
+    let pair: Vec<String> = one(&database, pair);
+    let ids: Vec<i64> =
+        pair.iter().map(|group| database.insert_with("SELECT pg_sleep(600)", &format!("group = '{group}'"))).collect();
+    for id in &ids {
+        running(&mill, &database, *id);
+    }
+    let hashes: i64 = one(&database, "SELECT count(DISTINCT hash) FROM public.task");
+    assert_eq!(hashes, 1, "they do share it");
+
+    // nor do a group and a remote that read the same when written together
+    let plain = database.insert_with("SELECT pg_sleep(600)", "group = 'ab'");
+    running(&mill, &database, plain);
+    let remote = database.insert_with("SELECT 1", "group = 'a', remote = 'b'");
+    assert_eq!(mill.finished(&database, remote)["state"], "FAIL");
+    assert_eq!(state(&database, plain), "WORK");
+}
+
+#[test]
+fn max_is_how_many_others_of_the_group_may_run_and_each_row_has_its_own() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    database.run(
+        "INSERT INTO public.task (input, \"group\", max) \
+         SELECT 'SELECT pg_sleep(0.5)', 'm' || m, m FROM generate_series(0, 2) AS m, generate_series(1, 4)",
+    );
+    all_are(&mill, &database, "state = 'DONE'", 40);
+    for max in 0..3 {
+        assert_eq!(most_at_once(&database, &format!("max = {max}")), max + 1, "max = {max}");
+    }
+
+    let generous = database.insert_with("SELECT pg_sleep(600)", "group = 'own', max = 3");
+    running(&mill, &database, generous);
+    let strict = database.insert_with("SELECT 1", "group = 'own', max = 0");
+    let beside = database.insert_with("SELECT 1", "group = 'own', max = 1");
+    mill.finished(&database, beside);
+    steadily("the strict one waits", Duration::from_millis(500), || state(&database, strict) == "PLAN");
+}
+
+#[test]
+fn free_capacity_comes_first_then_priority_then_the_order_of_arrival() {
+    let database = Cluster::shared().database();
+    // one process at a time, so that the order is seen
+    let mill = Supervisor::of(&database).row_key("run", 1).start();
+    let blocker = database.insert("SELECT pg_sleep(600)");
+    let backend = running(&mill, &database, blocker);
+    database.run(
+        "INSERT INTO public.task (input, data, \"group\", max, priority) VALUES \
+         ('SELECT 1', 'last', 'a', 0, 0), ('SELECT 1', 'third', 'b', 0, 5), ('SELECT 1', 'second', 'c', 3, 0), \
+         ('SELECT 1', 'first', 'd', 3, 1), ('SELECT 1', 'fourth', 'e', 0, 5)",
+    );
+    database.run(&format!("SELECT pg_cancel_backend({backend})"));
+    all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 15);
+    let order: Vec<String> = all(&database, "SELECT data FROM public.task WHERE data IS NOT NULL ORDER BY start");
+    assert_eq!(order, ["first", "second", "third", "fourth", "last"]);
+}
+
+#[test]
+fn a_group_that_has_something_running_has_less_free_capacity() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("run", 3).start();
+    for _ in 0..2 {
+        let id = database.insert_with("SELECT pg_sleep(600)", "group = 'busy', max = 5");
+        running(&mill, &database, id);
+    }
+    let blocker = database.insert_with("SELECT pg_sleep(600)", "group = 'blocker'");
+    let backend = running(&mill, &database, blocker);
+    database.run(
+        "INSERT INTO public.task (input, data, \"group\", max) VALUES ('SELECT 1', 'busy', 'busy', 4), \
+         ('SELECT 1', 'idle', 'idle', 3)",
+    );
+    database.run(&format!("SELECT pg_cancel_backend({backend})"));
+    let finished = "SELECT count(*) FROM public.task WHERE data IS NOT NULL AND state = 'DONE'";
+    mill.eventually("both are done", || one::<i64>(&database, finished) == 2);
+    let order: Vec<String> = all(&database, "SELECT data FROM public.task WHERE data IS NOT NULL ORDER BY start");
+    assert_eq!(order, ["idle", "busy"], "3 - 0 free places are more than 4 - 2");
+}
+
+#[test]
+fn a_finished_task_starts_its_successor_at_once() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let began = Instant::now();
+    database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 100)");
+    all_are(&mill, &database, "state = 'DONE'", 60);
+    println!("100 tasks of one group, one after the other: {:?}", began.elapsed());
+    assert_eq!(most_at_once(&database, "true"), 1);
+}
+
+#[test]
+fn run_caps_what_runs_at_once_and_limit_what_is_taken_at_once() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("run", 2).row_key("limit", 1).start();
+    database.run(
+        "INSERT INTO public.task (input, \"group\") SELECT 'SELECT pg_sleep(0.3)', 'g' || i FROM generate_series(1, 8) AS i",
+    );
+    all_are(&mill, &database, "state = 'DONE'", 30);
+    assert_eq!(most_at_once(&database, "true"), 2);
+}
+
+#[test]
+fn a_long_backlog_of_one_group_does_not_hide_another() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    // the head of the long group never ends: nothing behind it can start
+    let head = database.insert_with("SELECT pg_sleep(600)", "group = 'long'");
+    running(&mill, &database, head);
+    let count = sized(5_000, 50_000);
+    database.run(&format!(
+        "INSERT INTO public.task (input, \"group\", priority) SELECT 'SELECT 1', 'long', 1 FROM generate_series(1, {count})"
+    ));
+    let ids: Vec<i64> = (0..5).map(|i| database.insert_with("SELECT 1", &format!("group = 'short{i}'"))).collect();
+    for id in ids {
+        mill.finished(&database, id);
+        let late: f64 = one_with(
+            &database,
+            "SELECT extract(epoch FROM start - plan)::float8 FROM public.task WHERE id = $1",
+            &[&id],
+        );
+        assert!(late < 3.0, "it waited {late} s behind the long group");
+    }
+}
+
+#[test]
+fn a_task_not_started_in_time_is_gone_and_a_repeating_one_gets_its_next_time() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let late = database.insert_with("SELECT 1", "plan = now() - interval '2 hours'");
+    let repeating =
+        database.insert_with("SELECT 1", "plan = now() - interval '2.5 hours', repeat = '1 hour', data = 'again'");
+    let pausing = database.insert_with("SELECT 1", "plan = now() - interval '2 hours', max = -1, group = 'p'");
+    let row = mill.finished(&database, late);
+    assert_eq!((&row["state"], &row["error"]), (&"GONE".into(), &"ERROR:  task not active".into()));
+    assert_eq!((&row["output"], &row["reason"]), (&serde_json::Value::Null, &"expired".into()));
+    assert!(row["start"].is_string() && row["start"] == row["stop"]);
+    assert_eq!(mill.finished(&database, repeating)["state"], "GONE");
+    let next: bool = one_with(
+        &database,
+        "SELECT n.plan = p.plan + interval '3 hours' AND n.state = 'PLAN' AND n.data = 'again' AND n.start IS NULL \
+         AND n.error IS NULL FROM public.task p JOIN public.task n ON n.parent = p.id WHERE p.id = $1",
+        &[&repeating],
+    );
+    assert!(next, "the repetition is the next one that is not missed");
+    assert_eq!(mill.finished(&database, pausing)["state"], "DONE", "a negative max does not expire");
+}
+
+#[test]
+fn an_expired_row_whose_repetition_is_refused_does_not_hold_the_queue_up() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    database.run("ALTER TABLE public.task ADD tag text UNIQUE");
+    let sad = database.insert_with("SELECT 1", "plan = now() - interval '2 hours', repeat = '1 hour', tag = 'x'");
+    let plain = database.insert_with("SELECT 1", "plan = now() - interval '2 hours'");
+    let other = database.insert_with("SELECT 1", "group = 'other'");
+    assert_eq!(mill.finished(&database, other)["state"], "DONE");
+    assert_eq!(mill.finished(&database, plain)["error"], "ERROR:  task not active");
+    let row = mill.finished(&database, sad);
+    let error = row["error"].as_str().unwrap_or_default();
+    assert!(error.starts_with("ERROR:  task not active\n") && error.contains("duplicate key"), "{error}");
+    assert_eq!((&row["state"], &row["reason"]), (&"FAIL".into(), &"completion".into()));
+}
+
+#[test]
+fn without_a_free_slot_a_row_stays_planned_and_starts_when_one_comes_free() {
+    let database = Cluster::shared().database();
+    // one slot for the launcher, one for the scheduler, two for tasks
+    let mill = Supervisor::of(&database).key("max_workers", 4).start();
+    let groups = "INSERT INTO public.task (input, \"group\") SELECT 'SELECT pg_sleep(1)', 'g' || i FROM generate_series(1, 5) AS i";
+    database.run(groups);
+    mill.eventually("two run", || one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'WORK'") == 2);
+    let waiting: i64 = one(&database, "SELECT count(*) FROM public.task WHERE state = 'PLAN' AND attempt = 0");
+    assert_eq!(waiting, 3, "the others were not even claimed");
+    all_are(&mill, &database, "state = 'DONE' AND attempt = 1", 20);
+    assert_eq!(most_at_once(&database, "true"), 2);
+}
+
+#[test]
+fn a_queue_that_waits_for_another_queues_slot_gets_it_soon() {
+    let cluster = Cluster::shared();
+    let (busy, starved) = (cluster.database(), cluster.database());
+    // the starved queue has nothing but its poll, and that is a minute long
+    let mill = Supervisor::of(&busy).and(&starved).row_key("idle", 0).key("max_workers", 4);
+    busy.run(&format!("GRANT {} TO {}", starved.owner(), busy.login()));
+    let mill = mill.start();
+    let blocker = busy.insert("SELECT pg_sleep(600)");
+    let backend = running(&mill, &busy, blocker);
+    let id = starved.insert("SELECT 1");
+    steadily("there is no slot for it", Duration::from_secs(3), || state(&starved, id) == "PLAN");
+    busy.run(&format!("SELECT pg_cancel_backend({backend})"));
+    mill.wait("it has run").within(Duration::from_secs(5)).until(|| starved.finished(id));
+}
