@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use shared::conninfo::Target;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::lock_key;
+use shared::db::saying::Saying;
 use shared::db::statement::{HOLD_LEADER, bare};
 use shared::db::trouble::Trouble;
 use shared::nursery::Nursery;
@@ -79,9 +80,11 @@ pub struct Launcher {
     rows: RowTable,
     leader: Leader,
     link: Option<Link<Answer>>,
+    /// The session is known to have a backend of its own.
+    proven: bool,
     events: (Sender<Event>, Receiver<Event>),
     stopping: Stopping,
-    said: Option<String>,
+    said: Saying,
     said_ready: bool,
     server_stopping: bool,
     /// A question to the maker is in flight.
@@ -99,9 +102,10 @@ impl Launcher {
             rows,
             leader: Leader::new(now),
             link: None,
+            proven: false,
             events: unbounded(),
             stopping: Stopping::No,
-            said: None,
+            said: Saying::default(),
             said_ready: false,
             server_stopping: false,
             making: false,
@@ -173,7 +177,10 @@ impl Launcher {
             Event::Rang(Signal::SIGHUP) => self.reload(now),
             // SIGUSR2, SIGCHLD: look, which every pass does.
             Event::Rang(_) => {}
-            Event::Link(LinkEvent::Up) => self.leader_event(LeaderEvent::Up),
+            Event::Link(LinkEvent::Up) => {
+                self.proven |= self.link.as_ref().is_some_and(Link::is_proven);
+                self.leader_event(LeaderEvent::Up);
+            }
             Event::Link(LinkEvent::Answered(Answer::Lock(Ok(())))) => self.leader_event(LeaderEvent::Held),
             Event::Link(LinkEvent::Answered(Answer::Lock(Err(why)))) => {
                 self.leader_event(LeaderEvent::Refused { why, now });
@@ -211,7 +218,7 @@ impl Launcher {
             name: &self.parts.name,
             ready: self.said_ready,
             leading: self.leader.state == LeaderState::Leading,
-            why: self.said.as_deref(),
+            why: self.said.current(),
             server,
         };
         let (region, rows) = (&self.parts.region, &self.rows);
@@ -224,7 +231,7 @@ impl Launcher {
             return;
         }
         self.next_making = now + MAKE_AGAIN;
-        let needed = self.rows.needed(&self.parts.target.place);
+        let needed = self.rows.needed(&self.parts.target.places);
         if let (Some(link), false) = (&mut self.link, needed.is_empty()) {
             self.making = true;
             link.ask("making what rows need", MAKE_PATIENCE, |client| async move {
@@ -264,22 +271,25 @@ impl Launcher {
     fn leader_event(&mut self, event: LeaderEvent) {
         for effect in self.leader.handle(event) {
             match effect {
-                LeaderEffect::Dial => self.link = Some(Link::dial(&self.parts.target, "pg_conf", Instant::now())),
+                LeaderEffect::Dial => {
+                    let region = Some(&self.parts.region);
+                    self.link = Some(Link::dial(&self.parts.target, "pg_conf", region, !self.proven));
+                }
                 LeaderEffect::AskLock => {
                     let name = self.parts.name.clone();
                     if let Some(link) = &mut self.link {
                         link.ask("asking for the leader lock", PATIENCE, |client| ask_lock(client, name));
                     }
                 }
-                LeaderEffect::Say(reason) => {
-                    if self.said.is_none() {
+                LeaderEffect::Say(trouble) => {
+                    let reason = trouble.text.clone();
+                    if self.said.begin(trouble) {
                         shared::warning!("launcher waits", reason = reason);
                     }
-                    self.said = Some(reason);
                 }
                 LeaderEffect::Lead => {
                     self.next_making = Instant::now();
-                    if self.said.take().is_some() {
+                    if self.said.end() {
                         shared::info!("launcher works again");
                     }
                 }
@@ -290,7 +300,7 @@ impl Launcher {
 
     /// Once: every wanted row is served or has its reason.
     fn say_ready(&mut self) {
-        let waits = self.said.is_some() && !self.rows.has_schedulers();
+        let waits = self.said.current().is_some() && !self.rows.has_schedulers();
         let ready = waits || (self.leader.state == LeaderState::Leading && self.rows.ready());
         if ready && !self.said_ready && !self.stopping.asked() {
             shared::info!("ready", slots = self.parts.region.slots().limit());

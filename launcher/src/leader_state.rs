@@ -52,7 +52,7 @@ pub enum LeaderEvent {
 pub enum LeaderEffect {
     Dial,
     AskLock,
-    Say(String),
+    Say(Trouble),
     /// The lock is ours: rows may live.
     Lead,
     /// The lock is another's: no scheduler of ours may live.
@@ -100,11 +100,11 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
             (S::Leading, vec![F::Lead])
         }
         (S::Asking, E::Refused { why, now }) => {
-            (S::StandingBy { retry_at: now + STANDBY_PAUSE }, vec![F::Say(why), F::Resign])
+            (S::StandingBy { retry_at: now + STANDBY_PAUSE }, vec![F::Say(Trouble::standing(why)), F::Resign])
         }
         (S::Down { .. } | S::Dialling | S::Asking | S::StandingBy { .. } | S::Leading, E::Lost { trouble, now }) => {
             back_off.set_cap(trouble.retry_cap());
-            (S::Down { retry_at: back_off.next(now) }, vec![F::Say(trouble.text)])
+            (S::Down { retry_at: back_off.next(now) }, vec![F::Say(trouble)])
         }
         (S::Down { .. } | S::Dialling | S::Asking | S::StandingBy { .. } | S::Leading, E::LoginChanged { now }) => {
             back_off.succeeded();
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
         let refused = leader.handle(LeaderEvent::Refused { why: "taken".into(), now });
-        assert_eq!(refused, [LeaderEffect::Say("taken".into()), LeaderEffect::Resign]);
+        assert_eq!(refused, [LeaderEffect::Say(Trouble::standing("taken")), LeaderEffect::Resign]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), []);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + STANDBY_PAUSE }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
@@ -143,7 +143,7 @@ mod tests {
         let mut leader = Leader::new(now);
         leader.state = LeaderState::Leading;
         let said = leader.handle(LeaderEvent::Lost { trouble: Trouble::passing("gone"), now });
-        assert_eq!(said, [LeaderEffect::Say("gone".into())]);
+        assert_eq!(said, [LeaderEffect::Say(Trouble::passing("gone"))]);
         assert!(matches!(leader.state, LeaderState::Down { retry_at } if retry_at > now));
     }
 

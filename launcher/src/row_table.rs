@@ -111,13 +111,13 @@ impl RowTable {
         }
     }
 
-    /// What the rows that do not work yet need on the server at `place`.
-    pub fn needed(&self, place: &Place) -> Vec<Needed> {
+    /// What the rows that do not work yet need on the server at these places.
+    pub fn needed(&self, places: &[Place]) -> Vec<Needed> {
         let mut needed = Vec::new();
         for entry in &self.entries {
             let works = entry.phase(&self.region) >= Some(Phase::Running);
             let one = Needed { role: entry.wanted.row.user.clone(), database: entry.wanted.row.data.clone() };
-            if entry.wanted.row.enabled && !works && entry.wanted.target.place == *place && !needed.contains(&one) {
+            if entry.wanted.row.enabled && !works && entry.wanted.target.places == places && !needed.contains(&one) {
                 needed.push(one);
             }
         }

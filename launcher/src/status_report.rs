@@ -38,6 +38,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
             })
         })
         .collect();
+    let (seats, taken) = region.seats();
     json!({
         "name": outline.name,
         "pid": std::process::id(),
@@ -47,6 +48,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
         "why": outline.why,
         "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
         "slots": {"limit": slots.limit(), "used": held.len(), "reserved": reserved.len(), "holders": holders},
+        "connections": {"limit": seats, "used": taken},
         "databases": rows.report(outline.why),
     })
 }
@@ -69,6 +71,8 @@ pub fn as_text(status: &Value) -> String {
     )];
     let slots = status.get("slots").unwrap_or(&Value::Null);
     lines.push(format!("slots {} of {} used", get(slots, "used"), get(slots, "limit")));
+    let seats = status.get("connections").unwrap_or(&Value::Null);
+    lines.push(format!("connections {} of {} used", get(seats, "used"), get(seats, "limit")));
     for row in status.get("databases").and_then(Value::as_array).into_iter().flatten() {
         let why = row.get("why").and_then(Value::as_str).map(|why| format!(" because: {why}")).unwrap_or_default();
         lines.push(format!(

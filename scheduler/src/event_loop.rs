@@ -17,7 +17,9 @@ use nix::sys::signal::Signal;
 use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::saying::Saying;
 use shared::db::statement::Queue;
+use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
 use shared::nursery::Nursery;
@@ -75,6 +77,8 @@ pub struct Scheduler {
     events: (Sender<Event>, Receiver<Event>),
     pub(crate) session: Session,
     pub(crate) link: Option<Link<Answer>>,
+    /// The session is known to have a backend of its own.
+    proven: bool,
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     probe: Option<Link<Answer>>,
     pub(crate) statements: Option<Rc<Prepared>>,
@@ -100,7 +104,7 @@ pub struct Scheduler {
     pub(crate) stumbled: bool,
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
-    said: Option<String>,
+    said: Saying,
     leave: Option<ExitCode>,
 }
 
@@ -116,6 +120,7 @@ impl Scheduler {
             events: unbounded(),
             session: Session::new(now),
             link: None,
+            proven: false,
             probe: None,
             statements: None,
             settings: order.settings.clone(),
@@ -132,7 +137,7 @@ impl Scheduler {
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
             stumbled: false,
             stopping: Stopping::No,
-            said: None,
+            said: Saying::default(),
             leave: None,
             start,
             order,
@@ -226,7 +231,14 @@ impl Scheduler {
                     self.doze.hurry(now);
                 }
             }
-            Event::Link(LinkEvent::Up) => self.session_event(SessionEvent::Up),
+            Event::Link(LinkEvent::Up) => {
+                if let Some(link) = &self.link {
+                    self.proven |= link.is_proven();
+                    // What was learnt on the way is handed down to the workers.
+                    self.order.target.late_settings = link.target().late_settings;
+                }
+                self.session_event(SessionEvent::Up);
+            }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             Event::Link(LinkEvent::Notified) => self.doze.ring(now),
             Event::Link(LinkEvent::Lost(trouble)) => {
@@ -275,7 +287,9 @@ impl Scheduler {
                 End::Exited(_) => {
                     if let Some(reason) = &worker.reason {
                         self.stumbled = true;
-                        self.say(format!("its workers cannot begin; their tasks are planned again: {reason}"));
+                        self.say(Trouble::passing(format!(
+                            "its workers cannot begin; their tasks are planned again: {reason}"
+                        )));
                     }
                     shared::debug!("worker left its task", queue = self.label, task = worker.task, end = worker.end);
                 }
@@ -300,7 +314,8 @@ impl Scheduler {
         for effect in self.session.handle(event) {
             match effect {
                 SessionEffect::Dial => {
-                    self.link = Some(Link::dial(&self.order.target, &self.application_name(), Instant::now()));
+                    let region = Some(&self.start.region);
+                    self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
                 SessionEffect::Prepare => {
                     let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
@@ -310,7 +325,7 @@ impl Scheduler {
                         });
                     }
                 }
-                SessionEffect::Say(reason) => self.say(reason),
+                SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
                     shared::error!("another scheduler serves the queue; leaving it to that one", queue = self.label);
@@ -352,7 +367,8 @@ impl Scheduler {
         };
         self.order.settings = order.settings;
         self.order.defaults = order.defaults;
-        self.probe = Some(Link::dial(&self.order.target, &self.application_name(), Instant::now()));
+        let region = Some(&self.start.region);
+        self.probe = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
     }
 
     /// The second session of a reload: it only reads the settings.
@@ -379,23 +395,27 @@ impl Scheduler {
     }
 
     /// A condition is said once when it begins; its changes go into the notes.
-    fn say(&mut self, reason: String) {
-        self.notes().set_reason(&reason);
-        self.start.ring_parent();
-        if self.said.is_none() {
+    fn say(&mut self, trouble: Trouble) {
+        let reason = trouble.text.clone();
+        // A server that is away gives the same reason each second: nobody needs to be woken for that.
+        if self.said.current() != Some(reason.as_str()) {
+            self.notes().set_reason(&reason);
+            self.start.ring_parent();
+        }
+        if self.said.begin(trouble) {
             shared::warning!("queue waits", queue = self.label, reason = reason);
         } else {
             shared::debug!("queue still waits", queue = self.label, reason = reason);
         }
-        self.said = Some(reason);
     }
 
     fn say_well(&mut self) {
         self.notes().set_reason("");
         self.start.ring_parent();
-        match self.said.take() {
-            Some(_) => shared::info!("queue served again", queue = self.label),
-            None => shared::info!("queue served", queue = self.label),
+        if self.said.end() {
+            shared::info!("queue served again", queue = self.label);
+        } else {
+            shared::info!("queue served", queue = self.label);
         }
     }
 

@@ -48,7 +48,7 @@ pub enum SessionEffect {
     Dial,
     Prepare,
     /// Say the reason, in the log (once) and in the notes.
-    Say(String),
+    Say(Trouble),
     /// Say that the trouble is over.
     SayWell,
     /// The queue was lost to another scheduler for good: leave, so that no worker of ours goes on.
@@ -119,11 +119,11 @@ pub fn step(state: SessionState, event: SessionEvent, back_off: &mut BackOff, he
         }
         (S::Preparing, E::Refused { now }) => go(
             S::Excluded { retry_at: now + LOCK_PAUSE, since: now },
-            vec![F::Say("another scheduler serves this queue; waiting for it to end".to_owned())],
+            vec![F::Say(Trouble::passing("another scheduler serves this queue; waiting for it to end"))],
         ),
         (S::Down { .. } | S::Dialling | S::Preparing | S::Excluded { .. } | S::Working, E::Lost { now, trouble }) => {
             back_off.set_cap(trouble.retry_cap());
-            go(S::Down { retry_at: back_off.next(now) }, vec![F::Say(trouble.text)])
+            go(S::Down { retry_at: back_off.next(now) }, vec![F::Say(trouble)])
         }
         // Nothing to do yet, or an answer that came too late.
         (state @ (S::Down { .. } | S::Dialling | S::Preparing | S::Excluded { .. } | S::Working), E::Passed { .. }) => {

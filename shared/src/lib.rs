@@ -1,7 +1,7 @@
 //! What launcher, scheduler and worker say to each other.
 //!
 //! `config` and `conninfo` read what the operator wrote; `region` is the memory the processes share; `db` is how the
-//! loops speak to a server; `hand_over` is what travels in a cell; `log` and `exit_code` are how a process speaks and
+//! loops speak to a server, `tls` how both clients encrypt; `hand_over` is what travels in a cell; `log` and `exit_code` are how a process speaks and
 //! leaves. What is dangerous stands in `sys`, and nowhere else.
 
 pub mod config;
@@ -17,3 +17,4 @@ pub mod nursery;
 pub mod region;
 pub mod stopping;
 pub mod sys;
+pub mod tls;

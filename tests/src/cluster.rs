@@ -168,6 +168,48 @@ impl Cluster {
         unreachable!("the loop returns or panics")
     }
 
+    /// A stand-by of a running cluster, with a port of its own; it follows until it is promoted.
+    pub fn standby_of(primary: &Cluster, tcp: bool) -> Cluster {
+        let user = ServerUser::find();
+        let last_words = format!("{} || kill_postmaster", pg_ctl("stop", "-m immediate"));
+        let mut guardian = Guardian::start(&user, &last_words);
+        guardian.run(r#"kill_postmaster() { [ -s "$home/data/postmaster.pid" ] && kill -9 "$(head -n 1 "$home/data/postmaster.pid")"; }"#);
+        let home = guardian.home().to_owned();
+        let program = shell_quote(&bin().join("pg_basebackup").to_string_lossy());
+        let from = shell_quote(&primary.home().to_string_lossy());
+        let backup = format!(
+            r#"{program} -D "$home/data" -R -X stream -c fast -h {from} -p {} -U {SUPERUSER} >"$home/backup.log" 2>&1"#,
+            primary.server.port
+        );
+        let status = guardian.run(&backup);
+        let log = || fs::read_to_string(home.join("backup.log")).unwrap_or_default();
+        assert_eq!(status, 0, "no base backup:\n{}", log());
+        let data = home.join("data");
+        let port = free_port();
+        let template = fs::read_to_string(data.join("postgresql.conf")).expect("the primary's settings");
+        let options = Options { tcp, ..Options::default() };
+        fs::write(data.join("postgresql.conf"), template + &settings(&options, &home, port)).expect("write settings");
+        assert_eq!(guardian.run(&pg_ctl("start", "")), 0, "the stand-by does not start");
+        Cluster {
+            server: Server { socket_folder: home, port },
+            data,
+            guardian: Mutex::new(guardian),
+            databases: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes a stand-by a server of its own.
+    pub fn promote(&self) {
+        self.pg_ctl("promote", "");
+    }
+
+    /// Puts other lines into pg_hba.conf, before the usual ones, and lets the server read them.
+    pub fn set_hba(&self, lines: &[&str]) {
+        let hba = lines.iter().map(|line| (*line).to_owned()).collect();
+        write_hba(&self.data, &Options { hba, ..Options::default() });
+        self.pg_ctl("reload", "");
+    }
+
     /// Where it is found.
     pub fn server(&self) -> &Server {
         &self.server

@@ -8,9 +8,11 @@
 #![forbid(unsafe_code)]
 
 pub mod binary;
+pub mod certificates;
 pub mod cluster;
 pub mod database;
 pub mod desk;
+pub mod dialect;
 pub mod eventually;
 pub mod guardian;
 pub mod launch;

@@ -50,6 +50,7 @@ pub fn run(start: Start) -> ExitCode {
     title::set(&format!("pgmill: worker {} {}.{} #{}", order.target.database, order.schema, order.table, order.task));
     fault::point("worker.after_accept");
     let Start { region, slot, life, .. } = start;
+    session::keep_to(&region);
     let watchdog = match Watchdog::start(bell, life, region.clone(), slot) {
         Ok(watchdog) => watchdog,
         Err(error) => {

@@ -6,7 +6,8 @@
 //! cancel does not help, the backend is terminated over a second connection.
 
 use crate::outcome::Cancelled;
-use crate::wire::{Canceller, Session};
+use crate::session::connect_in_turn;
+use crate::wire::Canceller;
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -193,7 +194,7 @@ fn terminate(watched: Option<&Watched>) {
     let Some(watched) = watched else { return };
     let pid = watched.canceller.backend_pid();
     shared::warning!("the cancel did not help; the backend is terminated", task = watched.task, backend = pid);
-    let session = Session::connect(&watched.target, &[], Instant::now() + CONNECT_PATIENCE);
+    let session = connect_in_turn(&watched.target, &[], Instant::now() + CONNECT_PATIENCE);
     let pid = pid.to_string();
     let sent = session.map(|mut session| {
         session

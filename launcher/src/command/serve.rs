@@ -40,6 +40,13 @@ pub fn run(cli: &Cli) -> u8 {
             rows = config.rows.len(),
         );
     }
+    if (config.connections() as usize) < config.rows.len() + 2 {
+        shared::warning!(
+            "connections is too small for all rows; one is needed for the launcher, one per row, and one for a worker",
+            connections = config.connections(),
+            rows = config.rows.len(),
+        );
+    }
     match start(cli, &mut config) {
         Ok(launcher) => {
             if launcher.run() {
@@ -83,7 +90,9 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     };
     connect_to(config, server.as_ref());
     let Reloaded { target, rows } = logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
-    let region = Region::create(config.max_workers).map_err(|error| trouble("cannot make the region", &error))?;
+    let seats = config.connections();
+    let region =
+        Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
     let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
     let nursery = Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork"])
         .map_err(|error| trouble("cannot make a pipe", &error))?;

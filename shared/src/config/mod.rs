@@ -31,6 +31,8 @@ pub struct Config {
     pub connect: Conninfo,
     /// Slots for launcher, schedulers and workers together. 0 is legal: nothing is to run.
     pub max_workers: u32,
+    /// Sessions on servers at once, of all processes together, if the file says so.
+    pub connections: Option<u32>,
     pub poll_ms: u64,
     /// The path of the control socket.
     pub control: PathBuf,
@@ -87,13 +89,15 @@ impl Config {
         read::without_file(environment)
     }
 
+    /// The budget of connections: unless told, one for each process and a little for what comes and goes.
+    pub fn connections(&self) -> u32 {
+        let rows = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        self.connections.unwrap_or_else(|| self.max_workers.saturating_add(rows.saturating_mul(2)).saturating_add(2))
+    }
+
     /// The launcher's own login.
     pub fn target(&self, environment: Environment) -> Result<Target, ConninfoError> {
-        let written = self.connect.get("dbname").is_some_and(|name| !name.is_empty());
-        if written || environment("PGDATABASE").is_some_and(|name| !name.is_empty()) {
-            return self.connect.resolve(environment);
-        }
-        self.connect.with("dbname", MAINTENANCE_DATABASE).resolve(environment)
+        self.connect.resolve_or(environment, Some(MAINTENANCE_DATABASE))
     }
 
     /// The login of a row's scheduler and workers.

@@ -11,10 +11,11 @@ use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 7] = ["connect", "max_workers", "poll", "control", "name", "defaults", "json"];
+const GENERAL_KEYS: [&str; 8] =
+    ["connect", "max_workers", "connections", "poll", "control", "name", "defaults", "json"];
 const ROW_KEYS: [&str; 6] = ["data", "user", "schema", "table", "connect", "enabled"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 6] = ["remotes", "connections", "operators", "versions", "upgrade", "lend"];
+const LATER_KEYS: [&str; 5] = ["remotes", "operators", "versions", "upgrade", "lend"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
@@ -69,6 +70,7 @@ impl Walk<'_> {
         let config = Config {
             connect: Conninfo::default(),
             max_workers: 16,
+            connections: None,
             poll_ms: 1_000,
             control: Default::default(),
             name: "mill".to_owned(),
@@ -141,6 +143,10 @@ impl Walk<'_> {
                 "max_workers" => {
                     let read = value::integer(json, 0..=4096);
                     self.config.max_workers = self.keep(&place, read).unwrap_or_default();
+                }
+                "connections" => {
+                    let read = value::integer(json, 2..=65_536);
+                    self.config.connections = self.keep(&place, read);
                 }
                 "poll" => {
                     let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
@@ -252,8 +258,7 @@ impl Walk<'_> {
         let login = [own, Some(&self.config.connect)]
             .into_iter()
             .flatten()
-            .find_map(|conninfo| conninfo.get("user").filter(|user| !user.is_empty()))
-            .map(str::to_owned);
+            .find_map(|conninfo| conninfo.user(self.environment));
         let or_postgres = |name: Option<String>| name.unwrap_or_else(|| POSTGRES.to_owned());
         let row = Row {
             place: place.to_owned(),

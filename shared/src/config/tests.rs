@@ -141,7 +141,7 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
 
 #[test]
 fn keys_that_are_to_come_are_refused_by_name() {
-    let keys = ["remotes", "connections", "operators", "versions", "upgrade", "lend"];
+    let keys = ["remotes", "operators", "versions", "upgrade", "lend"];
     for key in keys {
         let wanted = "is not supported by this version";
         assert_eq!(told(&format!(r#"{{"{key}":1}}"#)), [format!("{key}: {wanted}")]);
@@ -217,19 +217,41 @@ fn paths_count_from_the_files_folder_and_sockets_are_short() {
 #[test]
 fn an_unusable_connect_is_a_mistake_where_it_stands_and_told_once() {
     let told = told(
-        r#"{"connect":"sslmode=require","json":[{"data":"a","connect":"passfile=x"},{"data":"b","connect":"port=1"}]}"#,
+        r#"{"connect":"sslcrl=x","json":[{"data":"a","connect":"requirepeer=x"},{"data":"b","connect":"port=1"}]}"#,
     );
     assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].starts_with("connect: sslmode=require is not supported"), "{told:?}");
-    assert!(told[1].starts_with("json[0].connect: passfile is not supported"), "{told:?}");
+    assert!(told[0].starts_with("connect: sslcrl is not supported"), "{told:?}");
+    assert!(told[1].starts_with("json[0].connect: requirepeer is not supported"), "{told:?}");
 }
 
 #[test]
 fn a_bad_environment_is_a_mistake_that_names_the_variable() {
-    let environment = |name: &str| (name == "PGSSLMODE").then(|| "require".to_owned());
+    let environment = |name: &str| (name == "PGSSLMODE").then(|| "maybe".to_owned());
     let mistakes = Config::parse("[]", Path::new("/"), &environment).unwrap_err();
-    assert!(mistakes[0].text.starts_with("PGSSLMODE=require"), "{mistakes:?}");
+    assert!(mistakes[0].text.starts_with("PGSSLMODE has a value"), "{mistakes:?}");
     assert!(Config::without_file(&environment).is_err());
+}
+
+#[test]
+fn a_service_names_the_login_of_rows_and_the_launchers_database() {
+    let folder = std::env::temp_dir().join(format!("mill-config-service-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(".pg_service.conf"), "[s]\nhost=/tmp\nuser=login\ndbname=maintenance\n").unwrap();
+    let home = folder.display().to_string();
+    let environment = |name: &str| (name == "HOME").then(|| home.clone());
+    let config = Config::parse(r#"{"connect":"service=s","json":[{"data":"a"}]}"#, Path::new("/"), &environment);
+    let config = config.unwrap();
+    assert_eq!((config.rows[0].user.as_str(), config.rows[0].data.as_str()), ("login", "a"));
+    assert_eq!(config.target(&environment).unwrap().database, "maintenance");
+    assert_eq!(config.row_target(&config.rows[0], &environment).unwrap().database, "a");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn the_budget_of_connections_grows_with_workers_and_rows_unless_told() {
+    assert_eq!(config(r#"{"max_workers":4,"json":[{"data":"a"},{"data":"b"}]}"#).connections(), 10);
+    assert_eq!(config(r#"{"connections":7}"#).connections(), 7);
+    assert!(told(r#"{"connections":1}"#)[0].starts_with("connections: "));
 }
 
 #[test]
@@ -246,7 +268,7 @@ fn a_row_logs_in_as_its_user_over_the_general_connect() {
         r#"{"connect":"host=/tmp port=6 user=mill password=p","json":[{"data":"a","user":"u","connect":"port=7"}]}"#,
     );
     let target = config.row_target(&config.rows[0], &|_| None).unwrap();
-    assert_eq!(target.place, Place::Unix { path: "/tmp/.s.PGSQL.7".into() });
+    assert_eq!(target.places[0], Place::Unix { path: "/tmp/.s.PGSQL.7".into() });
     assert_eq!((target.user.as_str(), target.database.as_str()), ("u", "a"));
     let own = config.target(&|_| None).unwrap();
     assert_eq!((own.user.as_str(), own.database.as_str()), ("mill", "postgres"));

@@ -24,14 +24,18 @@ pub(super) struct Keyword {
     pub rule: Rule,
 }
 
-const PLAIN: &str = "connect over a Unix socket or a trusted network with sslmode=prefer";
-const NO_CERTIFICATES: &str = "leave it out and connect over a Unix socket or a trusted network with sslmode=prefer";
-const ONE_SERVER: &str = "name one host and leave it out";
-const BY_PASSWORD: &str = "log in by password, SCRAM or a server that trusts this host";
-const WRITE_OUT: &str = "write host, port, user and dbname out";
+const NO_GSS: &str = "encrypt by TLS (sslmode)";
+const NO_LISTS: &str = "leave it out, and end trust in a certificate by replacing sslrootcert";
+const NO_ENCRYPTED_KEYS: &str = "give sslkey a key that is not encrypted, readable by its owner alone";
+const BY_PASSWORD: &str = "log in by password, SCRAM, a client certificate or a server that trusts this host";
 
 const fn taken(name: &'static str, variable: &'static str) -> Keyword {
     Keyword { name, variable: Some(variable), rule: Rule::Taken }
+}
+
+/// Taken, and without a variable in libpq.
+const fn written(name: &'static str) -> Keyword {
+    Keyword { name, variable: None, rule: Rule::Taken }
 }
 
 const fn ignored(name: &'static str) -> Keyword {
@@ -53,70 +57,52 @@ const fn only(
 }
 
 pub(super) const KEYWORDS: &[Keyword] = &[
+    taken("service", "PGSERVICE"),
+    taken("servicefile", "PGSERVICEFILE"),
     taken("host", "PGHOST"),
     taken("hostaddr", "PGHOSTADDR"),
     taken("port", "PGPORT"),
     taken("user", "PGUSER"),
     taken("password", "PGPASSWORD"),
+    taken("passfile", "PGPASSFILE"),
     taken("dbname", "PGDATABASE"),
     taken("options", "PGOPTIONS"),
     taken("connect_timeout", "PGCONNECT_TIMEOUT"),
-    // our own name is always set; text is always UTF-8; the kernel's keep-alives do
+    written("keepalives"),
+    written("keepalives_idle"),
+    written("keepalives_interval"),
+    written("keepalives_count"),
+    written("tcp_user_timeout"),
+    taken("target_session_attrs", "PGTARGETSESSIONATTRS"),
+    taken("load_balance_hosts", "PGLOADBALANCEHOSTS"),
+    taken("sslmode", "PGSSLMODE"),
+    taken("sslrootcert", "PGSSLROOTCERT"),
+    taken("sslcert", "PGSSLCERT"),
+    taken("sslkey", "PGSSLKEY"),
+    taken("sslsni", "PGSSLSNI"),
+    taken("ssl_min_protocol_version", "PGSSLMINPROTOCOLVERSION"),
+    taken("ssl_max_protocol_version", "PGSSLMAXPROTOCOLVERSION"),
+    taken("channel_binding", "PGCHANNELBINDING"),
+    // our own name is always set; text is always UTF-8
     ignored("application_name"),
     ignored("fallback_application_name"),
     ignored("client_encoding"),
-    ignored("keepalives"),
-    ignored("keepalives_idle"),
-    ignored("keepalives_interval"),
-    ignored("keepalives_count"),
-    ignored("tcp_user_timeout"),
-    // of no meaning on a plain connection
+    // of no meaning without the things they belong to
     ignored("sslcompression"),
-    ignored("sslsni"),
-    ignored("ssl_min_protocol_version"),
-    ignored("ssl_max_protocol_version"),
     ignored("krbsrvname"),
     ignored("gsslib"),
     ignored("max_protocol_version"),
-    only(
-        "sslmode",
-        Some("PGSSLMODE"),
-        &["disable", "allow", "prefer"],
-        &["require", "verify-ca", "verify-full"],
-        PLAIN,
-    ),
-    only("sslnegotiation", Some("PGSSLNEGOTIATION"), &["postgres"], &["direct"], PLAIN),
-    only("sslcertmode", Some("PGSSLCERTMODE"), &["disable", "allow"], &["require"], PLAIN),
-    only("gssencmode", Some("PGGSSENCMODE"), &["disable", "prefer"], &["require"], PLAIN),
-    only(
-        "channel_binding",
-        Some("PGCHANNELBINDING"),
-        &["disable", "prefer"],
-        &["require"],
-        "use channel_binding=prefer",
-    ),
+    only("sslnegotiation", Some("PGSSLNEGOTIATION"), &["postgres"], &["direct"], "use sslnegotiation=postgres"),
+    only("sslcertmode", Some("PGSSLCERTMODE"), &["disable", "allow"], &["require"], "use sslcertmode=allow"),
+    only("gssencmode", Some("PGGSSENCMODE"), &["disable", "prefer"], &["require"], NO_GSS),
     only("gssdelegation", Some("PGGSSDELEGATION"), &["0"], &["1"], BY_PASSWORD),
     only("min_protocol_version", Some("PGMINPROTOCOLVERSION"), &["3.0"], &["3.2", "latest"], "leave it out"),
-    only(
-        "target_session_attrs",
-        Some("PGTARGETSESSIONATTRS"),
-        &["any"],
-        &["read-write", "read-only", "primary", "standby", "prefer-standby"],
-        ONE_SERVER,
-    ),
-    only("load_balance_hosts", Some("PGLOADBALANCEHOSTS"), &["disable"], &["random"], ONE_SERVER),
     only("replication", None, &["false", "off", "no", "0"], &["true", "on", "yes", "1", "database"], "leave it out"),
-    refused("passfile", Some("PGPASSFILE"), "give the password itself, in the config file or in PGPASSWORD"),
-    refused("service", Some("PGSERVICE"), WRITE_OUT),
-    refused("servicefile", Some("PGSERVICEFILE"), WRITE_OUT),
-    refused("sslcert", Some("PGSSLCERT"), NO_CERTIFICATES),
-    refused("sslkey", Some("PGSSLKEY"), NO_CERTIFICATES),
-    refused("sslpassword", None, NO_CERTIFICATES),
-    refused("sslrootcert", Some("PGSSLROOTCERT"), NO_CERTIFICATES),
-    refused("sslcrl", Some("PGSSLCRL"), NO_CERTIFICATES),
-    refused("sslcrldir", Some("PGSSLCRLDIR"), NO_CERTIFICATES),
-    refused("sslkeylogfile", None, NO_CERTIFICATES),
-    refused("requiressl", Some("PGREQUIRESSL"), PLAIN),
+    refused("sslpassword", None, NO_ENCRYPTED_KEYS),
+    refused("sslcrl", Some("PGSSLCRL"), NO_LISTS),
+    refused("sslcrldir", Some("PGSSLCRLDIR"), NO_LISTS),
+    refused("sslkeylogfile", None, "leave it out"),
+    refused("requiressl", Some("PGREQUIRESSL"), "use sslmode=require"),
     refused("requirepeer", Some("PGREQUIREPEER"), "leave it out and guard the socket's folder by its rights"),
     refused("require_auth", Some("PGREQUIREAUTH"), "leave it out and let the server's pg_hba.conf decide"),
     refused("scram_client_key", None, BY_PASSWORD),

@@ -1,56 +1,26 @@
 //! Where a server is and how to log in: libpq's conninfo dialect, resolved into a `Target`.
 //!
-//! `parse.rs` reads the two spellings (keywords and URIs) into pairs, `resolve.rs` adds the PG* environment
-//! and libpq's defaults and refuses by name what is not supported, `keyword.rs` is the list of what libpq knows.
-//! The config holds a `Conninfo`, every process connects by a `Target`. What can go wrong is a `ConninfoError`;
+//! `parse.rs` reads the two spellings (keywords and URIs) into pairs, `resolve.rs` adds the service file
+//! (`service.rs`), the PG* environment and libpq's defaults and refuses by name what is not supported, `keyword.rs` is
+//! the list of what libpq knows, `passfile.rs` finds passwords. The config holds a `Conninfo`, every process connects
+//! by a `Target` (`target.rs`). What can go wrong is a `ConninfoError`;
 //! none of them, and no `Debug` or `Display` here, ever shows a password or a text that could be part of one.
 
 mod keyword;
 mod parse;
+mod passfile;
 mod resolve;
+mod service;
+mod target;
 
+pub use passfile::Answer as PasswordAnswer;
 pub(crate) use resolve::LONGEST_SOCKET_PATH;
+pub use target::{ChannelBinding, Keepalive, Place, Root, SessionAttributes, Target, Tls, TlsMode, TlsVersion};
 
-use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::net::IpAddr;
-use std::path::PathBuf;
 
 /// What stands in the place of a secret wherever a conninfo is shown.
 const HIDDEN: &str = "***";
-
-/// One server, one login. Travels through cells, so it is plain data. `Debug` never shows the password.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
-    pub place: Place,
-    pub user: String,
-    pub password: Option<String>,
-    pub database: String,
-    pub options: Option<String>,
-    pub connect_timeout_ms: u64,
-}
-
-impl fmt::Debug for Target {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Target")
-            .field("place", &self.place)
-            .field("user", &self.user)
-            .field("password", &self.password.as_ref().map(|_| HIDDEN))
-            .field("database", &self.database)
-            .field("options", &self.options)
-            .field("connect_timeout_ms", &self.connect_timeout_ms)
-            .finish()
-    }
-}
-
-/// How the socket is reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
-    /// The full path of the socket file, `/run/postgresql/.s.PGSQL.5432`; a leading `@` means an abstract socket.
-    Unix { path: PathBuf },
-    /// A host by name, by address, or by both (then the address is dialled, the name stays for messages and TLS).
-    Tcp { host: String, address: Option<IpAddr>, port: u16 },
-}
 
 /// Keywords and values as they were written, in that order, each keyword once (the last one counts, as in libpq).
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -79,6 +49,12 @@ pub enum ConninfoError {
     BadValue { name: String, wanted: String },
     #[error("{what} is not supported by this version: {instead}")]
     NotSupported { what: String, instead: &'static str },
+    #[error("{0}")]
+    Service(String),
+    #[error("there are {hosts} hosts and {count} values in {name}: give one for each host, or one for all ports")]
+    Unmatched { name: &'static str, count: usize, hosts: usize },
+    #[error("sslmode=verify-full needs the name of the host to compare with, not only its address")]
+    NoName,
     #[error("cannot tell the name of the operating system's user {uid}: give a user")]
     NoUser { uid: u32 },
     #[error("the socket path {path} has {length} bytes, more than the system's {longest}: use a shorter host folder")]
@@ -111,6 +87,10 @@ impl Conninfo {
         let server = ["host", "hostaddr", "password"];
         let mut sum = base.clone();
         sum.pairs.retain(|(name, _)| !(other_server && server.contains(&name.as_str())));
+        if other_server && base.get("service").is_some() {
+            // the service may hold a password for its own server; an empty one hides it
+            sum.set("password", "");
+        }
         for (name, value) in &self.pairs {
             sum.set(name, value);
         }
@@ -165,19 +145,6 @@ impl fmt::Debug for Conninfo {
     }
 }
 
-/// For messages: where we tried to go, without any secret.
-impl std::fmt::Display for Place {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Place::Unix { path } => write!(f, "socket \"{}\"", path.display()),
-            Place::Tcp { host, address: Some(address), port } if *host != address.to_string() => {
-                write!(f, "\"{host}\" ({address}) port {port}")
-            }
-            Place::Tcp { host, port, .. } => write!(f, "\"{host}\" port {port}"),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::{Conninfo, Place, Target};
@@ -189,14 +156,8 @@ mod tests {
     #[test]
     fn no_way_of_showing_shows_the_password() {
         let conninfo = read("host=/tmp user=me password='s3 cret' sslpassword=k3y");
-        let target = Target {
-            place: Place::Unix { path: "/tmp/x".into() },
-            user: "me".into(),
-            password: Some("s3 cret".into()),
-            database: "me".into(),
-            options: None,
-            connect_timeout_ms: 1,
-        };
+        let mut target = Target::at(Place::Unix { path: "/tmp/x".into() }, "me", "me");
+        target.password = Some("s3 cret".into());
         for shown in [conninfo.to_string(), format!("{conninfo:?}"), format!("{target:?} {target:#?}")] {
             assert!(!shown.contains("cret") && !shown.contains("k3y"), "{shown}");
             assert!(shown.contains("***"), "{shown}");

@@ -1,20 +1,25 @@
-//! From pairs to a `Target`: the PG* environment below them, libpq's defaults below that.
+//! From pairs to a `Target`: the service file below them, then the PG* environment, then libpq's defaults.
 //!
-//! Called before every connect and by the config check. The environment comes in as a function, so that tests
+//! Called when a config is read and by its check. The environment comes in as a function, so that tests
 //! (and remote tasks, which must not see ours) bring their own. What can go wrong: values that are none, keywords
 //! that this version does not honour (refused by name, `keyword.rs`), a socket path too long for the system.
 //! Where the environment is to blame, the error names the variable.
 
 use super::keyword::{self, KEYWORDS, Keyword, Rule};
 use super::parse::unknown;
-use super::{Conninfo, ConninfoError, Place, Target};
+use super::target::CONNECT_TIMEOUT_MS;
+use super::{
+    ChannelBinding, Conninfo, ConninfoError, Keepalive, Place, Root, SessionAttributes, Target, Tls, TlsMode,
+    TlsVersion, service,
+};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Debian's libpq looks for the server's socket here.
-const SOCKET_FOLDER: &str = "/var/run/postgresql";
+pub(super) const SOCKET_FOLDER: &str = "/var/run/postgresql";
 const PORT: u16 = 5432;
-const CONNECT_TIMEOUT_MS: u64 = 10_000;
+/// More servers than anybody names; the list travels in a cell.
+const MOST_PLACES: usize = 16;
 /// sockaddr_un holds 108 bytes, the last one is a NUL.
 pub(crate) const LONGEST_SOCKET_PATH: usize = 107;
 
@@ -26,20 +31,31 @@ struct Found {
 
 struct Lookup<'a> {
     pairs: &'a Conninfo,
+    service: Conninfo,
     environment: &'a dyn Fn(&str) -> Option<String>,
+    home: Option<PathBuf>,
 }
 
 impl Conninfo {
     /// The server and login that these pairs mean. `connect_timeout` is 10 s unless given (0 and less mean not
     /// given, since nothing here waits for ever; 1 counts as 2, as in libpq).
     pub fn resolve(&self, environment: &dyn Fn(&str) -> Option<String>) -> Result<Target, ConninfoError> {
+        self.resolve_or(environment, None)
+    }
+
+    /// The same with another database than the user's where none is named.
+    pub fn resolve_or(
+        &self,
+        environment: &dyn Fn(&str) -> Option<String>,
+        database: Option<&str>,
+    ) -> Result<Target, ConninfoError> {
         if self.pairs.iter().any(|(name, value)| name.contains('\0') || value.contains('\0')) {
             return Err(ConninfoError::Nul);
         }
         if let Some((name, _)) = self.pairs.iter().find(|(name, _)| keyword::find(name).is_none()) {
             return Err(unknown(name));
         }
-        let lookup = Lookup { pairs: self, environment };
+        let lookup = Lookup::new(self, environment)?;
         for keyword in KEYWORDS {
             lookup.judge(keyword)?;
         }
@@ -47,21 +63,74 @@ impl Conninfo {
             Some(user) => user,
             None => system_user()?,
         };
+        let password = lookup.value("password");
+        let places = lookup.places()?;
+        let tls = lookup.tls()?.filter(|_| places.iter().any(|place| matches!(place, Place::Tcp { .. })));
         Ok(Target {
-            place: lookup.place()?,
-            password: lookup.value("password"),
-            database: lookup.value("dbname").unwrap_or_else(|| user.clone()),
+            places,
+            shuffle: lookup.one_of("load_balance_hosts", &[("disable", false), ("random", true)])?.unwrap_or_default(),
+            attributes: lookup.one_of("target_session_attrs", &SESSION_ATTRIBUTES)?.unwrap_or_default(),
+            passfile: if password.is_some() { None } else { lookup.file("passfile", ".pgpass") },
+            password,
+            database: lookup.value("dbname").or(database.map(str::to_owned)).unwrap_or_else(|| user.clone()),
             options: lookup.value("options"),
             connect_timeout_ms: lookup.connect_timeout_ms()?,
+            keepalive: lookup.keepalive()?,
+            tls,
+            channel_binding: lookup.one_of("channel_binding", &CHANNEL_BINDINGS)?.unwrap_or_default(),
+            late_settings: false,
             user,
         })
     }
 }
 
-impl Lookup<'_> {
-    /// What was written, else the environment's; an empty text hides the environment and means the default.
+impl Conninfo {
+    /// The user that is written, or that the service names; not the environment's.
+    pub fn user(&self, environment: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+        let nothing = |name: &str| environment(name).filter(|_| name != "PGUSER");
+        Lookup::new(self, &nothing).ok()?.value("user")
+    }
+}
+
+const SESSION_ATTRIBUTES: [(&str, SessionAttributes); 6] = [
+    ("any", SessionAttributes::Any),
+    ("read-write", SessionAttributes::ReadWrite),
+    ("read-only", SessionAttributes::ReadOnly),
+    ("primary", SessionAttributes::Primary),
+    ("standby", SessionAttributes::Standby),
+    ("prefer-standby", SessionAttributes::PreferStandby),
+];
+
+const CHANNEL_BINDINGS: [(&str, ChannelBinding); 3] =
+    [("disable", ChannelBinding::Disable), ("prefer", ChannelBinding::Prefer), ("require", ChannelBinding::Require)];
+
+const TLS_MODES: [(&str, Option<TlsMode>); 6] = [
+    ("disable", None),
+    ("allow", Some(TlsMode::Allow)),
+    ("prefer", Some(TlsMode::Prefer)),
+    ("require", Some(TlsMode::Require)),
+    ("verify-ca", Some(TlsMode::VerifyCa)),
+    ("verify-full", Some(TlsMode::VerifyFull)),
+];
+
+/// None: older than we speak.
+const TLS_VERSIONS: [(&str, Option<TlsVersion>); 4] =
+    [("TLSv1", None), ("TLSv1.1", None), ("TLSv1.2", Some(TlsVersion::V1_2)), ("TLSv1.3", Some(TlsVersion::V1_3))];
+
+impl<'a> Lookup<'a> {
+    fn new(pairs: &'a Conninfo, environment: &'a dyn Fn(&str) -> Option<String>) -> Result<Lookup<'a>, ConninfoError> {
+        let mut lookup = Lookup { pairs, service: Conninfo::default(), environment, home: home(environment) };
+        if let Some(name) = lookup.value("service") {
+            let system = environment("PGSYSCONFDIR").filter(|folder| !folder.is_empty());
+            lookup.service = service::find(&name, lookup.value("servicefile"), lookup.home.as_deref(), system)?;
+        }
+        Ok(lookup)
+    }
+    /// What was written, else the service's, else the environment's; an empty text hides those below it and means the
+    /// default.
     fn find(&self, keyword: &Keyword) -> Option<Found> {
-        let found = match (self.pairs.get(keyword.name), keyword.variable) {
+        let written = self.pairs.get(keyword.name).or_else(|| self.service.get(keyword.name));
+        let found = match (written, keyword.variable) {
             (Some(value), _) => Found { name: keyword.name, value: value.to_owned() },
             (None, Some(variable)) => Found { name: variable, value: (self.environment)(variable)? },
             (None, None) => return None,
@@ -77,12 +146,22 @@ impl Lookup<'_> {
         self.named(name).map(|found| found.value)
     }
 
+    /// A value that is one of a few words; None if it is not given.
+    fn one_of<T: Copy>(&self, name: &str, words: &[(&str, T)]) -> Result<Option<T>, ConninfoError> {
+        let Some(found) = self.named(name) else { return Ok(None) };
+        match words.iter().find(|(word, _)| *word == found.value) {
+            Some((_, meaning)) => Ok(Some(*meaning)),
+            None => {
+                let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+                Err(bad_value(found.name, &format!("one of {}", words.join(", "))))
+            }
+        }
+    }
+
     fn judge(&self, keyword: &Keyword) -> Result<(), ConninfoError> {
         let Some(Found { name, value }) = self.find(keyword) else { return Ok(()) };
         match keyword.rule {
             Rule::Taken | Rule::Ignored => Ok(()),
-            // libpq opens the file only if it has no password yet
-            Rule::Refused { .. } if keyword.name == "passfile" && self.named("password").is_some() => Ok(()),
             Rule::Refused { instead } => Err(ConninfoError::NotSupported { what: name.to_owned(), instead }),
             Rule::Only { fine, .. } if fine.contains(&value.as_str()) => Ok(()),
             Rule::Only { refused, instead, .. } if refused.contains(&value.as_str()) => {
@@ -92,49 +171,157 @@ impl Lookup<'_> {
         }
     }
 
-    fn place(&self) -> Result<Place, ConninfoError> {
-        let (host, address) = (self.named("host"), self.named("hostaddr"));
-        for found in [&host, &address, &self.named("port")].into_iter().flatten() {
-            if found.value.contains(',') {
-                return Err(ConninfoError::NotSupported {
-                    what: format!("a list of several servers in {}", found.name),
-                    instead: "name one server",
-                });
-            }
-        }
-        let port = self.port()?;
-        let address = address
-            .map(|found| found.value.parse::<IpAddr>().map_err(|_| bad_value(found.name, "an IP address")))
-            .transpose()?;
-        let host = host.map(|found| found.value).unwrap_or_else(|| match address {
-            Some(address) => address.to_string(),
-            None => SOCKET_FOLDER.to_owned(),
-        });
-        let is_socket = host.starts_with(['/', '@']);
-        match address {
-            // the address is what is dialled, even beside a socket's folder
-            Some(address) if is_socket => Ok(Place::Tcp { host: address.to_string(), address: Some(address), port }),
-            Some(_) => Ok(Place::Tcp { host, address, port }),
-            None if is_socket => socket(&host, port),
-            None => Ok(Place::Tcp { address: host.parse().ok(), host, port }),
+    /// A file that was named, else the one in the home folder.
+    fn file(&self, name: &str, in_home: &str) -> Option<PathBuf> {
+        match self.value(name) {
+            Some(path) => Some(PathBuf::from(path)),
+            None => self.home.as_ref().map(|home| home.join(in_home)),
         }
     }
 
-    fn port(&self) -> Result<u16, ConninfoError> {
-        let Some(found) = self.named("port") else { return Ok(PORT) };
-        match found.value.trim().parse::<u16>() {
-            Ok(port) if port > 0 => Ok(port),
-            _ => Err(bad_value(found.name, "a number from 1 to 65535")),
+    /// Parallel lists, as in libpq: as many addresses as hosts, one port for all or one for each.
+    fn places(&self) -> Result<Vec<Place>, ConninfoError> {
+        let (host, address, port) = (self.named("host"), self.named("hostaddr"), self.named("port"));
+        let list = |found: &Option<Found>| -> Vec<String> {
+            found.as_ref().map(|found| found.value.split(',').map(str::to_owned).collect()).unwrap_or_default()
+        };
+        let (hosts, addresses, ports) = (list(&host), list(&address), list(&port));
+        let count = hosts.len().max(addresses.len()).max(1);
+        if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
+            return Err(ConninfoError::Unmatched { name: "hostaddr", count: addresses.len(), hosts: hosts.len() });
         }
+        if ports.len() > 1 && ports.len() != count {
+            return Err(ConninfoError::Unmatched { name: "port", count: ports.len(), hosts: count });
+        }
+        if count > MOST_PLACES {
+            return Err(bad_value("host", &format!("at most {MOST_PLACES} servers")));
+        }
+        let name_of = |found: &Option<Found>| found.as_ref().map_or("", |found| found.name);
+        (0..count)
+            .map(|index| {
+                let given = |list: &[String], index: usize| list.get(index).filter(|text| !text.is_empty()).cloned();
+                let number = given(&ports, if ports.len() == 1 { 0 } else { index });
+                let names = (name_of(&address), name_of(&port));
+                place(given(&hosts, index), given(&addresses, index), number, names)
+            })
+            .collect()
+    }
+
+    fn tls(&self) -> Result<Option<Tls>, ConninfoError> {
+        let root = match self.file("sslrootcert", ".postgresql/root.crt") {
+            Some(path) if path.as_os_str() == "system" => Root::System,
+            Some(path) => Root::File(path),
+            None => Root::Nobody,
+        };
+        let mode = match self.one_of("sslmode", &TLS_MODES)? {
+            Some(mode) => mode,
+            None if root == Root::System => Some(TlsMode::VerifyFull),
+            None => Some(TlsMode::Prefer),
+        };
+        if root == Root::System && mode.is_some() && mode != Some(TlsMode::VerifyFull) {
+            let name = self.named("sslmode").map_or("sslmode", |found| found.name);
+            return Err(bad_value(name, "verify-full, since sslrootcert is system"));
+        }
+        let oldest = self.one_of("ssl_min_protocol_version", &TLS_VERSIONS)?;
+        let newest = self.one_of("ssl_max_protocol_version", &TLS_VERSIONS)?;
+        let Some(mode) = mode else { return Ok(None) };
+        if mode == TlsMode::VerifyFull && !self.every_host_has_a_name() {
+            return Err(ConninfoError::NoName);
+        }
+        let key = self.value("sslkey");
+        if key.as_ref().is_some_and(|key| key.contains(':')) {
+            let instead = "name a file";
+            return Err(ConninfoError::NotSupported { what: "a key of an engine in sslkey".to_owned(), instead });
+        }
+        if newest == Some(None) || newest.flatten() < oldest.flatten() && newest.is_some() {
+            return Err(bad_value("ssl_max_protocol_version", "TLSv1.2 or TLSv1.3, and not less than the least"));
+        }
+        let certificate = match self.value("sslcertmode").as_deref() {
+            Some("disable") => None,
+            _ => self.file("sslcert", ".postgresql/postgresql.crt"),
+        };
+        Ok(Some(Tls {
+            mode,
+            revoked: self.home.as_ref().map(|home| home.join(".postgresql/root.crl")).filter(|_| root != Root::System),
+            root,
+            key: certificate.as_ref().and_then(|_| self.file("sslkey", ".postgresql/postgresql.key")),
+            certificate,
+            sni: self.one_of("sslsni", &[("0", false), ("1", true)])?.unwrap_or(true),
+            oldest: oldest.flatten().unwrap_or(TlsVersion::V1_2),
+            newest: newest.flatten().unwrap_or(TlsVersion::V1_3),
+        }))
+    }
+
+    fn every_host_has_a_name(&self) -> bool {
+        let hosts = self.value("host").unwrap_or_default();
+        self.value("hostaddr").is_none()
+            || hosts.split(',').all(|host| !host.is_empty() && !host.starts_with(['/', '@']))
     }
 
     fn connect_timeout_ms(&self) -> Result<u64, ConninfoError> {
-        let Some(found) = self.named("connect_timeout") else { return Ok(CONNECT_TIMEOUT_MS) };
-        match found.value.trim().parse::<i32>() {
-            Ok(seconds @ 1..) => Ok(u64::from(seconds.unsigned_abs().max(2)) * 1_000),
-            Ok(_) => Ok(CONNECT_TIMEOUT_MS),
-            Err(_) => Err(bad_value(found.name, "a whole number of seconds")),
+        match self.number("connect_timeout")? {
+            Some(seconds @ 1..) => Ok(u64::from(seconds.unsigned_abs().max(2)) * 1_000),
+            _ => Ok(CONNECT_TIMEOUT_MS),
         }
+    }
+
+    fn keepalive(&self) -> Result<Keepalive, ConninfoError> {
+        let usual = Keepalive::default();
+        // 0 and less mean the default, which is ours
+        let number = |name, usual| {
+            Ok(self
+                .number(name)?
+                .and_then(|value| u32::try_from(value).ok())
+                .filter(|value| *value > 0)
+                .unwrap_or(usual))
+        };
+        Ok(Keepalive {
+            on: self.number("keepalives")? != Some(0),
+            idle_s: number("keepalives_idle", usual.idle_s)?.min(32_767),
+            interval_s: number("keepalives_interval", usual.interval_s)?.min(32_767),
+            count: number("keepalives_count", usual.count)?.min(127),
+            user_timeout_ms: number("tcp_user_timeout", usual.user_timeout_ms)?,
+        })
+    }
+
+    fn number(&self, name: &str) -> Result<Option<i32>, ConninfoError> {
+        let Some(found) = self.named(name) else { return Ok(None) };
+        found.value.trim().parse().map(Some).map_err(|_| bad_value(found.name, "a whole number"))
+    }
+}
+
+/// One server of the lists; `names` are those of the address and the port, for messages.
+fn place(
+    host: Option<String>,
+    address: Option<String>,
+    port: Option<String>,
+    names: (&str, &str),
+) -> Result<Place, ConninfoError> {
+    let port = match port.map(|port| port.trim().parse::<u16>()) {
+        None => PORT,
+        Some(Ok(port)) if port > 0 => port,
+        Some(_) => return Err(bad_value(names.1, "a number from 1 to 65535")),
+    };
+    let address =
+        address.map(|text| text.parse::<IpAddr>().map_err(|_| bad_value(names.0, "an IP address"))).transpose()?;
+    let host = host.unwrap_or_else(|| match address {
+        Some(address) => address.to_string(),
+        None => SOCKET_FOLDER.to_owned(),
+    });
+    let is_socket = host.starts_with(['/', '@']);
+    match address {
+        // the address is what is dialled, even beside a socket's folder
+        Some(address) if is_socket => Ok(Place::Tcp { host: address.to_string(), address: Some(address), port }),
+        Some(_) => Ok(Place::Tcp { host, address, port }),
+        None if is_socket => socket(&host, port),
+        None => Ok(Place::Tcp { address: host.parse().ok(), host, port }),
+    }
+}
+
+fn home(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    match environment("HOME").filter(|home| !home.is_empty()) {
+        Some(home) => Some(PathBuf::from(home)),
+        None => nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.dir),
     }
 }
 
@@ -161,7 +348,7 @@ fn bad_value(name: &str, wanted: &str) -> ConninfoError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Conninfo, ConninfoError, Place, Target};
+    use super::super::{Conninfo, ConninfoError, Keepalive, Place, Root, Target, TlsMode};
     use super::{LONGEST_SOCKET_PATH, system_user};
     use proptest::prelude::{any, proptest};
 
@@ -190,7 +377,7 @@ mod tests {
     #[test]
     fn nothing_given_means_the_local_socket_and_the_systems_user() {
         let target = resolve("").unwrap();
-        assert_eq!(target.place, unix("/var/run/postgresql/.s.PGSQL.5432"));
+        assert_eq!(target.places[0], unix("/var/run/postgresql/.s.PGSQL.5432"));
         assert_eq!(target.user, system_user().unwrap());
         assert_eq!(target.database, target.user);
         assert_eq!((target.password, target.options, target.connect_timeout_ms), (None, None, 10_000));
@@ -209,12 +396,12 @@ mod tests {
             ("PGSSLMODE", "prefer"),
         ];
         let target = resolve_in("", &environment).unwrap();
-        assert_eq!(target.place, tcp("env.example", None, 6000));
+        assert_eq!(target.places[0], tcp("env.example", None, 6000));
         assert_eq!((target.user.as_str(), target.database.as_str()), ("env", "envdb"));
         assert_eq!((target.password.as_deref(), target.options.as_deref()), (Some("secret"), Some("-cx=1")));
         assert_eq!(target.connect_timeout_ms, 7_000);
         let target = resolve_in("host=/tmp port=1 user=me password=p dbname=d", &environment).unwrap();
-        assert_eq!(target.place, unix("/tmp/.s.PGSQL.1"));
+        assert_eq!(target.places[0], unix("/tmp/.s.PGSQL.1"));
         assert_eq!((target.user.as_str(), target.database.as_str()), ("me", "d"));
         assert_eq!(target.password.as_deref(), Some("p"));
     }
@@ -222,7 +409,7 @@ mod tests {
     #[test]
     fn an_empty_value_hides_the_environment_and_means_the_default() {
         let target = resolve_in("host='' user=me dbname=''", &[("PGHOST", "x"), ("PGDATABASE", "y")]).unwrap();
-        assert_eq!(target.place, unix("/var/run/postgresql/.s.PGSQL.5432"));
+        assert_eq!(target.places[0], unix("/var/run/postgresql/.s.PGSQL.5432"));
         assert_eq!(target.database, "me");
     }
 
@@ -241,7 +428,7 @@ mod tests {
             ("postgres://%2Ftmp/x", unix("/tmp/.s.PGSQL.5432")),
         ];
         for (text, place) in table {
-            assert_eq!(resolve(text).expect(text).place, place, "{text}");
+            assert_eq!(resolve(text).expect(text).places, [place], "{text}");
         }
     }
 
@@ -260,6 +447,8 @@ mod tests {
             "sslmode=allow gssencmode=disable channel_binding=prefer",
             "sslmode=prefer target_session_attrs=any load_balance_hosts=disable tcp_user_timeout=5",
             "passfile=/x password=p",
+            "sslmode=require sslrootcert=/x sslcert=/x sslkey=/y sslsni=0 ssl_min_protocol_version=TLSv1.1",
+            "channel_binding=require load_balance_hosts=random",
             "sslrootcert=''",
         ] {
             resolve(text).expect(text);
@@ -269,32 +458,86 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_refused_by_name_with_what_to_do() {
         assert_eq!(
-            refusal("sslmode=require"),
-            "sslmode=require is not supported by this version: \
-             connect over a Unix socket or a trusted network with sslmode=prefer"
+            refusal("gssencmode=require"),
+            "gssencmode=require is not supported by this version: encrypt by TLS (sslmode)"
         );
         for (text, name) in [
-            ("sslmode=verify-full", "sslmode=verify-full"),
-            ("passfile=/x", "passfile"),
-            ("service=x", "service"),
-            ("sslcert=/x", "sslcert"),
-            ("gssencmode=require", "gssencmode=require"),
-            ("channel_binding=require", "channel_binding=require"),
-            ("target_session_attrs=read-write", "target_session_attrs=read-write"),
-            ("host=a,b", "several servers in host"),
+            ("sslcrl=/x", "sslcrl"),
+            ("sslcrldir=/x", "sslcrldir"),
+            ("sslpassword=s3cret", "sslpassword"),
+            ("sslnegotiation=direct", "sslnegotiation=direct"),
+            ("sslcertmode=require", "sslcertmode=require"),
+            ("host=x sslkey=pkcs11:s3cret", "engine"),
             ("requirepeer=x", "requirepeer"),
+            ("require_auth=scram-sha-256", "require_auth"),
+            ("gssdelegation=1", "gssdelegation=1"),
+            ("oauth_issuer=x", "oauth_issuer"),
         ] {
             let error = refusal(text);
             assert!(error.contains(name) && error.contains("not supported by this version: "), "{error}");
+            assert!(!error.contains("s3cret"), "{error}");
         }
     }
 
     #[test]
     fn the_environment_is_named_where_it_is_to_blame() {
-        for (variable, value) in [("PGSSLMODE", "require"), ("PGSERVICE", "x"), ("PGPORT", "x"), ("PGHOST", "a,b")] {
+        for (variable, value) in [("PGSSLMODE", "maybe"), ("PGSSLCRL", "x"), ("PGPORT", "x"), ("PGHOSTADDR", "a,b")] {
             let error = resolve_in("", &[(variable, value)]).expect_err(variable).to_string();
             assert!(error.contains(variable), "{error}");
         }
+    }
+
+    #[test]
+    fn several_servers_are_parallel_lists() {
+        let table = [
+            ("host=a,b port=1,2", vec![tcp("a", None, 1), tcp("b", None, 2)]),
+            ("host=a,b port=7", vec![tcp("a", None, 7), tcp("b", None, 7)]),
+            ("host=a,/tmp port=,2", vec![tcp("a", None, 5432), unix("/tmp/.s.PGSQL.2")]),
+            ("host=a,b hostaddr=,::1", vec![tcp("a", None, 5432), tcp("b", Some("::1"), 5432)]),
+            ("postgres://a:1,[::1]:2/x", vec![tcp("a", None, 1), tcp("::1", Some("::1"), 2)]),
+        ];
+        for (text, places) in table {
+            assert_eq!(resolve(text).expect(text).places, places, "{text}");
+        }
+        for text in ["host=a,b port=1,2,3", "host=a,b hostaddr=::1", "host=a port=1,2"] {
+            assert!(refusal(text).contains("hosts and"), "{text}");
+        }
+        assert!(refusal(&format!("host=a{}", ",a".repeat(16))).contains("at most 16"));
+    }
+
+    #[test]
+    fn tls_is_prefer_unless_told_and_the_systems_roots_ask_for_all() {
+        let tls = |text: &str| resolve_in(text, &[("HOME", "/h")]).expect(text).tls;
+        let usual = tls("host=a").unwrap();
+        assert_eq!((usual.mode, usual.root), (TlsMode::Prefer, Root::File("/h/.postgresql/root.crt".into())));
+        assert_eq!(usual.certificate, Some("/h/.postgresql/postgresql.crt".into()));
+        assert_eq!(tls("host=/tmp sslmode=verify-full"), None);
+        assert_eq!(tls("host=a sslmode=disable"), None);
+        assert_eq!(tls("host=a sslcertmode=disable").unwrap().certificate, None);
+        let system = tls("host=a sslrootcert=system").unwrap();
+        assert_eq!((system.mode, system.root, system.revoked), (TlsMode::VerifyFull, Root::System, None));
+        assert!(refusal("host=a sslrootcert=system sslmode=require").contains("verify-full"));
+        assert!(refusal("hostaddr=::1 sslmode=verify-full").contains("name of the host"));
+        assert!(refusal("host=a ssl_max_protocol_version=TLSv1.1").contains("ssl_max_protocol_version"));
+    }
+
+    #[test]
+    fn what_the_kernel_is_told_can_be_changed_and_zero_means_ours() {
+        let usual = Keepalive::default();
+        assert_eq!(resolve("").unwrap().keepalive, usual);
+        let text = "keepalives=0 keepalives_idle=60 keepalives_interval=0 tcp_user_timeout=500";
+        let wanted = Keepalive { on: false, idle_s: 60, user_timeout_ms: 500, ..usual };
+        assert_eq!(resolve(text).unwrap().keepalive, wanted);
+        assert!(usual.idle_s + usual.interval_s * usual.count <= 10 && usual.user_timeout_ms <= 10_000);
+        assert!(refusal("keepalives_idle=s3cret").contains("keepalives_idle"));
+    }
+
+    #[test]
+    fn a_password_file_is_named_only_where_no_password_is_given() {
+        let file = |text: &str| resolve_in(text, &[("HOME", "/h")]).unwrap().passfile;
+        assert_eq!(file(""), Some("/h/.pgpass".into()));
+        assert_eq!(file("passfile=/x"), Some("/x".into()));
+        assert_eq!(file("password=p"), None);
     }
 
     #[test]

@@ -4,15 +4,22 @@
 //! `turn` when the descriptor or a deadline says so, and gets events back: the link is up, an answer came, the link
 //! is lost. Questions are futures made from the client; each has a deadline, after which the whole link is dropped,
 //! because a server that does not answer one question will not answer the next. Nobody forks inside `turn`.
+//!
+//! Before it is up a link waits for a seat in the budget of connections and for a permit to connect, walks its route
+//! (`route`), sends our settings if they could not go with the login, and finds out, if asked, whether the session is
+//! really its own: a pooler that lends a server's session for one transaction at a time cannot hold our locks, and
+//! it shows itself by giving a second connection the same backend.
 
 use super::address::Resolving;
-use super::socket::{Socket, Wire};
+use super::dial::{Conversation, Dialling, Failed};
+use super::pinned;
+use super::route::{Failure, Leg, Route};
+use super::socket::Wire;
 use super::trouble::Trouble;
-use crate::conninfo::{Place, Target};
+use crate::conninfo::{Place, SessionAttributes, Target};
+use crate::region::{Permit, Region, Seat, server_key};
 use nix::poll::PollFlags;
-use std::collections::VecDeque;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -20,15 +27,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
+use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 
-/// Settings of every session of launcher and scheduler: what a role's or a database's own settings may say must not
-/// change what our statements mean.
-const PINNED: &str = "-c default_transaction_isolation=read\\ committed -c default_transaction_read_only=off \
-     -c default_transaction_deferrable=off -c statement_timeout=0 -c lock_timeout=0 \
-     -c idle_in_transaction_session_timeout=0 -c synchronous_commit=on -c row_security=off \
-     -c client_connection_check_interval=300 -c plan_cache_mode=force_generic_plan -c search_path=pg_catalog,pg_temp";
+/// How often a link that waits for a seat or a permit looks again: the longer it has waited, the less often.
+const QUEUE_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_QUEUE_PAUSE: Duration = Duration::from_millis(500);
+/// How long the second connection of a probe may take; no answer is no proof of anything.
+const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What to do about a server that is not to be reached, and about a name without an address.
 const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
@@ -45,24 +50,44 @@ pub enum LinkEvent<A> {
     Lost(Trouble),
 }
 
-type Dialled = Result<(Client, Connection<Socket, NoTlsStream>), tokio_postgres::Error>;
 type Question<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
 
+/// A session and what drives it.
+struct Session {
+    client: Rc<Client>,
+    conversation: Box<Conversation>,
+    wire: Rc<Wire>,
+}
+
 enum Stage {
+    /// No seat in the budget, or too many connects at once.
+    Queueing {
+        since: Instant,
+    },
     Resolving(Resolving),
-    Dialling {
-        dial: Pin<Box<dyn Future<Output = Dialled>>>,
-        wire: Rc<Wire>,
-        more: VecDeque<SocketAddr>,
+    Dialling(Box<Dialling>),
+    /// Logged in; our settings are sent and the backend asked for.
+    Greeting {
+        session: Session,
+        greeting: Question<i32>,
     },
-    Up {
-        client: Rc<Client>,
-        connection: Box<Connection<Socket, NoTlsStream>>,
-        wire: Rc<Wire>,
+    /// Another connection finds out whether this one has a backend of its own.
+    Probing {
+        session: Session,
+        probe: Box<Link<()>>,
     },
-    /// Failed before it began; the next `turn` reports it.
-    Failed(Trouble),
+    Up(Session),
     Down,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Known to have a backend of its own, or nobody asks.
+    Trusted,
+    /// To be tried.
+    Doubtful,
+    /// The one that tries: it greets, and that is all.
+    Probe,
 }
 
 struct Asked<A> {
@@ -74,47 +99,59 @@ struct Asked<A> {
 pub struct Link<A> {
     stage: Stage,
     asked: Vec<Asked<A>>,
-    dial_deadline: Instant,
-    target: Target,
+    /// Of the present resolution, attempt or greeting.
+    deadline: Instant,
+    route: Route,
     application_name: String,
+    region: Option<Region>,
+    seat: Option<Seat>,
+    permit: Option<Permit>,
+    role: Role,
+    backend: Option<i32>,
     woken: Arc<Woken>,
     waker: Waker,
 }
 
 impl<A> std::fmt::Debug for Link<A> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("Link").field("target", self.route.target()).finish_non_exhaustive()
     }
 }
 
 impl<A> Link<A> {
-    /// Begins to connect. Trouble comes back as `Lost` from the first `turn`, never from here.
-    pub fn dial(target: &Target, application_name: &str, now: Instant) -> Link<A> {
+    /// Begins to connect. Trouble comes back as `Lost` from the first `turn`, never from here. With a region the link
+    /// keeps to its budget; a doubtful one is tried for a backend of its own.
+    pub fn dial(target: &Target, application_name: &str, region: Option<&Region>, doubtful: bool) -> Link<A> {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
-        let mut link = Link {
-            stage: Stage::Down,
+        let now = Instant::now();
+        Link {
+            stage: Stage::Queueing { since: now },
             asked: Vec::new(),
-            dial_deadline: now + Duration::from_millis(target.connect_timeout_ms),
-            target: target.clone(),
+            deadline: now,
+            route: Route::new(target),
             application_name: application_name.to_owned(),
+            region: region.cloned(),
+            seat: None,
+            permit: None,
+            role: if doubtful { Role::Doubtful } else { Role::Trusted },
+            backend: None,
             waker: Waker::from(woken.clone()),
             woken,
-        };
-        link.stage = match &link.target.place {
-            Place::Unix { .. } => link.dial_one(None, VecDeque::new()),
-            Place::Tcp { address: Some(address), port, .. } => {
-                link.dial_one(Some((*address, *port).into()), VecDeque::new())
-            }
-            Place::Tcp { host, port, address: None } => match Resolving::start(host, *port) {
-                Ok(resolving) => Stage::Resolving(resolving),
-                Err(error) => Stage::Failed(Trouble::passing(format!("cannot resolve \"{host}\": {error}"))),
-            },
-        };
-        link
+        }
+    }
+
+    /// The session is known to be our own.
+    pub fn is_proven(&self) -> bool {
+        self.role == Role::Trusted
+    }
+
+    /// The target, with what was learnt about it.
+    pub fn target(&self) -> &Target {
+        self.route.target()
     }
 
     pub fn is_up(&self) -> bool {
-        matches!(self.stage, Stage::Up { .. })
+        matches!(self.stage, Stage::Up(_))
     }
 
     /// Puts a question. Ignored when the link is not up: its owner hears `Lost` and starts anew anyway.
@@ -123,8 +160,8 @@ impl<A> Link<A> {
         Q: FnOnce(Rc<Client>) -> F,
         F: Future<Output = Result<A, Trouble>> + 'static,
     {
-        if let Stage::Up { client, .. } = &self.stage {
-            let question = Box::pin(question(client.clone()));
+        if let Stage::Up(session) = &self.stage {
+            let question = Box::pin(question(session.client.clone()));
             self.asked.push(Asked { what, deadline: Instant::now() + patience, question });
             self.woken.0.store(true, SeqCst);
         }
@@ -132,14 +169,15 @@ impl<A> Link<A> {
 
     /// What to poll for.
     pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        match &self.stage {
-            Stage::Resolving(resolving) => Some((resolving.as_fd(), PollFlags::POLLIN)),
-            Stage::Dialling { wire, .. } | Stage::Up { wire, .. } => {
-                let write = if wire.wants_write() { PollFlags::POLLOUT } else { PollFlags::empty() };
-                Some((wire.as_fd(), PollFlags::POLLIN | write))
-            }
-            Stage::Failed(_) | Stage::Down => None,
-        }
+        let wire = match &self.stage {
+            Stage::Resolving(resolving) => return Some((resolving.as_fd(), PollFlags::POLLIN)),
+            Stage::Probing { probe, .. } => return probe.interest(),
+            Stage::Dialling(dialling) => &dialling.wire,
+            Stage::Greeting { session, .. } | Stage::Up(session) => &session.wire,
+            Stage::Queueing { .. } | Stage::Down => return None,
+        };
+        let write = if wire.wants_write() { PollFlags::POLLOUT } else { PollFlags::empty() };
+        Some((wire.as_fd(), PollFlags::POLLIN | write))
     }
 
     /// When `turn` must be called even if nothing arrives.
@@ -147,10 +185,14 @@ impl<A> Link<A> {
         if self.woken.0.load(SeqCst) {
             return Some(Instant::now());
         }
-        match self.stage {
-            Stage::Resolving(_) | Stage::Dialling { .. } => Some(self.dial_deadline),
-            Stage::Up { .. } => self.asked.iter().map(|asked| asked.deadline).min(),
-            Stage::Failed(_) => Some(Instant::now()),
+        match &self.stage {
+            Stage::Queueing { since } => {
+                let pause = since.elapsed() / 4;
+                Some(Instant::now() + pause.clamp(QUEUE_PAUSE, LONGEST_QUEUE_PAUSE))
+            }
+            Stage::Resolving(_) | Stage::Dialling(_) | Stage::Greeting { .. } => Some(self.deadline),
+            Stage::Probing { probe, .. } => probe.deadline().into_iter().chain([self.deadline]).min(),
+            Stage::Up(_) => self.asked.iter().map(|asked| asked.deadline).min(),
             Stage::Down => None,
         }
     }
@@ -161,7 +203,7 @@ impl<A> Link<A> {
         // Bounded: a connection that always finds something to do must not hold the loop.
         for _ in 0..64 {
             self.woken.0.store(false, SeqCst);
-            if let Err(trouble) = self.advance(&mut events) {
+            if let Err(trouble) = self.advance(now, &mut events) {
                 self.lose(trouble, &mut events);
                 return events;
             }
@@ -169,71 +211,206 @@ impl<A> Link<A> {
                 break;
             }
         }
-        if let Some(late) = self.late(now) {
+        if let Err(late) = self.late(now, &mut events) {
             self.lose(late, &mut events);
         }
         events
     }
 
-    fn advance(&mut self, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+    fn advance(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
         let mut context = Context::from_waker(&self.waker);
         match &mut self.stage {
             Stage::Down => Ok(()),
-            Stage::Failed(trouble) => Err(trouble.clone()),
+            Stage::Queueing { since } => {
+                let since = *since;
+                self.queue(since, now)
+            }
             Stage::Resolving(resolving) => match resolving.turn() {
                 None => Ok(()),
-                Some(Err(error)) => Err(Trouble::passing(format!("{}: {error}{UNKNOWN}", self.whereabouts()))),
+                Some(Err(error)) => {
+                    self.go_on(now, Failure::Unreachable, Trouble::passing(format!("{error}{UNKNOWN}")))
+                }
                 Some(Ok(found)) => {
-                    let mut addresses = VecDeque::from(found);
-                    let first = addresses.pop_front();
-                    self.stage = self.dial_one(first, addresses);
-                    self.woken.0.store(true, SeqCst);
-                    Ok(())
+                    let leg = self.route.resolved(found, nowhere());
+                    self.follow(now, leg)
                 }
             },
-            Stage::Dialling { dial, wire, more } => match dial.as_mut().poll(&mut context) {
+            Stage::Dialling(dialling) => match dialling.turn(&mut context) {
                 Poll::Pending => Ok(()),
-                Poll::Ready(Ok((client, connection))) => {
-                    let wire = wire.clone();
-                    self.stage = Stage::Up { client: Rc::new(client), connection: Box::new(connection), wire };
-                    events.push(LinkEvent::Up);
-                    Ok(())
+                Poll::Ready(Err(Failed { failure, trouble })) => {
+                    self.go_on(now, failure.clone(), advised(&failure, trouble))
                 }
-                Poll::Ready(Err(error)) => {
-                    let trouble = Trouble::of(&error);
-                    match more.pop_front() {
-                        // A refusal by a server is an answer; only an unreachable address sends us to the next one.
-                        Some(next) if error.as_db_error().is_none() => {
-                            let more = std::mem::take(more);
-                            self.stage = self.dial_one(Some(next), more);
-                            self.woken.0.store(true, SeqCst);
-                            Ok(())
-                        }
-                        _ => {
-                            let advice = if is_unreachable(&error) { UNREACHABLE } else { "" };
-                            Err(Trouble {
-                                text: format!("{}: {}{advice}", self.whereabouts(), trouble.text),
-                                ..trouble
-                            })
-                        }
-                    }
+                Poll::Ready(Ok((client, conversation))) => {
+                    let wire = dialling.wire.clone();
+                    let session = Session { client: Rc::new(client), conversation: Box::new(conversation), wire };
+                    self.greet(now, session, events)
                 }
             },
-            Stage::Up { connection, .. } => {
-                loop {
-                    match connection.poll_message(&mut context) {
-                        Poll::Pending => break,
-                        Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
-                            crate::debug!("notice", text = notice.message());
-                        }
-                        Poll::Ready(Some(Ok(AsyncMessage::Notification(_)))) => events.push(LinkEvent::Notified),
-                        Poll::Ready(Some(Ok(_))) => {}
-                        Poll::Ready(Some(Err(error))) => return Err(passing(Trouble::of(&error))),
-                        Poll::Ready(None) => return Err(Trouble::passing("the server closed the connection")),
+            Stage::Greeting { session, greeting } => {
+                session.drive(&mut context)?;
+                match greeting.as_mut().poll(&mut context) {
+                    Poll::Pending => Ok(()),
+                    Poll::Ready(Err(trouble)) => Err(trouble),
+                    Poll::Ready(Ok(backend)) => {
+                        self.backend = Some(backend);
+                        self.probe(events);
+                        Ok(())
                     }
                 }
+            }
+            Stage::Probing { probe, .. } => {
+                let said = probe.turn(now);
+                self.probed(&said, events)
+            }
+            Stage::Up(session) => {
+                let notified = session.drive(&mut context)?;
+                events.extend((0..notified).map(|_| LinkEvent::Notified));
                 self.collect(events)
             }
+        }
+    }
+
+    /// A seat first, then a permit: who may not stay need not come.
+    fn queue(&mut self, since: Instant, now: Instant) -> Result<(), Trouble> {
+        if let Some(region) = &self.region {
+            let key = server_key(self.route.target());
+            self.seat = self.seat.take().or_else(|| region.take_seat());
+            if self.seat.is_some() {
+                self.permit = region.take_permit(key);
+            }
+            if self.seat.is_none() && now >= since + self.route.target().connect_timeout() {
+                return Err(Trouble::passing("the budget of connections is used up; raise connections in the config"));
+            }
+            if self.permit.is_none() {
+                return Ok(());
+            }
+        }
+        let leg = self.route.begin(nowhere());
+        self.follow(now, leg)
+    }
+
+    /// What the route says next.
+    fn follow(&mut self, now: Instant, mut leg: Leg<Trouble>) -> Result<(), Trouble> {
+        // Bounded: each turn of it uses up an address, a host, or the one change of cover.
+        loop {
+            self.deadline = now + self.route.target().connect_timeout();
+            self.woken.0.store(true, SeqCst);
+            leg = match leg {
+                Leg::Over(trouble) => return Err(trouble),
+                Leg::Resolve { host, port } => match Resolving::start(&host, port) {
+                    Ok(resolving) => {
+                        self.stage = Stage::Resolving(resolving);
+                        return Ok(());
+                    }
+                    Err(error) => {
+                        let trouble = Trouble::passing(format!("cannot resolve \"{host}\": {error}{UNKNOWN}"));
+                        self.route.failed(&Failure::Unreachable, trouble)
+                    }
+                },
+                Leg::Dial(attempt) => match Dialling::begin(self.route.target(), &attempt, &self.application_name) {
+                    Ok(dialling) => {
+                        self.stage = Stage::Dialling(Box::new(dialling));
+                        return Ok(());
+                    }
+                    Err(Failed { failure, trouble }) => {
+                        let trouble = self.located(advised(&failure, trouble));
+                        self.tell_gate(&failure);
+                        self.route.failed(&failure, trouble)
+                    }
+                },
+            };
+        }
+    }
+
+    fn go_on(&mut self, now: Instant, failure: Failure, trouble: Trouble) -> Result<(), Trouble> {
+        let trouble = self.located(trouble);
+        self.tell_gate(&failure);
+        let leg = self.route.failed(&failure, trouble);
+        self.follow(now, leg)
+    }
+
+    /// A server that is away is approached by one, then by two, then by four.
+    fn tell_gate(&self, failure: &Failure) {
+        let away = match failure {
+            Failure::Unreachable | Failure::Broken => true,
+            Failure::Refused { code, .. } => code.starts_with("57P") || code.starts_with("53"),
+            Failure::Tls | Failure::SettingsRefused | Failure::Unsuitable => false,
+        };
+        if let (Some(permit), true) = (&self.permit, away) {
+            permit.narrow();
+        }
+    }
+
+    fn greet(&mut self, now: Instant, session: Session, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+        let parameter = |name| session.conversation.parameter(name);
+        let suits = self.route.suits(parameter("in_hot_standby"), parameter("default_transaction_read_only"));
+        if let Err(why) = suits {
+            return self.go_on(now, Failure::Unsuitable, Trouble::passing(why));
+        }
+        if let Some(permit) = self.permit.take() {
+            permit.widen();
+        }
+        let late = self.route.target().late_settings;
+        if !late && self.role == Role::Trusted {
+            self.stage = Stage::Up(session);
+            events.push(LinkEvent::Up);
+            return Ok(());
+        }
+        let greeting = Box::pin(greet(session.client.clone(), late));
+        self.stage = Stage::Greeting { session, greeting };
+        self.woken.0.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// A second connection, to the very same place.
+    fn probe(&mut self, events: &mut Vec<LinkEvent<A>>) {
+        let Stage::Greeting { session, .. } = std::mem::replace(&mut self.stage, Stage::Down) else { return };
+        if self.role != Role::Doubtful {
+            self.stage = Stage::Up(session);
+            events.push(LinkEvent::Up);
+            return;
+        }
+        let mut target = self.route.target().clone();
+        target.attributes = SessionAttributes::Any;
+        if let Some(attempt) = self.route.attempt() {
+            let mut place = attempt.place.clone();
+            if let (Place::Tcp { address, .. }, Some(dialled)) = (&mut place, attempt.address) {
+                *address = Some(dialled.ip());
+            }
+            target.places = vec![place];
+        }
+        let mut probe = Link::dial(&target, &self.application_name, self.region.as_ref(), false);
+        probe.role = Role::Probe;
+        self.deadline = Instant::now() + PROBE_PATIENCE;
+        self.stage = Stage::Probing { session, probe: Box::new(probe) };
+        self.woken.0.store(true, SeqCst);
+    }
+
+    fn probed(&mut self, said: &[LinkEvent<()>], events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+        let Stage::Probing { probe, .. } = &self.stage else { return Ok(()) };
+        let failed = said.iter().any(|event| matches!(event, LinkEvent::Lost(_)));
+        let theirs = probe.backend;
+        if theirs.is_none() && !failed {
+            return Ok(());
+        }
+        if theirs.is_some() && theirs == self.backend {
+            return Err(Trouble::standing(
+                "a pooler between us and the server lends sessions by transaction, so locks do not hold; connect \
+                 to the server itself, or set pool_mode=session for this database and user",
+            ));
+        }
+        if theirs.is_some() {
+            self.role = Role::Trusted;
+        }
+        self.end_probe(events);
+        Ok(())
+    }
+
+    fn end_probe(&mut self, events: &mut Vec<LinkEvent<A>>) {
+        if let Stage::Probing { session, .. } = std::mem::replace(&mut self.stage, Stage::Down) {
+            self.stage = Stage::Up(session);
+            self.woken.0.store(true, SeqCst);
+            events.push(LinkEvent::Up);
         }
     }
 
@@ -253,76 +430,96 @@ impl<A> Link<A> {
         Ok(())
     }
 
-    fn late(&self, now: Instant) -> Option<Trouble> {
-        match self.stage {
-            Stage::Resolving(_) => (now >= self.dial_deadline).then(|| {
-                Trouble::passing(format!("{}: the name was not resolved in time{UNKNOWN}", self.whereabouts()))
-            }),
-            Stage::Dialling { .. } => (now >= self.dial_deadline).then(|| {
-                Trouble::passing(format!("{}: the server did not answer in time{UNREACHABLE}", self.whereabouts()))
-            }),
-            Stage::Up { .. } => self
-                .asked
-                .iter()
-                .find(|asked| now >= asked.deadline)
-                .map(|asked| Trouble::passing(format!("the server did not answer in time ({})", asked.what))),
-            Stage::Failed(_) | Stage::Down => None,
+    /// What is to be done about a deadline that has passed.
+    fn late(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+        let passed = now >= self.deadline;
+        match &self.stage {
+            Stage::Resolving(_) if passed => self.go_on(
+                now,
+                Failure::Unreachable,
+                Trouble::passing(format!("the name was not resolved in time{UNKNOWN}")),
+            ),
+            Stage::Dialling(_) if passed => self.go_on(
+                now,
+                Failure::Unreachable,
+                Trouble::passing(format!("the server did not answer in time{UNREACHABLE}")),
+            ),
+            Stage::Greeting { .. } if passed => Err(Trouble::passing("the server did not answer in time (greeting)")),
+            Stage::Probing { .. } if passed => {
+                self.end_probe(events);
+                Ok(())
+            }
+            Stage::Up(_) => match self.asked.iter().find(|asked| now >= asked.deadline) {
+                Some(late) => Err(Trouble::passing(format!("the server did not answer in time ({})", late.what))),
+                None => Ok(()),
+            },
+            _ => Ok(()),
         }
     }
 
     fn lose(&mut self, trouble: Trouble, events: &mut Vec<LinkEvent<A>>) {
         self.asked.clear();
         self.stage = Stage::Down;
+        (self.seat, self.permit) = (None, None);
         events.push(LinkEvent::Lost(trouble));
     }
 
-    /// Begins with `address`; one that fails at once (no route, no socket file) gives way to the next.
-    fn dial_one(&self, mut address: Option<SocketAddr>, mut more: VecDeque<SocketAddr>) -> Stage {
-        loop {
-            match Socket::dial(&self.target, address) {
-                Ok(socket) => {
-                    let wire = socket.wire();
-                    let config = self.login();
-                    let dial = Box::pin(async move { config.connect_raw(socket, NoTls).await });
-                    return Stage::Dialling { dial, wire, more };
-                }
-                Err(error) => match more.pop_front() {
-                    Some(next) => address = Some(next),
-                    None => {
-                        let text = format!("{}: {error}{UNREACHABLE}", self.whereabouts());
-                        return Stage::Failed(Trouble::passing(text));
-                    }
-                },
-            }
-        }
-    }
-
-    fn login(&self) -> tokio_postgres::Config {
-        let mut config = tokio_postgres::Config::new();
-        let options = match &self.target.options {
-            Some(theirs) => format!("{theirs} {PINNED}"),
-            None => PINNED.to_owned(),
+    /// A failed attempt's trouble, with where it was attempted.
+    fn located(&self, trouble: Trouble) -> Trouble {
+        let target = self.route.target();
+        let place = match self.route.attempt() {
+            Some(attempt) => attempt.place.to_string(),
+            None => target.whereabouts(),
         };
-        config
-            .user(&self.target.user)
-            .dbname(&self.target.database)
-            .application_name(&self.application_name)
-            .options(&options)
-            .ssl_mode(tokio_postgres::config::SslMode::Disable);
-        if let Some(password) = &self.target.password {
-            config.password(password);
-        }
-        config
-    }
-
-    fn whereabouts(&self) -> String {
-        format!("cannot connect to {} as {}", self.target.place, self.target.user)
+        Trouble { text: format!("cannot connect to {place} as {}: {}", target.user, trouble.text), ..trouble }
     }
 }
 
-/// Neither a server's refusal nor a mistake in the login: the way itself is broken.
-fn is_unreachable(error: &tokio_postgres::Error) -> bool {
-    std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>())
+impl Session {
+    /// Moves bytes; answers go to the questions. How many notifications came.
+    fn drive(&mut self, context: &mut Context<'_>) -> Result<usize, Trouble> {
+        let mut notified = 0;
+        loop {
+            match self.conversation.poll_message(context) {
+                Poll::Pending => return Ok(notified),
+                Poll::Ready(Some(Ok(AsyncMessage::Notification(_)))) => notified += 1,
+                Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
+                    crate::debug!("notice", text = notice.message());
+                }
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => return Err(passing(Trouble::of(&error))),
+                Poll::Ready(None) => return Err(Trouble::passing("the server closed the connection")),
+            }
+        }
+    }
+}
+
+/// Our settings where they could not go with the login, and the number of the backend.
+async fn greet(client: Rc<Client>, late: bool) -> Result<i32, Trouble> {
+    if late {
+        client.batch_execute(&pinned::by_statement()).await.map_err(|error| Trouble::of(&error))?;
+    }
+    let answer = client.simple_query("SELECT pg_catalog.pg_backend_pid()").await;
+    let answer = answer.map_err(|error| Trouble::of(&error))?;
+    let pid = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+        _ => None,
+    });
+    pid.ok_or_else(|| Trouble::passing("the server does not tell its backend's number"))
+}
+
+/// With what to do where the way itself is broken.
+fn advised(failure: &Failure, trouble: Trouble) -> Trouble {
+    match failure {
+        Failure::Unreachable => Trouble { text: format!("{}{UNREACHABLE}", trouble.text), ..trouble },
+        Failure::Tls | Failure::Refused { .. } | Failure::SettingsRefused | Failure::Unsuitable | Failure::Broken => {
+            trouble
+        }
+    }
+}
+
+fn nowhere() -> Trouble {
+    Trouble::standing("the conninfo names no server")
 }
 
 /// A link that was cut is passing trouble, whatever SQLSTATE the server gave as its last word.

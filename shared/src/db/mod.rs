@@ -1,15 +1,19 @@
 //! How the loops of launcher and scheduler speak to a server: connections and queries that are in flight while the
 //! loop waits.
 //!
-//! `link` owns one connection and the questions in flight on it, `socket` the bytes below it, `address` the name
-//! resolution in a child, `trouble` sorts errors into what passes by itself and what somebody must mend, `back_off`
-//! says when to try again, `identifier` quotes names. A worker has a client of its own and uses none of `link`.
+//! `link` owns one connection and the questions in flight on it, `dial` makes it along a `route` (which address is tried
+//! next; workers walk it too), `socket` the bytes below it, `address` the name resolution in a child, `trouble` sorts errors into what passes by itself and what somebody must mend, `back_off`
+//! says when to try again, `saying` what was told about it, `identifier` quotes names. A worker has a client of its own and uses none of `link`.
 
 mod address;
 pub mod back_off;
+mod dial;
 pub mod identifier;
 pub mod link;
 pub mod lock_key;
-mod socket;
+pub mod pinned;
+pub mod route;
+pub mod saying;
+pub mod socket;
 pub mod statement;
 pub mod trouble;

@@ -4,7 +4,7 @@
 //! the descriptor for exactly that and then drives the connection again. The interest is shared with the `Link`,
 //! because the connection owns the socket itself.
 
-use crate::conninfo::{Place, Target};
+use crate::conninfo::{Keepalive, Place};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, connect, setsockopt, socket, sockopt,
@@ -23,12 +23,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub struct Wire {
     fd: OwnedFd,
     wants_write: Cell<bool>,
+    reached: Cell<bool>,
 }
 
 impl Wire {
     pub fn wants_write(&self) -> bool {
         self.wants_write.get()
     }
+
+    /// Somebody is at the other end: a byte could be written.
+    pub fn reached(&self) -> bool {
+        self.reached.get()
+    }
+}
+
+/// What the kernel is told about a TCP connection, so that a dead peer does not go unnoticed.
+pub fn tend(socket: &impl AsFd, keepalive: &Keepalive) -> nix::Result<()> {
+    setsockopt(socket, sockopt::TcpNoDelay, &true)?;
+    setsockopt(socket, sockopt::TcpUserTimeout, &keepalive.user_timeout_ms)?;
+    setsockopt(socket, sockopt::KeepAlive, &keepalive.on)?;
+    if keepalive.on {
+        setsockopt(socket, sockopt::TcpKeepIdle, &keepalive.idle_s)?;
+        setsockopt(socket, sockopt::TcpKeepInterval, &keepalive.interval_s)?;
+        setsockopt(socket, sockopt::TcpKeepCount, &keepalive.count)?;
+    }
+    Ok(())
 }
 
 impl AsFd for Wire {
@@ -44,9 +63,9 @@ pub struct Socket {
 
 impl Socket {
     /// Begins to connect; the first write finds out how it went.
-    pub fn dial(target: &Target, address: Option<SocketAddr>) -> io::Result<Socket> {
+    pub fn dial(place: &Place, address: Option<SocketAddr>, keepalive: &Keepalive) -> io::Result<Socket> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
-        let (fd, begun) = match (&target.place, address) {
+        let (fd, begun) = match (place, address) {
             (Place::Unix { path }, _) => {
                 let fd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
                 // A leading @ means a name in the abstract space, as in libpq.
@@ -60,11 +79,7 @@ impl Socket {
             (Place::Tcp { .. }, Some(address)) => {
                 let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
                 let fd = socket(family, SockType::Stream, flags, None)?;
-                setsockopt(&fd, sockopt::TcpNoDelay, &true)?;
-                setsockopt(&fd, sockopt::KeepAlive, &true)?;
-                setsockopt(&fd, sockopt::TcpKeepIdle, &5)?;
-                setsockopt(&fd, sockopt::TcpKeepInterval, &2)?;
-                setsockopt(&fd, sockopt::TcpKeepCount, &2)?;
+                tend(&fd, keepalive)?;
                 let begun = connect(std::os::fd::AsRawFd::as_raw_fd(&fd), &SockaddrStorage::from(address));
                 (fd, begun)
             }
@@ -74,7 +89,7 @@ impl Socket {
             Ok(()) | Err(Errno::EINPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Socket { wire: Rc::new(Wire { fd, wants_write: Cell::new(false) }) })
+        Ok(Socket { wire: Rc::new(Wire { fd, wants_write: Cell::new(false), reached: Cell::new(false) }) })
     }
 
     pub fn wire(&self) -> Rc<Wire> {
@@ -104,6 +119,7 @@ impl AsyncWrite for Socket {
             match nix::unistd::write(&self.wire.fd, bytes) {
                 Ok(count) => {
                     self.wire.wants_write.set(false);
+                    self.wire.reached.set(true);
                     return Poll::Ready(Ok(count));
                 }
                 Err(Errno::EINTR) => {}

@@ -1,5 +1,7 @@
 //! Errors of a server or of the way to it, sorted by what helps.
 
+use crate::tls::TlsError;
+use std::error::Error as _;
 use std::time::Duration;
 use tokio_postgres::error::{DbError, SqlState};
 
@@ -26,17 +28,18 @@ impl Trouble {
         Trouble { kind: TroubleKind::Passing, text: text.into() }
     }
 
+    pub fn standing(text: impl Into<String>) -> Trouble {
+        Trouble { kind: TroubleKind::Standing, text: text.into() }
+    }
+
     pub fn of(error: &tokio_postgres::Error) -> Trouble {
         match error.as_db_error() {
             Some(refusal) => Trouble { kind: kind_of(refusal.code()), text: sentence(refusal) },
-            None => {
-                let text = chain(error);
-                if text.contains("password missing") {
-                    let text = format!("{text}; the server asks for one: set it in the config's connect or PGPASSWORD");
-                    return Trouble { kind: TroubleKind::Standing, text };
-                }
-                Trouble::passing(text)
-            }
+            None => match error.source().and_then(|inner| inner.downcast_ref::<TlsError>()) {
+                Some(TlsError::Cut(why)) => Trouble::passing(format!("TLS: {why}")),
+                Some(tls) => Trouble::standing(tls.to_string()),
+                None => unanswered(chain(error)),
+            },
         }
     }
 
@@ -55,6 +58,22 @@ impl std::fmt::Display for Trouble {
     }
 }
 
+/// The library says by words alone what somebody has to mend.
+fn unanswered(text: String) -> Trouble {
+    if text.contains("server does not support TLS") {
+        Trouble::standing(TlsError::Declined.to_string())
+    } else if text.contains("password missing") {
+        Trouble::standing(
+            "password missing; the server asks for one: set it in the config's connect, PGPASSWORD or the password \
+             file",
+        )
+    } else if text.contains("authentication error") || text.contains("unsupported authentication method") {
+        Trouble::standing(text)
+    } else {
+        Trouble::passing(text)
+    }
+}
+
 fn kind_of(code: &SqlState) -> TroubleKind {
     match code.code().get(..2).unwrap_or_default() {
         // Connection exceptions, deadlocks and the like, insufficient resources, operator intervention, system errors.
@@ -67,10 +86,10 @@ fn kind_of(code: &SqlState) -> TroubleKind {
 /// What to do about a refusal, by its SQLSTATE; empty where we do not know it.
 pub fn advice(code: &str) -> &'static str {
     match code {
-        "28P01" => "; set the right password in the config's connect or PGPASSWORD",
+        "28P01" => "; set the right password in the config's connect, PGPASSWORD or the password file",
         "28000" => "; allow this role in the server's pg_hba.conf, or give it LOGIN",
         "3D000" => "; create the database, or remove its row from the config",
-        "53300" => "; raise max_connections, or lower max_workers",
+        "53300" => "; raise max_connections, or lower connections or max_workers",
         "42501" => "; grant the right, or run the row as a role that has it",
         _ => "",
     }

@@ -2,12 +2,21 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 2;
+pub const LAYOUT_VERSION: u64 = 3;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
 pub const HEADER_LIMIT: usize = 2;
+pub const HEADER_SEATS: usize = 3;
 const HEADER_WORDS: usize = 64;
+
+/// A gate per server: its key, how wide it stands open, then its permits.
+pub const GATES: usize = 64;
+pub const GATE_WORDS: usize = 8;
+pub const GATE_KEY: usize = 0;
+pub const GATE_WIDTH: usize = 1;
+pub const GATE_PERMITS: usize = 2;
+pub const PERMITS: usize = 4;
 
 /// A slot: its word, then the notes.
 pub const SLOT_WORDS: usize = 64;
@@ -46,16 +55,27 @@ pub const CELL_PAYLOAD_BYTES: usize = (CELL_WORDS - CELL_PAYLOAD) * 8;
 const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(SLOT_WORDS * 8 == 512);
 const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
-const _: () = assert!(HEADER_LIMIT < HEADER_WORDS);
+const _: () = assert!(HEADER_SEATS < HEADER_WORDS);
+const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);
+const SLOTS_START: usize = HEADER_WORDS + GATES * GATE_WORDS;
 
-pub const fn total_words(limit: u32) -> usize {
-    HEADER_WORDS + limit as usize * (SLOT_WORDS + CELL_WORDS)
+/// Header, gates, slots, cells, and a word for each seat of the budget of connections.
+pub const fn total_words(limit: u32, seats: u32) -> usize {
+    seat(limit, seats)
+}
+
+pub const fn gate_start(index: usize) -> usize {
+    HEADER_WORDS + index * GATE_WORDS
 }
 
 pub const fn slot_start(index: u32) -> usize {
-    HEADER_WORDS + index as usize * SLOT_WORDS
+    SLOTS_START + index as usize * SLOT_WORDS
 }
 
 pub const fn cell_start(limit: u32, index: u32) -> usize {
-    HEADER_WORDS + limit as usize * SLOT_WORDS + index as usize * CELL_WORDS
+    SLOTS_START + limit as usize * SLOT_WORDS + index as usize * CELL_WORDS
+}
+
+pub const fn seat(limit: u32, index: u32) -> usize {
+    cell_start(limit, limit) + index as usize
 }

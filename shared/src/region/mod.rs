@@ -1,13 +1,14 @@
 //! The region: the memory that launcher, schedulers and workers share.
 //!
-//! A header, then `limit` slots, then `limit` cells. A slot is permission for one process; the cell of the same index
+//! A header, the gates (who may connect now), then `limit` slots, `limit` cells, and the seats (who may be connected). A slot is permission for one process; the cell of the same index
 //! carries the parameters of the child that is started in that slot. So a slot that could be reserved always has a
 //! cell, and one process at a time, the one that reserved the slot, writes it.
 //!
-//! Who writes what is told in `slot.rs` and `cell.rs`, above the words concerned. The region lives as long as the
+//! Who writes what is told in `slot.rs`, `cell.rs` and `gate.rs`, above the words concerned. The region lives as long as the
 //! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
 
 mod cell;
+mod gate;
 mod layout;
 #[cfg(test)]
 mod model;
@@ -15,6 +16,7 @@ mod notes;
 mod slot;
 
 pub use cell::{CellError, Ticket};
+pub use gate::{Permit, Seat, server_key};
 pub use layout::CELL_PAYLOAD_BYTES;
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
@@ -29,17 +31,39 @@ use std::sync::atomic::Ordering;
 pub struct Region {
     words: Words,
     limit: u32,
+    seats: u32,
 }
 
 impl Region {
+    /// With as many seats as its processes can ever need.
     pub fn create(limit: u32) -> io::Result<Region> {
-        let words = Words::create("pgmill", layout::total_words(limit))?;
-        let region = Region { words, limit };
+        Region::with_seats(limit, limit.saturating_mul(3) + 2)
+    }
+
+    pub fn with_seats(limit: u32, seats: u32) -> io::Result<Region> {
+        let words = Words::create("pgmill", layout::total_words(limit, seats))?;
+        let region = Region { words, limit, seats };
+        region.words.at(layout::HEADER_SEATS).store(u64::from(seats), Ordering::Relaxed);
         region.words.at(layout::HEADER_LAYOUT_VERSION).store(layout::LAYOUT_VERSION, Ordering::Relaxed);
         region.words.at(layout::HEADER_LIMIT).store(u64::from(limit), Ordering::Relaxed);
         // The magic comes last: whoever sees it sees the rest.
         region.words.at(layout::HEADER_MAGIC).store(layout::MAGIC, Ordering::Release);
         Ok(region)
+    }
+
+    /// Permission to have one connection; None when the budget is used up.
+    pub fn take_seat(&self) -> Option<Seat> {
+        gate::take_seat(self)
+    }
+
+    /// How many seats there are, and how many are taken.
+    pub fn seats(&self) -> (u32, u32) {
+        (self.seats, gate::taken_seats(self))
+    }
+
+    /// Permission to connect to a server now; None when enough are at it.
+    pub fn take_permit(&self, server: u64) -> Option<Permit> {
+        gate::take_permit(self, server)
     }
 
     pub fn slots(&self) -> SlotCounter<'_> {
@@ -73,6 +97,7 @@ impl Region {
     /// Releases everything that `pid` held, wipes the cells of those slots, and says how many slots came free.
     /// Call between looking at the end of `pid` and reaping it.
     pub fn sweep(&self, pid: nix::unistd::Pid) -> usize {
+        gate::sweep(self, pid);
         let freed = self.slots().sweep(pid, |index| cell::wipe(&self.words, self.limit, index));
         debug_assert!(freed as u32 <= self.limit);
         freed

@@ -10,8 +10,10 @@ use std::time::Instant;
 
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
+use shared::conninfo::Keepalive;
+use shared::tls::Prepared;
 
-use super::dial::{Peer, redial};
+use super::dial::{Peer, dial};
 use super::error::ConnectError;
 use super::link::Link;
 use super::outgoing::Outgoing;
@@ -20,16 +22,24 @@ use super::outgoing::Outgoing;
 #[derive(Clone)]
 pub struct Canceller {
     pub(super) peer: Peer,
-    pub(super) pid: i32,
-    pub(super) secret: i32,
+    pub(super) keepalive: Keepalive,
+    /// What the session is encrypted by: the secret of its cancel is not sent in the clear either.
+    pub(super) tls: Option<Prepared>,
+    /// As the server, or a pooler before it, calls the session.
+    pub(super) key: (i32, i32),
+    /// The server's process.
+    pub(super) backend: i32,
 }
 
 impl Canceller {
     /// Sends the request and waits until the server has closed that connection: by then it has passed it on.
     pub fn cancel(&self, deadline: Instant) -> Result<(), ConnectError> {
-        let mut link = Link::new(redial(&self.peer, deadline)?, Some(deadline));
+        let mut link = Link::new(dial(&self.peer, &self.keepalive, deadline)?, Some(deadline));
+        if let Some(tls) = &self.tls {
+            link.encrypt(tls, true, &self.peer.to_string())?;
+        }
         let mut message = BytesMut::new();
-        frontend::cancel_request(self.pid, self.secret, &mut message);
+        frontend::cancel_request(self.key.0, self.key.1, &mut message);
         let mut outgoing = Outgoing::default();
         outgoing.own(&message);
         let trouble =
@@ -44,12 +54,12 @@ impl Canceller {
     }
 
     pub fn backend_pid(&self) -> i32 {
-        self.pid
+        self.backend
     }
 }
 
 impl fmt::Debug for Canceller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Canceller({} at {})", self.pid, self.peer)
+        write!(f, "Canceller({} at {})", self.backend, self.peer)
     }
 }

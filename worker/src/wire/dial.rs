@@ -1,27 +1,26 @@
-//! From a place to a connected socket, within a deadline.
+//! From an attempt of the route to a connected socket, within a deadline.
 //!
-//! `Session::connect` dials by a `Target`, `Canceller` dials the same peer again. A name is looked up by the
-//! system's resolver, which keeps its own time: give an address where that matters. Every socket is closed on
-//! exec. What can go wrong is a `ConnectError::Io` that names the place.
+//! `Session::connect` dials, `Canceller` dials the same peer again. A name is looked up by the system's resolver, which
+//! keeps its own time: so in a thread of its own, which is left behind if it takes too long (a worker never forks, and
+//! ends soon). Every socket is closed on exec. What can go wrong is a `ConnectError::Io` that names the place.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::bounded;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
-use shared::conninfo::Place;
+use shared::conninfo::{Keepalive, Place};
+use shared::db::route::Attempt;
+use shared::db::socket::tend;
 
 use super::error::ConnectError;
-
-/// A dead host is known after idle + interval × count = 110 s, not after the two hours of the system's default.
-const KEEPALIVE_IDLE_S: u32 = 60;
-const KEEPALIVE_INTERVAL_S: u32 = 10;
-const KEEPALIVE_COUNT: u32 = 5;
 
 /// Where a socket in fact leads: dialling it again reaches the same server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,59 +39,64 @@ impl fmt::Display for Peer {
     }
 }
 
-/// Opens a socket to a place; of several addresses the first that answers.
-pub(super) fn dial(place: &Place, deadline: Instant) -> Result<(OwnedFd, Peer), ConnectError> {
-    let (host, addresses) = match place {
-        Place::Unix { path } => {
-            let peer = Peer::Unix(path.clone());
-            return Ok((redial(&peer, deadline)?, peer));
-        }
-        Place::Tcp { host, address: Some(address), port } => (host, vec![SocketAddr::new(*address, *port)]),
-        Place::Tcp { host, address: None, port } => {
-            let trouble = |source| ConnectError::Io { attempted: "look up", place: host.clone(), source };
-            (host, (host.as_str(), *port).to_socket_addrs().map_err(trouble)?.collect())
-        }
-    };
-    let mut last = ConnectError::Io {
-        attempted: "look up",
-        place: host.clone(),
-        source: io::Error::new(io::ErrorKind::NotFound, "the name has no address"),
-    };
-    for address in addresses {
-        let peer = Peer::Tcp { host: host.clone(), address };
-        match redial(&peer, deadline) {
-            Ok(socket) => return Ok((socket, peer)),
-            Err(error) => last = error,
+impl Peer {
+    /// Whom an attempt means.
+    pub(super) fn of(attempt: &Attempt) -> Peer {
+        match (&attempt.place, attempt.address) {
+            (Place::Unix { path }, _) => Peer::Unix(path.clone()),
+            (Place::Tcp { host, .. }, Some(address)) => Peer::Tcp { host: host.clone(), address },
+            (Place::Tcp { host, port, address }, None) => {
+                let address = address.unwrap_or(std::net::Ipv4Addr::UNSPECIFIED.into());
+                Peer::Tcp { host: host.clone(), address: SocketAddr::new(address, *port) }
+            }
         }
     }
-    Err(last)
+}
+
+/// The addresses of a name.
+pub(super) fn look_up(host: &str, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, ConnectError> {
+    let trouble = |source| ConnectError::Io { attempted: "look up", place: host.to_owned(), source };
+    let (answer, answered) = bounded(1);
+    let name = host.to_owned();
+    let look = move || {
+        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
+        let _ = answer.send(found);
+    };
+    thread::Builder::new().name("resolver".into()).spawn(look).map_err(trouble)?;
+    match answered.recv_deadline(deadline) {
+        Ok(Ok(found)) if found.is_empty() => {
+            Err(trouble(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+        }
+        Ok(found) => found.map_err(trouble),
+        Err(_) => Err(trouble(time_is_up())),
+    }
 }
 
 /// Opens a socket to a peer known by its address.
-pub(super) fn redial(peer: &Peer, deadline: Instant) -> Result<OwnedFd, ConnectError> {
+pub(super) fn dial(peer: &Peer, keepalive: &Keepalive, deadline: Instant) -> Result<OwnedFd, ConnectError> {
     let opened = match time_left(deadline) {
         Err(late) => Err(late),
         Ok(left) => match peer {
             Peer::Unix(path) => open_unix(path, left),
-            Peer::Tcp { address, .. } => open_tcp(address, left),
+            Peer::Tcp { address, .. } => open_tcp(address, keepalive, left),
         },
     };
     opened.map_err(|source| ConnectError::Io { attempted: "connect to", place: peer.to_string(), source })
 }
 
-fn open_tcp(address: &SocketAddr, left: Duration) -> io::Result<OwnedFd> {
+fn open_tcp(address: &SocketAddr, keepalive: &Keepalive, left: Duration) -> io::Result<OwnedFd> {
     let stream = TcpStream::connect_timeout(address, left)?;
-    stream.set_nodelay(true)?;
-    setsockopt(&stream, sockopt::KeepAlive, &true)?;
-    setsockopt(&stream, sockopt::TcpKeepIdle, &KEEPALIVE_IDLE_S)?;
-    setsockopt(&stream, sockopt::TcpKeepInterval, &KEEPALIVE_INTERVAL_S)?;
-    setsockopt(&stream, sockopt::TcpKeepCount, &KEEPALIVE_COUNT)?;
+    tend(&stream, keepalive)?;
     Ok(stream.into())
 }
 
 /// The send timeout also bounds a connect that waits for room in the server's backlog.
 fn open_unix(path: &PathBuf, left: Duration) -> io::Result<OwnedFd> {
-    let address = UnixAddr::new(path)?;
+    // A leading @ means a name in the abstract space, as in libpq.
+    let address = match path.to_str().and_then(|path| path.strip_prefix('@')) {
+        Some(name) => UnixAddr::new_abstract(name.as_bytes())?,
+        None => UnixAddr::new(path)?,
+    };
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let timeout = TimeVal::microseconds(i64::try_from(left.as_micros()).unwrap_or(i64::MAX).max(1));
     setsockopt(&socket, sockopt::SendTimeout, &timeout)?;
@@ -126,28 +130,34 @@ mod tests {
         Instant::now() + Duration::from_secs(5)
     }
 
+    const USUAL: Keepalive = Keepalive { on: true, idle_s: 5, interval_s: 2, count: 2, user_timeout_ms: 10_000 };
+
     #[test]
     fn a_missing_socket_file_is_named() {
-        let place = Place::Unix { path: "/nowhere/.s.PGSQL.5432".into() };
-        let text = dial(&place, soon()).unwrap_err().to_string();
+        let peer = Peer::Unix("/nowhere/.s.PGSQL.5432".into());
+        let text = dial(&peer, &USUAL, soon()).unwrap_err().to_string();
         assert!(text.starts_with("could not connect to /nowhere/.s.PGSQL.5432: "), "{text}");
     }
 
     #[test]
     fn a_deadline_in_the_past_is_time_up() {
-        let place = Place::Tcp { host: "db".into(), address: Some([127, 0, 0, 1].into()), port: 1 };
-        let text = dial(&place, Instant::now()).unwrap_err().to_string();
+        let peer = Peer::Tcp { host: "db".into(), address: "127.0.0.1:1".parse().unwrap() };
+        let text = dial(&peer, &USUAL, Instant::now()).unwrap_err().to_string();
         assert_eq!(text, "could not connect to db (127.0.0.1:1): time is up");
     }
 
     #[test]
-    fn a_host_name_is_looked_up() {
+    fn a_host_name_is_looked_up_and_a_dead_peer_will_be_noticed() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let place = Place::Tcp { host: "localhost".into(), address: None, port };
-        let (socket, peer) = dial(&place, soon()).unwrap();
+        let found = look_up("localhost", port, soon()).unwrap();
+        let address = *found.iter().find(|address| address.is_ipv4()).unwrap();
+        let peer = Peer::Tcp { host: "localhost".into(), address };
         assert_eq!(peer.to_string(), format!("localhost (127.0.0.1:{port})"));
+        let socket = dial(&peer, &USUAL, soon()).unwrap();
         assert!(nix::sys::socket::getsockopt(&socket, sockopt::KeepAlive).unwrap());
+        let idle = nix::sys::socket::getsockopt(&socket, sockopt::TcpKeepIdle).unwrap();
+        assert_eq!((idle, nix::sys::socket::getsockopt(&socket, sockopt::TcpUserTimeout).unwrap()), (5, 10_000));
     }
 
     #[test]
@@ -158,8 +168,8 @@ mod tests {
         nix::sys::socket::bind(server.as_raw_fd(), &UnixAddr::new(&path).unwrap()).unwrap();
         nix::sys::socket::listen(&server, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
         let peer = Peer::Unix(path.clone());
-        let _first = redial(&peer, soon()).unwrap();
-        let error = redial(&peer, Instant::now() + Duration::from_millis(50)).unwrap_err();
+        let _first = dial(&peer, &USUAL, soon()).unwrap();
+        let error = dial(&peer, &USUAL, Instant::now() + Duration::from_millis(50)).unwrap_err();
         std::fs::remove_file(&path).unwrap();
         assert!(error.to_string().ends_with("time is up"), "{error}");
     }

@@ -5,6 +5,9 @@
 
 use std::io;
 
+use shared::db::route::Failure;
+use shared::tls::TlsError;
+
 use super::server_error::ServerError;
 
 /// Why there is no session.
@@ -17,11 +20,63 @@ pub enum ConnectError {
     #[error("could not {attempted} {place}: {source}")]
     Io { attempted: &'static str, place: String, source: io::Error },
     /// The server asks for a password and the target has none.
-    #[error("server at {place} asks for a password, but none was given")]
-    NoPassword { place: String },
+    #[error("server at {place} asks for a password, but none was given{advice}")]
+    NoPassword { place: String, advice: String },
+    /// No encrypted connection where one was wanted.
+    #[error("could not encrypt the connection to {place}: {source}")]
+    Tls { place: String, source: TlsError },
+    /// A session, but not of the wanted kind.
+    #[error("{place}: {why}")]
+    Unsuitable { place: String, why: String },
+    /// The login may not go on without being bound to the channel.
+    #[error(
+        "server at {place} does not bind the login to the encrypted channel, which channel_binding=require asks for"
+    )]
+    Unbound { place: String },
+    /// The budget of connections is used up.
+    #[error("the budget of connections is used up; raise connections in the config")]
+    NoSeat,
     /// The server asks for a way to log in that is not spoken here.
     #[error("server at {place} asks for {method} authentication, which is not supported")]
     Method { place: String, method: String },
+}
+
+impl ConnectError {
+    /// The server is down, starting up, or has no room: it will pass.
+    pub fn is_away(&self) -> bool {
+        match self {
+            ConnectError::Server(error) => {
+                error.code().is_some_and(|code| code.starts_with(b"57P") || code.starts_with(b"53"))
+            }
+            ConnectError::Io { .. } => true,
+            ConnectError::NoPassword { .. }
+            | ConnectError::Method { .. }
+            | ConnectError::Tls { .. }
+            | ConnectError::Unsuitable { .. }
+            | ConnectError::Unbound { .. }
+            | ConnectError::NoSeat => false,
+        }
+    }
+
+    /// What it means for the route.
+    pub(super) fn failure(&self, encrypted: bool) -> Failure {
+        match self {
+            ConnectError::Server(error) => {
+                let text = |part: Option<&[u8]>| String::from_utf8_lossy(part.unwrap_or_default()).into_owned();
+                Failure::refused(&text(error.code()), &text(error.message()), encrypted)
+            }
+            ConnectError::Io { attempted: "log in to", source, .. } if source.kind() != io::ErrorKind::TimedOut => {
+                Failure::Broken
+            }
+            ConnectError::Io { .. } => Failure::Unreachable,
+            ConnectError::Tls { .. } => Failure::Tls,
+            ConnectError::Unsuitable { .. } => Failure::Unsuitable,
+            ConnectError::NoPassword { .. }
+            | ConnectError::Method { .. }
+            | ConnectError::Unbound { .. }
+            | ConnectError::NoSeat => Failure::Broken,
+        }
+    }
 }
 
 /// Why a session ended under our hands. The session is of no use after it.

@@ -9,7 +9,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use super::error::LinkError;
+use shared::tls::{Prepared, TlsError};
+
+use super::error::{ConnectError, LinkError};
 use super::outgoing::Outgoing;
 use super::pipe::Pipe;
 use super::server_error::ServerError;
@@ -60,9 +62,24 @@ impl Link {
         self.pipe.send_all(outgoing)
     }
 
+    /// Encrypts a connection on which nothing has been said yet. False: the server does not offer it, and that will
+    /// do.
+    pub(super) fn encrypt(&mut self, tls: &Prepared, insist: bool, place: &str) -> Result<bool, ConnectError> {
+        let trouble = |source| ConnectError::Tls { place: place.to_owned(), source };
+        match self.pipe.encrypt(tls).map_err(trouble)? {
+            false if insist => Err(trouble(TlsError::Declined)),
+            encrypted => Ok(encrypted),
+        }
+    }
+
+    /// What a login can be bound to, if the connection is encrypted.
+    pub(super) fn end_point(&self) -> Option<Vec<u8>> {
+        self.pipe.end_point()
+    }
+
     /// Is there something that was received and not yet read?
     pub(super) fn has_unread(&self) -> bool {
-        self.start < self.end
+        self.start < self.end || self.pipe.has_unread()
     }
 
     /// Reads the header of the next message.

@@ -2,11 +2,11 @@
 //!
 //! A task's SQL needs what the common clients hide: command tags, column types, COPY, the transaction status, and
 //! an answer to COPY FROM STDIN that does not hang. From the wire upwards: `pipe` (bytes both ways at once),
-//! `link` (frames), `incoming` and `outgoing` (messages), `startup` (login), `simple` (a task's input),
+//! `tls` (the same encrypted), `link` (frames), `incoming` and `outgoing` (messages), `startup` (login), `simple` (a task's input),
 //! `extended` (our statements), `cancel`. Text is bytes everywhere, because a server may hold any.
 //!
 //! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. No call
-//! after `connect` has a time limit of its own: the watchdog cancels, then ends. Not spoken: TLS, GSSAPI.
+//! after `connect` has a time limit of its own: the watchdog cancels, then ends. Not spoken: GSSAPI.
 
 mod cancel;
 mod dial;
@@ -22,12 +22,17 @@ mod sink;
 mod startup;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use shared::conninfo::Target;
+use shared::conninfo::{Place, Target};
+use shared::db::pinned;
+use shared::db::route::{Attempt, Cover, Leg, Route};
+use shared::region::Seat;
+use shared::tls::Prepared;
 
 pub use cancel::Canceller;
 pub use error::{ConnectError, LinkError, QueryError};
@@ -36,7 +41,7 @@ pub use incoming::TransactionStatus;
 pub use server_error::ServerError;
 pub use sink::{Column, Sink};
 
-use dial::{Peer, dial};
+use dial::{Peer, dial, look_up};
 use incoming::Parameters;
 use link::Link;
 use outgoing::Outgoing;
@@ -47,39 +52,141 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// One logged-in connection. Dropping it closes the socket without a farewell.
 pub struct Session {
     link: Link,
-    peer: Peer,
-    pid: i32,
-    secret: i32,
+    canceller: Canceller,
     parameters: Parameters,
     status: TransactionStatus,
+    /// Its place in the budget of connections.
+    seat: Option<Seat>,
 }
 
+/// What a session is made by.
+struct Login<'a> {
+    target: &'a Target,
+    parameters: &'a [(&'a str, &'a str)],
+    attempt: &'a Attempt,
+    peer: Peer,
+    tls: Option<Prepared>,
+}
+
+/// What a startup message may hold behind a pooler that knows only the usual; the rest is set afterwards.
+const USUAL_PARAMETERS: [&str; 2] = ["application_name", "client_encoding"];
+
 impl Session {
-    /// Dials and logs in, all of it before the deadline. The parameters (application_name and the like) go into
-    /// the startup message; an `options` among them is added to the target's, a `client_encoding` takes the place of
-    /// UTF8 (a database in SQL_ASCII may hold bytes that UTF8 refuses).
+    /// Walks the target's route to a session, all of it before the deadline and each address within the target's own
+    /// limit. The parameters (application_name and the like) go into the startup message, or are set afterwards where
+    /// something on the way refuses them; an `options` among them is added to the target's, a `client_encoding`
+    /// takes the place of UTF8 (a database in SQL_ASCII may hold bytes that UTF8 refuses).
     pub fn connect(target: &Target, parameters: &[(&str, &str)], deadline: Instant) -> Result<Session, ConnectError> {
-        let (socket, peer) = dial(&target.place, deadline)?;
-        Session::log_in(Link::new(socket, Some(deadline)), peer, target, parameters)
+        let mut route = Route::new(target);
+        let mut leg = route.begin(ConnectError::NoSeat);
+        loop {
+            let soon = deadline.min(Instant::now() + target.connect_timeout());
+            leg = match leg {
+                Leg::Over(error) => return Err(error),
+                Leg::Resolve { host, port } => match look_up(&host, port, soon) {
+                    Ok(found) => {
+                        let error = ConnectError::Io {
+                            attempted: "look up",
+                            place: host,
+                            source: std::io::ErrorKind::NotFound.into(),
+                        };
+                        route.resolved(found, error)
+                    }
+                    Err(error) => route.failed(&error.failure(false), error),
+                },
+                Leg::Dial(attempt) => {
+                    let mut encrypted = false;
+                    match Session::attempt(&route, &attempt, parameters, soon, &mut encrypted) {
+                        Ok(session) => return Ok(session),
+                        Err(error) => route.failed(&error.failure(encrypted), error),
+                    }
+                }
+            };
+        }
     }
 
-    fn log_in(
-        mut link: Link,
-        peer: Peer,
-        target: &Target,
+    fn attempt(
+        route: &Route,
+        attempt: &Attempt,
         parameters: &[(&str, &str)],
+        deadline: Instant,
+        encrypted: &mut bool,
     ) -> Result<Session, ConnectError> {
-        let greeting = startup::log_in(&mut link, target, parameters, &peer.to_string())?;
-        link.set_deadline(None);
+        let target = route.target();
+        let peer = Peer::of(attempt);
+        let place = peer.to_string();
+        let mut tls = match (target.tls_at(&attempt.place), &attempt.place) {
+            (Some(tls), Place::Tcp { host, .. }) if attempt.cover != Cover::Plain => {
+                let prepared = shared::tls::prepare(tls, host);
+                Some(prepared.map_err(|source| ConnectError::Tls { place: place.clone(), source })?)
+            }
+            _ => None,
+        };
+        let mut link = Link::new(dial(&peer, &target.keepalive, deadline)?, Some(deadline));
+        if let Some(prepared) = &tls {
+            *encrypted = link.encrypt(prepared, attempt.cover == Cover::Insisted, &place)?;
+        }
+        tls = tls.filter(|_| *encrypted);
+        let mut session = Session::log_in(link, Login { target, parameters, attempt, peer, tls })?;
+        let report = |name| session.parameter(name).and_then(|value| std::str::from_utf8(value).ok());
+        route
+            .suits(report("in_hot_standby"), report("default_transaction_read_only"))
+            .map_err(|why| ConnectError::Unsuitable { place: place.clone(), why })?;
+        if target.late_settings {
+            session.set_late(parameters, &place)?;
+        }
+        session.link.set_deadline(None);
+        Ok(session)
+    }
+
+    fn log_in(mut link: Link, login: Login<'_>) -> Result<Session, ConnectError> {
+        let Login { target, parameters, attempt, peer, tls } = login;
+        let usual: Vec<(&str, &str)> = parameters
+            .iter()
+            .filter(|(name, _)| !target.late_settings || USUAL_PARAMETERS.contains(name))
+            .copied()
+            .collect();
+        let greeting = startup::log_in(&mut link, target, &attempt.place, &usual, &peer.to_string())?;
         link.forget_long();
+        let key = (greeting.pid, greeting.secret);
         Ok(Session {
             link,
-            peer,
-            pid: greeting.pid,
-            secret: greeting.secret,
+            canceller: Canceller { peer, keepalive: target.keepalive, tls, key, backend: greeting.pid },
             parameters: greeting.parameters,
             status: greeting.status,
+            seat: None,
         })
+    }
+
+    /// What could not go into the startup message; and who the backend is, since a pooler has its own numbers.
+    fn set_late(&mut self, parameters: &[(&str, &str)], place: &str) -> Result<(), ConnectError> {
+        let late: Vec<(&str, &str)> =
+            parameters.iter().filter(|(name, _)| !USUAL_PARAMETERS.contains(name)).copied().collect();
+        let sql = format!("{}, pg_catalog.pg_backend_pid()", pinned::set(&late));
+        let sql = if late.is_empty() { "SELECT pg_catalog.pg_backend_pid()".to_owned() } else { sql };
+        match self.execute(&sql, &[]) {
+            Ok(rows) => {
+                self.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
+                Ok(())
+            }
+            Err(QueryError::Server(error)) => Err(ConnectError::Server(error)),
+            Err(QueryError::Link(lost)) => Err(ConnectError::Io {
+                attempted: "log in to",
+                place: place.to_owned(),
+                source: std::io::Error::other(lost.to_string()),
+            }),
+        }
+    }
+
+    /// The backend's number as the server itself tells it.
+    pub fn learn_backend(&mut self, text: Option<&[u8]>) {
+        let number = text.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| text.parse().ok());
+        self.canceller.backend = number.unwrap_or(self.canceller.backend);
+    }
+
+    /// Holds a place in the budget as long as the session lives.
+    pub fn sit(&mut self, seat: Option<Seat>) {
+        self.seat = seat;
     }
 
     /// Where the session stood when its last request ended.
@@ -89,7 +196,7 @@ impl Session {
 
     /// The server's process, as in pg_stat_activity.
     pub fn backend_pid(&self) -> i32 {
-        self.pid
+        self.canceller.backend
     }
 
     /// A setting that the server reports (server_version, client_encoding, ..), as last told.
@@ -99,7 +206,7 @@ impl Session {
 
     /// The means to cancel this session from another thread.
     pub fn canceller(&self) -> Canceller {
-        Canceller { peer: self.peer.clone(), pid: self.pid, secret: self.secret }
+        self.canceller.clone()
     }
 
     /// Was something received that no request has read yet (a farewell, a changed parameter)? Polling the
@@ -125,6 +232,6 @@ impl AsFd for Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({} at {}, {:?})", self.pid, self.peer, self.status)
+        write!(f, "Session({:?}, {:?}, {:?})", self.canceller, self.status, self.seat.is_some())
     }
 }

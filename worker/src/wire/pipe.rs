@@ -2,8 +2,8 @@
 //!
 //! Only `link.rs` uses it. The reader drives: bytes leave while we wait for an answer, so a server that stops
 //! reading until its own answers are read can never stand against a client that stops reading until its input
-//! is written. The socket stays in blocking mode; single calls are made non-blocking by a flag. TLS would come
-//! in here and nowhere else. What can go wrong is an `io::Error`; after it the socket is of no use.
+//! is written. The socket stays in blocking mode; single calls are made non-blocking by a flag. TLS comes in here
+//! and nowhere else: `tls.rs` turns what is sent and received into its records. What can go wrong is an `io::Error`; after it the socket is of no use.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,10 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
+use shared::tls::{Prepared, TlsError};
+
 use super::outgoing::Outgoing;
+use super::tls::Records;
 
 /// How long the last word of a server is waited for after a write to it has failed.
 const FAREWELL_WAIT: Duration = Duration::from_secs(5);
@@ -25,19 +28,67 @@ pub(super) struct Pipe {
     deadline: Option<Instant>,
     /// Why nothing more can be written, once that is so.
     unwritable: Option<Errno>,
+    records: Option<Box<Records>>,
 }
+
+/// What a client says to ask for TLS: the length and a number that is no version.
+const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 impl Pipe {
     pub(super) fn new(socket: OwnedFd, deadline: Option<Instant>) -> Pipe {
-        Pipe { socket, deadline, unwritable: None }
+        Pipe { socket, deadline, unwritable: None, records: None }
     }
 
     pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
 
+    /// Asks for TLS and shakes hands. False: the server does not offer it. The answer is read alone, not a byte more:
+    /// what stood behind it in the clear must not be taken for the server's word.
+    pub(super) fn encrypt(&mut self, tls: &Prepared) -> Result<bool, TlsError> {
+        let cut = |error: io::Error| TlsError::Cut(error.to_string());
+        let mut request = Outgoing::default();
+        request.own(&TLS_REQUEST);
+        self.send_all(&mut request).map_err(cut)?;
+        let mut answer = [0];
+        while let Err(error) = self.receive(&mut request, &mut answer) {
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(cut(error));
+            }
+        }
+        match answer[0] {
+            b'S' => {}
+            b'N' => return Ok(false),
+            _ => return Err(TlsError::Cut("the server answered neither yes nor no".to_owned())),
+        }
+        let mut records = Records::new(tls)?;
+        while records.is_shaking_hands() {
+            records.send(&self.socket).map_err(cut)?;
+            self.wait(records.wants_send()).map_err(cut)?;
+            if let Err(error) = records.receive(&self.socket) {
+                // The reason goes to the server, if it can.
+                let _ = records.send(&self.socket);
+                return Err(error);
+            }
+        }
+        self.records = Some(Box::new(records));
+        Ok(true)
+    }
+
+    pub(super) fn end_point(&self) -> Option<Vec<u8>> {
+        self.records.as_ref().and_then(|records| records.end_point())
+    }
+
+    /// Something is decrypted and not yet handed out.
+    pub(super) fn has_unread(&self) -> bool {
+        self.records.as_ref().is_some_and(|records| records.has_unread())
+    }
+
     /// Receives at least one byte. An end of the stream is the error `UnexpectedEof`.
     pub(super) fn receive(&mut self, outgoing: &mut Outgoing<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.records.is_some() {
+            return self.receive_records(outgoing, buffer);
+        }
         loop {
             self.send(outgoing);
             let flags = if outgoing.is_empty() && self.deadline.is_none() {
@@ -55,6 +106,24 @@ impl Pipe {
         }
     }
 
+    fn receive_records(&mut self, outgoing: &mut Outgoing<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.send(outgoing);
+            let Some(records) = &mut self.records else { return Err(self.end()) };
+            match records.read(buffer) {
+                Ok(Some(0)) => return Err(self.end()),
+                Ok(Some(count)) => return Ok(count),
+                Ok(None) => {}
+                Err(error) => return Err(error),
+            }
+            let writing = records.wants_send() && self.unwritable.is_none();
+            self.wait(writing || !outgoing.is_empty())?;
+            if let Some(records) = &mut self.records {
+                records.receive(&self.socket).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            }
+        }
+    }
+
     /// Sends all there is, reading nothing; for a farewell or a request that has no answer.
     pub(super) fn send_all(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<()> {
         loop {
@@ -62,7 +131,7 @@ impl Pipe {
             if let Some(errno) = self.unwritable {
                 return Err(errno.into());
             }
-            if outgoing.is_empty() {
+            if outgoing.is_empty() && !self.records.as_ref().is_some_and(|records| records.wants_send()) {
                 return Ok(());
             }
             self.poll(PollFlags::POLLOUT)?;
@@ -78,22 +147,29 @@ impl Pipe {
     /// Sends what the kernel takes at once. A failure is kept and not told: the server's last word may still be
     /// there to be read, and it says more.
     fn send(&mut self, outgoing: &mut Outgoing<'_>) {
-        while !outgoing.is_empty() && self.unwritable.is_none() {
+        if let (Some(records), None) = (&mut self.records, self.unwritable)
+            && let Err(error) = records.send_through(&self.socket, outgoing)
+        {
+            self.give_up_writing(Errno::from_raw(error.raw_os_error().unwrap_or(Errno::EPIPE as i32)));
+        }
+        while self.records.is_none() && !outgoing.is_empty() && self.unwritable.is_none() {
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             let taken = sendmsg::<()>(self.socket.as_raw_fd(), &outgoing.slices(), &[], flags, None);
             match taken {
                 Ok(count) => outgoing.advance(count),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return,
-                Err(errno) => {
-                    self.unwritable = Some(errno);
-                    self.deadline.get_or_insert_with(|| Instant::now() + FAREWELL_WAIT);
-                }
+                Err(errno) => self.give_up_writing(errno),
             }
         }
         if self.unwritable.is_some() {
             outgoing.clear();
         }
+    }
+
+    fn give_up_writing(&mut self, errno: Errno) {
+        self.unwritable = Some(errno);
+        self.deadline.get_or_insert_with(|| Instant::now() + FAREWELL_WAIT);
     }
 
     fn wait(&self, writing: bool) -> io::Result<()> {

@@ -1,16 +1,16 @@
 //! The login: startup message, authentication, and the server's greeting up to its first ReadyForQuery.
 //!
 //! `Session::connect` calls it on a fresh socket; the link's deadline bounds all of it. Spoken: trust, password,
-//! md5 and SCRAM-SHA-256 (without TLS there is no channel to bind). A refusal of the server is
+//! md5 and SCRAM-SHA-256, bound to the channel where there is TLS. A refusal of the server is
 //! `ConnectError::Server`; no error text holds the password.
 
 use std::io;
 
 use bytes::BytesMut;
 use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramSha256};
 use postgres_protocol::message::frontend;
-use shared::conninfo::Target;
+use shared::conninfo::{ChannelBinding as Binding, PasswordAnswer, Place, Target};
 
 use super::error::ConnectError;
 use super::incoming::{Parameters, TransactionStatus, malformed, remember, speech, unexpected};
@@ -38,10 +38,13 @@ pub(super) struct Greeting {
 pub(super) fn log_in(
     link: &mut Link,
     target: &Target,
+    at: &Place,
     parameters: &[(&str, &str)],
     place: &str,
 ) -> Result<Greeting, ConnectError> {
-    let mut login = Login { link, target, place, outgoing: Outgoing::default(), proof: Proof::None };
+    let password = target.password_at(at);
+    let mut login =
+        Login { link, target, password, place, outgoing: Outgoing::default(), proof: Proof::None, bound: false };
     login.hello(parameters)?;
     login.authenticate()?;
     login.greeting()
@@ -50,9 +53,12 @@ pub(super) fn log_in(
 struct Login<'a> {
     link: &'a mut Link,
     target: &'a Target,
+    password: PasswordAnswer,
     place: &'a str,
     outgoing: Outgoing<'static>,
     proof: Proof,
+    /// The login is bound to the encrypted channel.
+    bound: bool,
 }
 
 /// How far SCRAM has come: the server has to prove that it knows the password, too.
@@ -97,6 +103,9 @@ impl Login<'_> {
                 return Err(self.trouble(malformed("Authentication")));
             }
             let (method, rest) = (u32_at(&body, 0), &body[4..]);
+            if matches!(method, 0 | 3 | 5) && self.target.channel_binding == Binding::Require && !self.bound {
+                return Err(self.unbound());
+            }
             match method {
                 0 if matches!(self.proof, Proof::None | Proof::Done) => return Ok(()),
                 0 => return Err(self.trouble(io::Error::other("server did not prove that it knows the password"))),
@@ -142,12 +151,23 @@ impl Login<'_> {
 
     fn begin_scram(&mut self, mechanisms: &[u8]) -> Result<(), ConnectError> {
         let offered: Vec<&[u8]> = mechanisms.split(|&byte| byte == 0).filter(|name| !name.is_empty()).collect();
-        if !offered.contains(&SCRAM_SHA_256.as_bytes()) {
-            return Err(self.method(&String::from_utf8_lossy(&offered.join(&b", "[..]))));
-        }
-        let scram = Box::new(ScramSha256::new(self.password()?, ChannelBinding::unsupported()));
+        let end_point = self.link.end_point().filter(|_| self.target.channel_binding != Binding::Disable);
+        let (mechanism, binding) = match end_point {
+            Some(end_point) if offered.contains(&SCRAM_SHA_256_PLUS.as_bytes()) => {
+                self.bound = true;
+                (SCRAM_SHA_256_PLUS, ChannelBinding::tls_server_end_point(end_point))
+            }
+            _ if self.target.channel_binding == Binding::Require => return Err(self.unbound()),
+            _ if !offered.contains(&SCRAM_SHA_256.as_bytes()) => {
+                return Err(self.method(&String::from_utf8_lossy(&offered.join(&b", "[..]))));
+            }
+            // We could have: a server that could too, and was kept from saying so, will notice.
+            Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
+            None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
+        };
+        let scram = Box::new(ScramSha256::new(self.password()?, binding));
         let mut message = BytesMut::new();
-        frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), &mut message)
+        frontend::sasl_initial_response(mechanism, scram.message(), &mut message)
             .map_err(|source| self.trouble(source))?;
         self.outgoing.own(&message);
         self.proof = Proof::Begun(scram);
@@ -215,8 +235,12 @@ impl Login<'_> {
     }
 
     fn password(&self) -> Result<&[u8], ConnectError> {
-        let missing = || ConnectError::NoPassword { place: self.place.to_string() };
-        self.target.password.as_ref().map(String::as_bytes).ok_or_else(missing)
+        let missing = || ConnectError::NoPassword { place: self.place.to_string(), advice: self.password.advice() };
+        self.password.password().map(str::as_bytes).ok_or_else(missing)
+    }
+
+    fn unbound(&self) -> ConnectError {
+        ConnectError::Unbound { place: self.place.to_string() }
     }
 
     fn method(&self, name: &str) -> ConnectError {

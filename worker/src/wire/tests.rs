@@ -45,19 +45,26 @@ fn greeting() -> Vec<u8> {
 }
 
 fn target() -> Target {
-    Target {
-        place: Place::Unix { path: "/played".into() },
-        user: "u".into(),
-        password: Some("hush".into()),
-        database: "d".into(),
-        options: Some("-c a=b".into()),
-        connect_timeout_ms: 0,
-    }
+    let mut target = Target::at(Place::Unix { path: "/played".into() }, "u", "d");
+    target.password = Some("hush".into());
+    target.options = Some("-c a=b".into());
+    target
 }
 
 fn log_in(ours: UnixStream) -> Result<Session, ConnectError> {
     let link = Link::new(ours.into(), Some(Instant::now() + Duration::from_secs(20)));
-    Session::log_in(link, Peer::Unix("/played".into()), &target(), &[("application_name", "x"), ("options", "-c c=d")])
+    let target = target();
+    let attempt = Attempt { place: target.places[0].clone(), address: None, cover: Cover::Plain };
+    let login = Login {
+        target: &target,
+        parameters: &[("application_name", "x"), ("options", "-c c=d")],
+        attempt: &attempt,
+        peer: Peer::of(&attempt),
+        tls: None,
+    };
+    let mut session = Session::log_in(link, login)?;
+    session.link.set_deadline(None);
+    Ok(session)
 }
 
 /// A session whose server answers the first request with the script, and then closes.

@@ -1,0 +1,51 @@
+//! Settings that our sessions rely on, and the two ways to send them.
+//!
+//! What a role's or a database's own settings say must not change what our statements mean. The settings go into
+//! the startup message; behind something that refuses them there (a pooler), they go by a statement after the login.
+
+use crate::conninfo::{SessionAttributes, Target};
+
+/// A dead client's statement must not run on: the server looks for us so often while it works.
+pub const CHECK_INTERVAL: (&str, &str) = ("client_connection_check_interval", "300");
+const READ_ONLY: &str = "default_transaction_read_only";
+
+/// Of every session of launcher and scheduler.
+const LOOPS: [(&str, &str); 11] = [
+    ("default_transaction_isolation", "read committed"),
+    (READ_ONLY, "off"),
+    ("default_transaction_deferrable", "off"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("synchronous_commit", "on"),
+    ("row_security", "off"),
+    CHECK_INTERVAL,
+    ("plan_cache_mode", "force_generic_plan"),
+    ("search_path", "pg_catalog,pg_temp"),
+];
+
+/// What a loop puts into `options`, after the operator's own. Where the kind of the server is asked for, the server's
+/// own word on writing must be heard first.
+pub fn in_startup(target: &Target) -> Option<String> {
+    if target.late_settings {
+        return target.options.clone();
+    }
+    let asked = matches!(target.attributes, SessionAttributes::ReadWrite | SessionAttributes::ReadOnly);
+    let ours = LOOPS
+        .iter()
+        .filter(|(name, _)| !(asked && *name == READ_ONLY))
+        .map(|(name, value)| format!("-c {name}={}", value.replace(' ', "\\ ")));
+    Some(target.options.iter().cloned().chain(ours).collect::<Vec<_>>().join(" "))
+}
+
+/// The same after the login.
+pub fn by_statement() -> String {
+    set(&LOOPS)
+}
+
+/// A statement that sets these for the session. Names and values are our own constants.
+pub fn set(settings: &[(&str, &str)]) -> String {
+    let calls: Vec<String> =
+        settings.iter().map(|(name, value)| format!("pg_catalog.set_config('{name}', '{value}', false)")).collect();
+    format!("SELECT {}", calls.join(", "))
+}
