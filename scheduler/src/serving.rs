@@ -129,8 +129,10 @@ impl Scheduler {
         let seats = seats.saturating_sub(taken) as usize;
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
         let slots = self.reserve(count);
-        let no_connection = seats == 0 || !self.stumbling.fresh();
-        let wanted = [(lock_key::NO_SLOT, seats > 0 && slots.is_empty()), (lock_key::NO_CONNECTION, no_connection)];
+        let wanted = [
+            (lock_key::NO_SLOT, seats > 0 && slots.is_empty()),
+            (lock_key::NO_CONNECTION, seats == 0 || !self.stumbling.fresh()),
+        ];
         let signs: Vec<(i32, bool)> =
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
         self.signs = wanted.into_iter().filter(|(_, on)| *on).map(|(kind, _)| kind).collect();
