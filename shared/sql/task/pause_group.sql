@@ -2,7 +2,7 @@
 -- parameters: id, attempt; locks: the rows; caller: worker, in the transaction that finishes the row
 UPDATE {queue} t SET plan = CASE WHEN t.drift THEN statement_timestamp() - t."max" * interval '1 ms'
                                  ELSE t.plan - t."max" * interval '1 ms' * (
-                                     floor(extract(epoch FROM statement_timestamp() - t.plan) * 1000 / - t."max") + 1) END
+                                     floor(extract(epoch FROM statement_timestamp() - t.plan) * 1000 / - t."max"::float8) + 1) END
   FROM {queue} done
  WHERE done.id = $1 AND done.attempt = $2 AND done."max" < 0
    AND t.state = 'PLAN' AND t."max" < 0 AND t.hash = done.hash AND t."group" = done."group"
