@@ -38,6 +38,7 @@ pub async fn settle(
         return Ok(Settlement::StillRunning);
     }
     let planned = client.query_opt(&statements.plan_again, &[&task, &attempt]).await.map_err(trouble)?;
-    // Not planned: it went from TAKE to WORK, or was finished, between the two statements. Look once more.
+    // Not planned: a user has it locked, or it went from TAKE to WORK, or was finished, between the two statements.
+    // Look once more.
     Ok(if planned.is_some() { Settlement::PlannedAgain } else { Settlement::StillRunning })
 }

@@ -254,7 +254,8 @@ impl Run<'_> {
             Ok(planned) => {
                 shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();
-                ExitCode::Asked
+                // Not planned: finished by somebody else, or locked. The scheduler finds out which.
+                if planned { ExitCode::Asked } else { ExitCode::Temporary }
             }
             Err(_) => ExitCode::Temporary,
         }

@@ -1,10 +1,12 @@
 -- Rows that nobody started in time; those that repeat get their next repetition without having run.
--- parameters: ids that a take found expired; locks: the rows; caller: scheduler
-WITH gone AS (
+-- parameters: ids that a take found expired; locks: the rows, but for those that somebody else has locked; caller: scheduler
+WITH free AS (
+    SELECT t.id FROM {queue} t WHERE t.id = ANY ($1::bigint[]) AND t.state = 'PLAN' FOR UPDATE SKIP LOCKED
+), gone AS (
     UPDATE {queue} t SET state = 'GONE', start = statement_timestamp(), stop = statement_timestamp(),
            error = 'ERROR:  task not active', reason = 'expired'
-     WHERE t.id = ANY ($1::bigint[]) AND t.state = 'PLAN' AND {expired}
-    RETURNING *
+      FROM free f WHERE t.id = f.id AND t.state = 'PLAN' AND {expired}
+    RETURNING t.*
 ), again AS (
     INSERT INTO {queue} ({repeat_columns})
     SELECT {repeat_values} FROM gone t WHERE t.repeat > interval '0' ORDER BY t.id
