@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use tests::database::Session;
-use tests::{Cluster, Database, Signal, Supervisor, sized, steadily};
+use tests::{Cluster, Database, ShutdownMode, Signal, Supervisor, sized, steadily};
 
 use crate::asking::{all, linger, one, running, worker_of};
 
@@ -163,4 +163,80 @@ fn a_launcher_restarted_during_a_dump_serves_without_waiting_and_changes_nothing
     }
     assert_eq!(all::<String>(&database, "SELECT tag FROM public.changes"), Vec::<String>::new());
     drop(dump);
+}
+
+#[test]
+fn a_launcher_told_to_end_under_load_leaves_every_task_finished_or_runnable() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    with_ledger(&database, 400);
+    database.insert_with("SELECT pg_sleep(3600)", "group = 'long', active = '1 day'");
+    drop(mill);
+    // signals, the patience that the row has, how long it may take
+    let ends: [(&[Signal], &str, u64); 4] = [
+        (&[Signal::SIGTERM], "1 s", 5),
+        (&[Signal::SIGINT], "1 min", 3),
+        (&[Signal::SIGTERM, Signal::SIGTERM], "1 min", 3),
+        (&[Signal::SIGQUIT], "1 min", 2),
+    ];
+    for (signals, close, seconds) in ends {
+        let mill = Supervisor::of(&database).row_key("close", close).start();
+        let done = "SELECT count(*) FROM public.task WHERE state = 'DONE'";
+        let before: i64 = one(&database, done);
+        mill.eventually("some more are done", || one::<i64>(&database, done) > before + 10);
+        mill.eventually("the long one runs", || {
+            one::<i64>(&database, "SELECT count(*) FROM public.task WHERE \"group\" = 'long' AND state = 'WORK'") == 1
+        });
+        for signal in signals {
+            mill.signal(*signal);
+            linger(Duration::from_millis(300));
+        }
+        let status = mill.wait_exit(Duration::from_secs(seconds));
+        mill.wait_gone(Duration::from_secs(2));
+        if signals[0] == Signal::SIGQUIT {
+            continue;
+        }
+        assert!(status.success(), "{signals:?}: {status}");
+        let claimed: i64 = one(&database, "SELECT count(*) FROM public.task WHERE state IN ('TAKE', 'WORK')");
+        assert_eq!(claimed, 0, "{signals:?}");
+    }
+    let mill = Supervisor::of(&database).start();
+    database.run("UPDATE public.task SET input = 'SELECT 1' WHERE \"group\" = 'long'");
+    mill.wait("all tasks are done").within(Duration::from_secs(60)).until(|| {
+        // the attempt that the last launcher left may still have the old input
+        let stop = "UPDATE public.task SET state = 'STOP' WHERE \"group\" = 'long' AND state = 'WORK'";
+        database.run(stop);
+        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE' AND \"group\" <> 'long'") == 0
+    });
+    assert_eq!(
+        one::<i64>(&database, "SELECT count(*) FROM ledger WHERE NOT alone"),
+        0,
+        "attempts that met an earlier one"
+    );
+    let lost = "SELECT count(*) FROM public.task t WHERE \"group\" <> 'long' AND NOT EXISTS (SELECT FROM work w WHERE w.task = t.id)";
+    assert_eq!(one::<i64>(&database, lost), 0);
+}
+
+#[test]
+fn a_task_that_loses_its_server_is_planned_again_and_has_not_failed() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    let mill = Supervisor::of(&database).start();
+    let single = database.insert_with("SELECT pg_sleep(3600)", "active = '1 day'");
+    let live = database.insert_with("SELECT pg_sleep(3600)", "active = '1 day', live = '1 hour', group = 'live'");
+    let done = database.insert_with("SELECT 1", "group = 'done'");
+    mill.finished(&database, done);
+    for (round, mode) in [ShutdownMode::Fast, ShutdownMode::Immediate].into_iter().enumerate() {
+        for id in [single, live] {
+            mill.wait("it runs on the new server")
+                .within(Duration::from_secs(30))
+                .until(|| database.task(id).is_some_and(|row| row["state"] == "WORK" && row["attempt"] == round + 1));
+        }
+        cluster.restart(mode);
+    }
+    for id in [single, live] {
+        mill.wait("it runs again").within(Duration::from_secs(30)).until(|| {
+            database.task(id).is_some_and(|row| row["state"] == "WORK" && row["attempt"] == 3 && row["error"].is_null())
+        });
+    }
 }

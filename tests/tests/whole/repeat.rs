@@ -104,6 +104,34 @@ fn a_repetition_copies_the_users_columns_but_for_those_that_the_server_makes() {
 }
 
 #[test]
+fn a_task_that_is_deleted_when_it_is_done_leaves_its_repetition() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let id = database.insert_with("SELECT 1 WHERE false", "repeat = '1 hour'");
+    let next = mill.eventually("there is a repetition", || repetition(&database, id));
+    assert_eq!(next["state"], "PLAN");
+    assert_eq!(state(&database, id), "none");
+}
+
+#[test]
+fn the_longest_pause_is_a_pause_too() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    for drift in [false, true] {
+        database.run(&format!(
+            "INSERT INTO public.task (input, \"group\", max, drift) \
+             SELECT 'SELECT 1', 'drift {drift}', -2147483648, {drift} FROM generate_series(1, 2)"
+        ));
+    }
+    mill.eventually("one of each group is done", || {
+        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE stop IS NOT NULL") >= 2
+    });
+    let states: Vec<String> =
+        all(&database, "SELECT DISTINCT concat_ws(' ', state, error, plan > now()) FROM public.task ORDER BY 1");
+    assert_eq!(states, ["DONE f", "PLAN t"]);
+}
+
+#[test]
 fn whether_a_task_repeats_is_decided_when_it_ends() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Signal, Supervisor, steadily};
 
-use crate::asking::{all, all_are, linger, one, one_with, running, set_for_owner, state};
+use crate::asking::{all, all_are, linger, one, one_with, running, set_for_owner, state, worker_of};
 
 #[test]
 fn a_task_sees_who_it_is_and_passes_parent_and_group_on_to_tasks_that_it_inserts() {
@@ -153,6 +153,10 @@ fn whatever_a_task_does_to_its_session_its_result_is_recorded() {
     ];
     for live in ["0", "1 hour"] {
         for input in inputs {
+            // a session that the server ends between two tasks costs the next one an attempt
+            if live != "0" && input.contains("idle_session_timeout") {
+                continue;
+            }
             database.insert_with(input, &format!("live = '{live}', max = 2, group = 'live {live}', delete = false"));
         }
     }
@@ -167,6 +171,82 @@ fn whatever_a_task_does_to_its_session_its_result_is_recorded() {
     assert_eq!(said, ["SET\né", "SET\né"]);
     drop(mill);
     database.run(&format!("DROP ROLE {role}"));
+}
+
+#[test]
+fn settings_of_the_role_itself_hold_for_its_tasks_and_do_no_harm_to_us() {
+    let database = Cluster::shared().database();
+    for (name, value) in [
+        ("default_transaction_read_only", "on"),
+        ("default_transaction_isolation", "serializable"),
+        ("lock_timeout", "1"),
+        ("statement_timeout", "5s"),
+        ("idle_in_transaction_session_timeout", "1"),
+        ("client_encoding", "LATIN1"),
+        ("standard_conforming_strings", "off"),
+        ("IntervalStyle", "sql_standard"),
+        ("log_error_verbosity", "terse"),
+    ] {
+        // some of them only a superuser may set; nobody may refuse to start over them
+        set_for_owner(&database, name, value);
+    }
+    let mill = Supervisor::of(&database).start();
+    // the row user's own sessions are read-only by default
+    database.run(
+        "INSERT INTO public.task (input, live) SELECT 'SELECT ''é'', current_setting(''default_transaction_read_only'')', '1 hour' \
+         FROM generate_series(1, 3); \
+         INSERT INTO public.task (input, repeat, \"group\") VALUES ('SELECT ''é'', current_setting(''default_transaction_read_only'')', '1 hour', 'r')",
+    );
+    mill.eventually("all are done", || {
+        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE' AND output LIKE '%é\ton'") == 4
+    });
+}
+
+#[test]
+fn a_group_may_have_any_name() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let names = ["repeat('x', 100000)", "E'two\\nlines'", "''", "'\"; DROP TABLE x; --'", "'группа'", "E'\\x01'"];
+    for name in names {
+        database.run(&format!(
+            "INSERT INTO public.task (input, \"group\", live) SELECT 'SELECT current_setting(''pg_task.group'')', {name}, '1 hour' \
+             FROM generate_series(1, 2)"
+        ));
+    }
+    all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 20);
+    let wrong: Vec<String> = all(
+        &database,
+        "SELECT concat_ws(' ', left(\"group\", 20), left(output, 20), error) FROM public.task WHERE output <> \"group\"",
+    );
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_row_that_a_user_holds_locked_holds_nobody_else_up() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let gate = database.insert_with("SELECT pg_sleep(600)", "group = 'g', active = '1 day'");
+    running(&mill, &database, gate);
+    let expiring = database.insert_with("SELECT 1", "group = 'g', active = '500 ms'");
+    let orphan = database.insert_with("SELECT pg_sleep(600)", "group = 'orphan', active = '1 day'");
+    running(&mill, &database, orphan);
+    let worker = mill.eventually("the worker says what it runs", || worker_of(&mill, orphan));
+    let mut holder = database.connect();
+    let mut locks = holder.transaction().expect("begin");
+    locks.batch_execute("SELECT FROM public.task FOR UPDATE").expect("lock every row");
+    linger(Duration::from_millis(700));
+    mill.kill9(worker);
+    for _ in 0..4 {
+        let other = database.insert_with("SELECT 1", "group = 'other'");
+        mill.wait("another task is done").within(Duration::from_secs(8)).until(|| database.finished(other));
+        linger(Duration::from_millis(300));
+    }
+    assert_eq!((state(&database, expiring), state(&database, orphan)), ("PLAN".into(), "WORK".into()));
+    locks.rollback().expect("unlock");
+    assert_eq!(mill.finished(&database, expiring)["state"], "GONE");
+    mill.eventually("the orphan runs again", || {
+        database.task(orphan).is_some_and(|row| row["state"] == "WORK" && row["attempt"] == 2)
+    });
 }
 
 /// The start of a worker's first task travels as text through sessions whose styles the tasks choose.

@@ -235,3 +235,20 @@ fn a_second_launcher_does_not_take_from_a_served_queue_and_takes_over_when_the_f
     linger(Duration::from_millis(300));
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'WORK'"), 1);
 }
+
+#[test]
+fn a_queue_whose_row_security_applies_to_its_user_is_refused_with_the_reason() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    mill.signal(Signal::SIGTERM);
+    mill.wait_exit(Duration::from_secs(10));
+    drop(mill);
+    database.run("ALTER TABLE public.task ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY");
+    let mill = Supervisor::of(&database).start();
+    let why =
+        mill.eventually("the row has its reason", || mill.status()?["databases"][0]["why"].as_str().map(str::to_owned));
+    assert!(why.contains("row security"), "{why}");
+    database.run("ALTER TABLE public.task NO FORCE ROW LEVEL SECURITY");
+    let id = database.insert("SELECT 1");
+    mill.wait("it is served").within(Duration::from_secs(30)).until(|| database.finished(id));
+}
