@@ -114,7 +114,7 @@ struct Look {
 impl Look {
     async fn take(&self, count: usize, seen: &mut Seen) -> Result<(), Trouble> {
         for _ in 0..EXPIRY_ROUNDS {
-            let Harvest { taken, expired, busy } = self.take_once(count, &mut seen.cursor).await?;
+            let Harvest { taken, expired, busy } = self.take_once(count, &mut seen.cursor, &seen.unwanted).await?;
             seen.busy |= busy;
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
@@ -156,26 +156,27 @@ impl Look {
         Ok(())
     }
 
-    async fn take_once(&self, count: usize, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
+    async fn take_once(&self, count: usize, cursor: &mut GroupCursor, unwanted: &[i64]) -> Result<Harvest, Trouble> {
         let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
-        let rows = self.many(walk, &[&(count as i64)]).await?;
+        let rows = self.many(walk, &[&(count as i64), &unwanted]).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
         if exact {
             return Ok(harvest(&rows));
         }
         let began = cursor.after;
-        let found = self.take_groups(count, cursor).await?;
+        let found = self.take_groups(count, cursor, unwanted).await?;
         // Nothing behind the cursor: once more from the start, so that no group waits for the round to end.
         if found.taken.is_empty() && began != i32::MIN {
             cursor.after = i32::MIN;
-            return self.take_groups(count, cursor).await;
+            return self.take_groups(count, cursor, unwanted).await;
         }
         Ok(found)
     }
 
-    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
+    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor, unwanted: &[i64]) -> Result<Harvest, Trouble> {
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, count.max(4)) as i64;
-        let rows = self.many(&self.statements.groups, &[&(count as i64), &cursor.after, &GROUPS, &depth]).await?;
+        let rows =
+            self.many(&self.statements.groups, &[&(count as i64), &unwanted, &cursor.after, &GROUPS, &depth]).await?;
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
         let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
         cursor.groups = groups.max(1) as usize;

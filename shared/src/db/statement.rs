@@ -67,9 +67,13 @@ const BUSY: &str = "(t.pid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.pg_sta
     WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
       AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.pid = t.pid)))";
 
-/// How many run, per group. A group is the pair (group, remote), compared exactly.
-const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM {queue}
-    WHERE state IN ('TAKE', 'WORK') GROUP BY "group", remote)"#;
+/// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are tasks that were stopped and
+/// whose workers have not let go of them yet.
+const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM (
+        SELECT "group", remote FROM {queue} WHERE state IN ('TAKE', 'WORK')
+        UNION ALL
+        SELECT "group", remote FROM {queue} WHERE id = ANY ($2::bigint[]) AND state IN ('STOP', 'PLAN')) AS r
+    GROUP BY "group", remote)"#;
 
 /// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
 /// its session writes and reads dates.
