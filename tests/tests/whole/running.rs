@@ -370,6 +370,26 @@ fn a_running_task_that_is_set_to_stop_is_cancelled_and_can_be_resumed() {
 }
 
 #[test]
+fn a_stopped_task_counts_in_its_group_until_its_statement_has_ended() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let stubborn = "DO $$ BEGIN PERFORM pg_sleep(60); EXCEPTION WHEN query_canceled THEN PERFORM pg_sleep(1.5); END $$";
+    let first = database.insert(stubborn);
+    let backend = running(&mill, &database, first);
+    let second = database.insert("SELECT 1");
+    let other = database.insert_with("SELECT 1", "group = 'other'");
+    database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {first}"));
+    mill.finished(&database, other);
+    let at_it = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE pid = {backend} AND state = 'active' AND query LIKE 'DO %'"
+    );
+    assert_eq!(one::<i64>(&database, &at_it), 1, "it resists");
+    assert_eq!(state(&database, second), "PLAN");
+    mill.finished(&database, second);
+    assert_eq!(one::<i64>(&database, &at_it), 0, "the next one waits for its end");
+}
+
+#[test]
 fn a_task_stopped_and_resumed_in_one_breath_never_runs_twice_at_once() {
     let database = Cluster::shared().database();
     ledger(&database);
