@@ -36,6 +36,9 @@ const BEAT: Duration = Duration::from_secs(5);
 /// How long the server may take for an answer before the connection is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A worker leaves so when it has run its task and the database refuses every form of its end.
+const UNWRITTEN: i32 = ExitCode::Permanent.status();
+
 /// What comes back from the database.
 #[derive(Debug)]
 pub enum Answer {
@@ -267,6 +270,7 @@ impl Scheduler {
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
             self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
+            self.runs.forget_unwritten();
             self.unfinished = UnfinishedQuestion::Wanted;
         }
     }
@@ -275,7 +279,7 @@ impl Scheduler {
         let (ends, questions) = self.runs.reap(now);
         for worker in &ends {
             match worker.end {
-                End::Exited(0) => {
+                End::Exited(0 | UNWRITTEN) => {
                     self.stumbling.succeeded();
                     if std::mem::take(&mut self.stumbled) {
                         self.say_well();
@@ -296,7 +300,7 @@ impl Scheduler {
             }
         }
         self.freed |= !ends.is_empty();
-        if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0)) {
+        if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0 && status != UNWRITTEN)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {

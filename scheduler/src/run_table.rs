@@ -10,9 +10,10 @@
 use crate::task_state::{self, Effect, TaskEvent, TaskState};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
+use shared::exit_code::ExitCode;
 use shared::region::{Cancel, Region, Request, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::Instant;
 
@@ -62,11 +63,13 @@ pub struct RunTable {
     region: Region,
     runs: BTreeMap<RunId, Run>,
     next: u64,
+    /// Tasks that have run and whose end the database refuses: left alone until the next reset.
+    unwritten: BTreeSet<(i64, i32)>,
 }
 
 impl RunTable {
     pub fn new(region: &Region) -> RunTable {
-        RunTable { region: region.clone(), runs: BTreeMap::new(), next: 1 }
+        RunTable { region: region.clone(), runs: BTreeMap::new(), next: 1, unwritten: BTreeSet::new() }
     }
 
     pub fn len(&self) -> usize {
@@ -83,9 +86,15 @@ impl RunTable {
     }
 
     /// Whether a claimed row is in our hands: by its own name, or because a live worker's backend runs it.
-    pub fn knows(&self, task: i64, backend: Option<i32>) -> bool {
-        self.runs.values().any(|run| self.at(run) == task)
+    pub fn knows(&self, task: i64, attempt: i32, backend: Option<i32>) -> bool {
+        self.unwritten.contains(&(task, attempt))
+            || self.runs.values().any(|run| self.at(run) == task)
             || (backend.is_some() && self.current().any(|(_, _, live)| Some(live) == backend))
+    }
+
+    /// The reset has come: what could not be written is looked at like any unfinished task.
+    pub fn forget_unwritten(&mut self) {
+        self.unwritten.clear();
     }
 
     /// The task that an entry is at.
@@ -174,8 +183,12 @@ impl RunTable {
         let mut questions = Vec::new();
         let mut ends = Vec::new();
         for (id, end) in ended {
-            let clean = end == End::Exited(0);
+            let unwritten = end == End::Exited(ExitCode::Permanent.status());
+            let clean = end == End::Exited(ExitCode::Asked.status()) || unwritten;
             let current = self.current_of(id);
+            if unwritten {
+                self.unwritten.extend(current.map(|(task, attempt, _)| (task, attempt)));
+            }
             if let (Some(run), Some((task, attempt, _)), false) = (self.runs.get_mut(&id), current, clean) {
                 (run.task, run.attempt) = (task, attempt);
             }

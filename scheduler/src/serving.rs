@@ -97,7 +97,7 @@ impl Scheduler {
     /// Rows that were claimed and are nobody's: not one of our workers'.
     fn adopt(&mut self, unfinished: Vec<Unfinished>, now: Instant) {
         for Unfinished { task, attempt, backend } in unfinished {
-            if !self.runs.knows(task, backend) {
+            if !self.runs.knows(task, attempt, backend) {
                 shared::info!("unfinished task found", queue = self.label, task = task);
                 self.runs.orphaned(task, attempt, now);
             }

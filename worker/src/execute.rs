@@ -302,7 +302,7 @@ impl Run<'_> {
                     task = self.row.task,
                     error = refusal,
                 );
-                Next::Leave(ExitCode::Asked)
+                Next::Leave(ExitCode::Permanent)
             }
         }
     }

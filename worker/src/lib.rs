@@ -3,7 +3,8 @@
 //! A process per task, forked by a scheduler. It reads its order from a cell, opens a connection of its own, marks
 //! the row WORK, runs the input, writes the result, and leaves. `wire` is its client, `format` and `error_text` make
 //! the result's texts, `outcome` decides what is written, `book` writes it, `watchdog` cancels. A worker has threads
-//! and never forks. Exit 0 says that the row has been dealt with; anything else sends the scheduler to look.
+//! and never forks. Exit 0 says that the row has been dealt with, exit 100 that its
+//! end cannot be written; anything else sends the scheduler to look.
 #![forbid(unsafe_code)]
 
 mod atomic;
