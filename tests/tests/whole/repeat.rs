@@ -6,7 +6,7 @@ use shared::db::statement::Queue;
 use std::time::Duration;
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::{all, all_are, one, one_with, running, state};
+use crate::asking::{all, all_are, one, one_with, running, state, worker_of};
 
 /// The row that repeats this one, if there is one.
 fn repetition(database: &Database, id: i64) -> Option<Value> {
@@ -290,4 +290,32 @@ fn the_next_time_is_what_counting_would_find() {
         assert!(counted > 0);
     }
     assert!(all::<i32>(&database, "SELECT 1").len() == 1);
+}
+
+#[test]
+fn a_task_whose_end_cannot_be_written_at_all_is_not_run_again_before_the_reset() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    database.run(
+        "CREATE TABLE ledger (task bigint); GRANT ALL ON ledger TO PUBLIC; \
+         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''never''; END'; \
+         CREATE TRIGGER refuse BEFORE UPDATE ON public.task FOR EACH ROW \
+         WHEN (NEW.data = 'sad' AND NEW.state IN ('DONE', 'FAIL')) EXECUTE FUNCTION refuse()",
+    );
+    let sad = database.insert_with("INSERT INTO public.ledger VALUES (1)", "data = 'sad', group = 'sad'");
+    mill.eventually("it is told", || mill.log_contains("the result cannot be written"));
+    // whatever makes the scheduler look for unfinished tasks
+    let other = database.insert("SELECT pg_sleep(600)");
+    running(&mill, &database, other);
+    let worker = mill.eventually("the worker says what it runs", || worker_of(&mill, other));
+    mill.kill9(worker);
+    mill.eventually("the other one runs again", || database.task(other).is_some_and(|row| row["attempt"] == 2));
+    let scheduler = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() \
+                     AND application_name LIKE 'pg_work%'";
+    database.run(scheduler);
+    mill.eventually("it is served again", || mill.log_contains("queue served again"));
+    let next = database.insert_with("SELECT 1", "group = 'next'");
+    mill.finished(&database, next);
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM ledger"), 1, "its input has run once");
+    assert_eq!(state(&database, sad), "WORK");
 }
