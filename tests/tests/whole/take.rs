@@ -15,8 +15,8 @@ fn groups_that_share_a_hash_do_not_wait_for_each_other() {
     let pair: Vec<String> = one(&database, pair);
     let ids: Vec<i64> =
         pair.iter().map(|group| database.insert_with("SELECT pg_sleep(600)", &format!("group = '{group}'"))).collect();
-    for id in &ids {
-        running(&mill, &database, *id);
+    for id in ids {
+        running(&mill, &database, id);
     }
     let hashes: i64 = one(&database, "SELECT count(DISTINCT hash) FROM public.task");
     assert_eq!(hashes, 1, "they do share it");
