@@ -10,14 +10,16 @@
 //! really its own: a pooler that lends a server's session for one transaction at a time cannot hold our locks, and
 //! it shows itself by giving a second connection the same backend.
 
+mod coming_up;
+
 use super::address::Resolving;
 use super::dial::{Conversation, Dialling, Failed};
 use super::pinned;
-use super::route::{Failure, Leg, Route};
+use super::route::{Failure, Route};
 use super::socket::Wire;
 use super::trouble::Trouble;
-use crate::conninfo::{Place, SessionAttributes, Target};
-use crate::region::{Permit, Region, Seat, server_key};
+use crate::conninfo::Target;
+use crate::region::{Permit, Region, Seat};
 use nix::poll::PollFlags;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -32,8 +34,6 @@ use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 /// How often a link that waits for a seat or a permit looks again: the longer it has waited, the less often.
 const QUEUE_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_QUEUE_PAUSE: Duration = Duration::from_millis(500);
-/// How long the second connection of a probe may take; no answer is no proof of anything.
-const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// What to do about a server that is not to be reached, and about a name without an address.
 const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
@@ -267,150 +267,6 @@ impl<A> Link<A> {
                 events.extend((0..notified).map(|_| LinkEvent::Notified));
                 self.collect(events)
             }
-        }
-    }
-
-    /// A seat first, then a permit: who may not stay need not come.
-    fn queue(&mut self, since: Instant, now: Instant) -> Result<(), Trouble> {
-        if let Some(region) = &self.region {
-            let key = server_key(self.route.target());
-            self.seat = self.seat.take().or_else(|| region.take_seat());
-            if self.seat.is_some() {
-                self.permit = region.take_permit(key);
-            }
-            if self.seat.is_none() && now >= since + self.route.target().connect_timeout() {
-                return Err(Trouble::passing("the budget of connections is used up; raise connections in the config"));
-            }
-            if self.permit.is_none() {
-                return Ok(());
-            }
-        }
-        let leg = self.route.begin(nowhere());
-        self.follow(now, leg)
-    }
-
-    /// What the route says next.
-    fn follow(&mut self, now: Instant, mut leg: Leg<Trouble>) -> Result<(), Trouble> {
-        // Bounded: each turn of it uses up an address, a host, or the one change of cover.
-        loop {
-            self.deadline = now + self.route.target().connect_timeout();
-            self.woken.0.store(true, SeqCst);
-            leg = match leg {
-                Leg::Over(trouble) => return Err(trouble),
-                Leg::Resolve { host, port } => match Resolving::start(&host, port) {
-                    Ok(resolving) => {
-                        self.stage = Stage::Resolving(resolving);
-                        return Ok(());
-                    }
-                    Err(error) => {
-                        let trouble = Trouble::passing(format!("cannot resolve \"{host}\": {error}{UNKNOWN}"));
-                        self.route.failed(&Failure::Unreachable, trouble)
-                    }
-                },
-                Leg::Dial(attempt) => match Dialling::begin(self.route.target(), &attempt, &self.application_name) {
-                    Ok(dialling) => {
-                        self.stage = Stage::Dialling(Box::new(dialling));
-                        return Ok(());
-                    }
-                    Err(Failed { failure, trouble }) => {
-                        let trouble = self.located(advised(&failure, trouble));
-                        self.tell_gate(&failure);
-                        self.route.failed(&failure, trouble)
-                    }
-                },
-            };
-        }
-    }
-
-    fn go_on(&mut self, now: Instant, failure: Failure, trouble: Trouble) -> Result<(), Trouble> {
-        let trouble = self.located(trouble);
-        self.tell_gate(&failure);
-        let leg = self.route.failed(&failure, trouble);
-        self.follow(now, leg)
-    }
-
-    /// A server that is away is approached by one, then by two, then by four.
-    fn tell_gate(&self, failure: &Failure) {
-        let away = match failure {
-            Failure::Unreachable | Failure::Broken => true,
-            Failure::Refused { code, .. } => code.starts_with("57P") || code.starts_with("53"),
-            Failure::Tls | Failure::SettingsRefused | Failure::Unsuitable => false,
-        };
-        if let (Some(permit), true) = (&self.permit, away) {
-            permit.narrow();
-        }
-    }
-
-    fn greet(&mut self, now: Instant, session: Session, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
-        let parameter = |name| session.conversation.parameter(name);
-        let suits = self.route.suits(parameter("in_hot_standby"), parameter("default_transaction_read_only"));
-        if let Err(why) = suits {
-            return self.go_on(now, Failure::Unsuitable, Trouble::passing(why));
-        }
-        if let Some(permit) = self.permit.take() {
-            permit.widen();
-        }
-        let late = self.route.target().late_settings;
-        if !late && self.role == Role::Trusted {
-            self.stage = Stage::Up(session);
-            events.push(LinkEvent::Up);
-            return Ok(());
-        }
-        let greeting = Box::pin(greet(session.client.clone(), late));
-        self.stage = Stage::Greeting { session, greeting };
-        self.woken.0.store(true, SeqCst);
-        Ok(())
-    }
-
-    /// A second connection, to the very same place.
-    fn probe(&mut self, events: &mut Vec<LinkEvent<A>>) {
-        let Stage::Greeting { session, .. } = std::mem::replace(&mut self.stage, Stage::Down) else { return };
-        if self.role != Role::Doubtful {
-            self.stage = Stage::Up(session);
-            events.push(LinkEvent::Up);
-            return;
-        }
-        let mut target = self.route.target().clone();
-        target.attributes = SessionAttributes::Any;
-        if let Some(attempt) = self.route.attempt() {
-            let mut place = attempt.place.clone();
-            if let (Place::Tcp { address, .. }, Some(dialled)) = (&mut place, attempt.address) {
-                *address = Some(dialled.ip());
-            }
-            target.places = vec![place];
-        }
-        let mut probe = Link::dial(&target, &self.application_name, self.region.as_ref(), false);
-        probe.role = Role::Probe;
-        self.deadline = Instant::now() + PROBE_PATIENCE;
-        self.stage = Stage::Probing { session, probe: Box::new(probe) };
-        self.woken.0.store(true, SeqCst);
-    }
-
-    fn probed(&mut self, said: &[LinkEvent<()>], events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
-        let Stage::Probing { probe, .. } = &self.stage else { return Ok(()) };
-        let failed = said.iter().any(|event| matches!(event, LinkEvent::Lost(_)));
-        let theirs = probe.backend;
-        if theirs.is_none() && !failed {
-            return Ok(());
-        }
-        if theirs.is_some() && theirs == self.backend {
-            return Err(Trouble::standing(
-                "a pooler between us and the server lends sessions by transaction, so locks do not hold; connect \
-                 to the server itself, or set pool_mode=session for this database and user",
-            ));
-        }
-        if theirs.is_some() {
-            self.role = Role::Trusted;
-        }
-        self.end_probe(events);
-        Ok(())
-    }
-
-    fn end_probe(&mut self, events: &mut Vec<LinkEvent<A>>) {
-        if let Stage::Probing { session, .. } = std::mem::replace(&mut self.stage, Stage::Down) {
-            self.stage = Stage::Up(session);
-            self.woken.0.store(true, SeqCst);
-            events.push(LinkEvent::Up);
         }
     }
 

@@ -365,7 +365,6 @@ const THIRD: Payload = Payload { length: 2, words: [31, 32] };
 fn in_every_order_a_child_runs_with_its_own_parameters_or_not_at_all() {
     for (first, second) in [(LONG, SHORT), (SHORT, LONG)] {
         let play = Play::run(first, second, Flaw::None);
-        println!("{} scenes", play.seen.len());
         play.expect_no_trouble();
         // The walk has been everywhere: each child could run, and each could be too late.
         for (number, own) in [first, second, THIRD].into_iter().enumerate() {

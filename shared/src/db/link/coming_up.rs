@@ -1,0 +1,165 @@
+//! How a link comes up: a seat and a permit, the legs of its route, the greeting, and the probe for poolers.
+
+use super::{Link, LinkEvent, Role, Session, Stage, UNKNOWN, advised, greet, nowhere};
+use crate::conninfo::{Place, SessionAttributes};
+use crate::db::address::Resolving;
+use crate::db::dial::{Dialling, Failed};
+use crate::db::route::{Failure, Leg};
+use crate::db::trouble::Trouble;
+use crate::region::server_key;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+/// How long the second connection of a probe may take; no answer is no proof of anything.
+const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+
+impl<A> Link<A> {
+    /// A seat first, then a permit: who may not stay need not come.
+    pub(super) fn queue(&mut self, since: Instant, now: Instant) -> Result<(), Trouble> {
+        if let Some(region) = &self.region {
+            let key = server_key(self.route.target());
+            self.seat = self.seat.take().or_else(|| region.take_seat());
+            if self.seat.is_some() {
+                self.permit = region.take_permit(key);
+            }
+            if self.seat.is_none() && now >= since + self.route.target().connect_timeout() {
+                return Err(Trouble::passing("the budget of connections is used up; raise connections in the config"));
+            }
+            if self.permit.is_none() {
+                return Ok(());
+            }
+        }
+        let leg = self.route.begin(nowhere());
+        self.follow(now, leg)
+    }
+
+    /// What the route says next.
+    pub(super) fn follow(&mut self, now: Instant, mut leg: Leg<Trouble>) -> Result<(), Trouble> {
+        // Bounded: each turn of it uses up an address, a host, or the one change of cover.
+        loop {
+            self.deadline = now + self.route.target().connect_timeout();
+            self.woken.0.store(true, SeqCst);
+            leg = match leg {
+                Leg::Over(trouble) => return Err(trouble),
+                Leg::Resolve { host, port } => match Resolving::start(&host, port) {
+                    Ok(resolving) => {
+                        self.stage = Stage::Resolving(resolving);
+                        return Ok(());
+                    }
+                    Err(error) => {
+                        let trouble = Trouble::passing(format!("cannot resolve \"{host}\": {error}{UNKNOWN}"));
+                        self.route.failed(&Failure::Unreachable, trouble)
+                    }
+                },
+                Leg::Dial(attempt) => match Dialling::begin(self.route.target(), &attempt, &self.application_name) {
+                    Ok(dialling) => {
+                        self.stage = Stage::Dialling(Box::new(dialling));
+                        return Ok(());
+                    }
+                    Err(Failed { failure, trouble }) => {
+                        let trouble = self.located(advised(&failure, trouble));
+                        self.tell_gate(&failure);
+                        self.route.failed(&failure, trouble)
+                    }
+                },
+            };
+        }
+    }
+
+    pub(super) fn go_on(&mut self, now: Instant, failure: Failure, trouble: Trouble) -> Result<(), Trouble> {
+        let trouble = self.located(trouble);
+        self.tell_gate(&failure);
+        let leg = self.route.failed(&failure, trouble);
+        self.follow(now, leg)
+    }
+
+    /// A server that is away is approached by one, then by two, then by four.
+    pub(super) fn tell_gate(&self, failure: &Failure) {
+        let away = match failure {
+            Failure::Unreachable | Failure::Broken => true,
+            Failure::Refused { code, .. } => code.starts_with("57P") || code.starts_with("53"),
+            Failure::Tls | Failure::SettingsRefused | Failure::Unsuitable => false,
+        };
+        if let (Some(permit), true) = (&self.permit, away) {
+            permit.narrow();
+        }
+    }
+
+    pub(super) fn greet(
+        &mut self,
+        now: Instant,
+        session: Session,
+        events: &mut Vec<LinkEvent<A>>,
+    ) -> Result<(), Trouble> {
+        let parameter = |name| session.conversation.parameter(name);
+        let suits = self.route.suits(parameter("in_hot_standby"), parameter("default_transaction_read_only"));
+        if let Err(why) = suits {
+            return self.go_on(now, Failure::Unsuitable, Trouble::passing(why));
+        }
+        if let Some(permit) = self.permit.take() {
+            permit.widen();
+        }
+        let late = self.route.target().late_settings;
+        if !late && self.role == Role::Trusted {
+            self.stage = Stage::Up(session);
+            events.push(LinkEvent::Up);
+            return Ok(());
+        }
+        let greeting = Box::pin(greet(session.client.clone(), late));
+        self.stage = Stage::Greeting { session, greeting };
+        self.woken.0.store(true, SeqCst);
+        Ok(())
+    }
+
+    /// A second connection, to the very same place.
+    pub(super) fn probe(&mut self, events: &mut Vec<LinkEvent<A>>) {
+        let Stage::Greeting { session, .. } = std::mem::replace(&mut self.stage, Stage::Down) else { return };
+        if self.role != Role::Doubtful {
+            self.stage = Stage::Up(session);
+            events.push(LinkEvent::Up);
+            return;
+        }
+        let mut target = self.route.target().clone();
+        target.attributes = SessionAttributes::Any;
+        if let Some(attempt) = self.route.attempt() {
+            let mut place = attempt.place.clone();
+            if let (Place::Tcp { address, .. }, Some(dialled)) = (&mut place, attempt.address) {
+                *address = Some(dialled.ip());
+            }
+            target.places = vec![place];
+        }
+        let mut probe = Link::dial(&target, &self.application_name, self.region.as_ref(), false);
+        probe.role = Role::Probe;
+        self.deadline = Instant::now() + PROBE_PATIENCE;
+        self.stage = Stage::Probing { session, probe: Box::new(probe) };
+        self.woken.0.store(true, SeqCst);
+    }
+
+    pub(super) fn probed(&mut self, said: &[LinkEvent<()>], events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+        let Stage::Probing { probe, .. } = &self.stage else { return Ok(()) };
+        let failed = said.iter().any(|event| matches!(event, LinkEvent::Lost(_)));
+        let theirs = probe.backend;
+        if theirs.is_none() && !failed {
+            return Ok(());
+        }
+        if theirs.is_some() && theirs == self.backend {
+            return Err(Trouble::standing(
+                "a pooler between us and the server lends sessions by transaction, so locks do not hold; connect \
+                 to the server itself, or set pool_mode=session for this database and user",
+            ));
+        }
+        if theirs.is_some() {
+            self.role = Role::Trusted;
+        }
+        self.end_probe(events);
+        Ok(())
+    }
+
+    pub(super) fn end_probe(&mut self, events: &mut Vec<LinkEvent<A>>) {
+        if let Stage::Probing { session, .. } = std::mem::replace(&mut self.stage, Stage::Down) {
+            self.stage = Stage::Up(session);
+            self.woken.0.store(true, SeqCst);
+            events.push(LinkEvent::Up);
+        }
+    }
+}
