@@ -48,6 +48,7 @@ pub enum Answer {
     Unfinished(Vec<Unfinished>),
     Settings(Vec<(String, String)>),
     Chores { rows: i64, bytes: i64, deleted: u64 },
+    Aligned,
     Named,
 }
 
@@ -370,7 +371,10 @@ impl Scheduler {
             return;
         };
         self.order.settings = order.settings;
-        self.order.defaults = order.defaults;
+        if self.order.defaults != order.defaults {
+            self.order.defaults = order.defaults;
+            self.align_defaults();
+        }
         let region = Some(&self.start.region);
         self.probe = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
     }

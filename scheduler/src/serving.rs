@@ -3,6 +3,7 @@
 //! Slots are reserved before rows are taken, so that no row is claimed that could not start. A row whose worker cannot
 //! be forked, or that comes when the scheduler already stops, is settled back to PLAN like one whose worker died.
 
+use crate::column_defaults;
 use crate::doze::{Looked, Pace};
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
 use crate::look::{Ask, Seen, Taken, look};
@@ -32,7 +33,7 @@ impl Scheduler {
             }
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
-            Answer::Named => {}
+            Answer::Named | Answer::Aligned => {}
             Answer::Chores { rows, bytes, deleted } => {
                 self.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
                 if deleted > 0 {
@@ -82,6 +83,17 @@ impl Scheduler {
         let now = Instant::now();
         self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
         self.doze.hurry(now);
+    }
+
+    /// A reload may change what the columns fall back to; without a session the next one sees to it.
+    pub(crate) fn align_defaults(&mut self) {
+        let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+        if let (Some(link), true) = (&mut self.link, self.session.working()) {
+            link.ask("changing column defaults", PATIENCE, |client| async move {
+                column_defaults::align(&client, &queue, &defaults).await?;
+                Ok(Answer::Aligned)
+            });
+        }
     }
 
     fn name_session(&mut self) {

@@ -75,6 +75,7 @@ pub struct Launch<'d> {
     environment: Vec<(String, String)>,
     embedded: bool,
     terminal: bool,
+    namespace: Option<String>,
     reader: LogReader,
 }
 
@@ -151,6 +152,12 @@ impl<'d> Launch<'d> {
         self
     }
 
+    /// On a host of its own: in a network namespace that the test has made.
+    pub fn in_namespace(mut self, name: &str) -> Self {
+        self.namespace = Some(name.to_owned());
+        self
+    }
+
     /// On a terminal of its own, for [`Supervisor::press_ctrl_c`].
     pub fn in_terminal(mut self) -> Self {
         self.terminal = true;
@@ -188,7 +195,15 @@ impl<'d> Launch<'d> {
             let (terminal, command) = Terminal::open(program);
             (Some(terminal), command)
         } else {
-            let mut command = Command::new(program);
+            let mut command = match &self.namespace {
+                // becomes the launcher: the pid stays
+                Some(name) => {
+                    let mut command = Command::new("ip");
+                    command.args(["netns", "exec", name]).arg(program);
+                    command
+                }
+                None => Command::new(program),
+            };
             // a Ctrl-C meant for the tests is none for it
             command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
             (None, command)

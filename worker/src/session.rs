@@ -3,7 +3,7 @@
 use crate::book::TaskRow;
 use crate::wire::{ConnectError, QueryError, Session};
 use shared::conninfo::Target;
-use shared::db::pinned::CHECK_INTERVAL;
+use shared::db::pinned::WATCH;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Permit, Region, Seat, server_key};
 use std::sync::OnceLock;
@@ -41,7 +41,8 @@ pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
 
 fn connect(order: &WorkerOrder, encoding: &str) -> Result<Session, ConnectError> {
     let name = format!("pg_task {} {}", order.schema, order.table);
-    let parameters = [("application_name", name.as_str()), CHECK_INTERVAL, ("client_encoding", encoding)];
+    let mut parameters = vec![("application_name", name.as_str()), ("client_encoding", encoding)];
+    parameters.extend(WATCH);
     connect_in_turn(&order.target, &parameters, Instant::now() + order.target.patience())
 }
 

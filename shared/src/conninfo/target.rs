@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Unless told otherwise. A dead peer is known after idle + interval × count = 9 s.
-const KEEPALIVE: Keepalive = Keepalive { on: true, idle_s: 5, interval_s: 2, count: 2, user_timeout_ms: 10_000 };
+const KEEPALIVE: Keepalive = Keepalive { on: true, idle_s: 4, interval_s: 2, count: 2, user_timeout_ms: 7_000 };
 pub(super) const CONNECT_TIMEOUT_MS: u64 = 10_000;
 
 /// One login, on one of several servers. `Debug` never shows the password.

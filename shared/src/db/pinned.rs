@@ -5,12 +5,19 @@
 
 use crate::conninfo::{SessionAttributes, Target};
 
-/// A dead client's statement must not run on: the server looks for us so often while it works.
-pub const CHECK_INTERVAL: (&str, &str) = ("client_connection_check_interval", "300");
+/// A dead client's statement must not run on, and its locks must not outlive it: the server looks for us every 300 ms
+/// while it works, and notices within 10 s that the way to us is cut (its own keep-alive would take two hours).
+pub const WATCH: [(&str, &str); 5] = [
+    ("client_connection_check_interval", "300"),
+    ("tcp_keepalives_idle", "4"),
+    ("tcp_keepalives_interval", "2"),
+    ("tcp_keepalives_count", "2"),
+    ("tcp_user_timeout", "7000"),
+];
 const READ_ONLY: &str = "default_transaction_read_only";
 
 /// Of every session of launcher and scheduler.
-const LOOPS: [(&str, &str); 11] = [
+const LOOPS: [(&str, &str); 15] = [
     ("default_transaction_isolation", "read committed"),
     (READ_ONLY, "off"),
     ("default_transaction_deferrable", "off"),
@@ -19,7 +26,11 @@ const LOOPS: [(&str, &str); 11] = [
     ("idle_in_transaction_session_timeout", "0"),
     ("synchronous_commit", "on"),
     ("row_security", "off"),
-    CHECK_INTERVAL,
+    WATCH[0],
+    WATCH[1],
+    WATCH[2],
+    WATCH[3],
+    WATCH[4],
     ("plan_cache_mode", "force_generic_plan"),
     ("search_path", "pg_catalog,pg_temp"),
 ];

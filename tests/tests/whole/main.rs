@@ -6,6 +6,7 @@ mod atomic;
 mod cli;
 mod connections;
 mod conninfo_dialect;
+mod cut_cable;
 mod embedded;
 mod harness;
 mod keep_and_why;

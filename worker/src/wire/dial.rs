@@ -130,7 +130,7 @@ mod tests {
         Instant::now() + Duration::from_secs(5)
     }
 
-    const USUAL: Keepalive = Keepalive { on: true, idle_s: 5, interval_s: 2, count: 2, user_timeout_ms: 10_000 };
+    const USUAL: Keepalive = Keepalive { on: true, idle_s: 4, interval_s: 2, count: 2, user_timeout_ms: 7_000 };
 
     #[test]
     fn a_missing_socket_file_is_named() {
