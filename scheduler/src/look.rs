@@ -83,9 +83,11 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     if !ask.running.is_empty() {
         seen.unwanted = look.unwanted(&ask.running).await?;
     }
+    // All of them: the take itself sees which have been stopped by now.
+    let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
     look.execute(&look.statements.release).await?;
     if ask.count > 0 {
-        look.take(ask.count, &mut seen).await?;
+        look.take(ask.count, &running, &mut seen).await?;
     }
     // Without a slot nothing can start, but a row can still be stopped: that must ring too.
     if ask.arm && (ask.count == 0 || seen.taken.len() < ask.count) {
@@ -95,7 +97,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
             // What was committed before the lock was ours rang nobody; what comes later will ring.
             look.execute(&look.statements.release).await?;
             let before = seen.taken.len();
-            look.take(ask.count - before, &mut seen).await?;
+            look.take(ask.count - before, &running, &mut seen).await?;
             if seen.taken.len() == ask.count {
                 look.sign(lock_key::BELL, false).await?;
                 seen.armed = false;
@@ -112,9 +114,9 @@ struct Look {
 }
 
 impl Look {
-    async fn take(&self, count: usize, seen: &mut Seen) -> Result<(), Trouble> {
+    async fn take(&self, count: usize, running: &[i64], seen: &mut Seen) -> Result<(), Trouble> {
         for _ in 0..EXPIRY_ROUNDS {
-            let Harvest { taken, expired, busy } = self.take_once(count, &mut seen.cursor, &seen.unwanted).await?;
+            let Harvest { taken, expired, busy } = self.take_once(count, &mut seen.cursor, running).await?;
             seen.busy |= busy;
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
@@ -156,27 +158,27 @@ impl Look {
         Ok(())
     }
 
-    async fn take_once(&self, count: usize, cursor: &mut GroupCursor, unwanted: &[i64]) -> Result<Harvest, Trouble> {
+    async fn take_once(&self, count: usize, cursor: &mut GroupCursor, running: &[i64]) -> Result<Harvest, Trouble> {
         let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
-        let rows = self.many(walk, &[&(count as i64), &unwanted]).await?;
+        let rows = self.many(walk, &[&(count as i64), &running]).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
         if exact {
             return Ok(harvest(&rows));
         }
         let began = cursor.after;
-        let found = self.take_groups(count, cursor, unwanted).await?;
+        let found = self.take_groups(count, cursor, running).await?;
         // Nothing behind the cursor: once more from the start, so that no group waits for the round to end.
         if found.taken.is_empty() && began != i32::MIN {
             cursor.after = i32::MIN;
-            return self.take_groups(count, cursor, unwanted).await;
+            return self.take_groups(count, cursor, running).await;
         }
         Ok(found)
     }
 
-    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor, unwanted: &[i64]) -> Result<Harvest, Trouble> {
+    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor, running: &[i64]) -> Result<Harvest, Trouble> {
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, count.max(4)) as i64;
         let rows =
-            self.many(&self.statements.groups, &[&(count as i64), &unwanted, &cursor.after, &GROUPS, &depth]).await?;
+            self.many(&self.statements.groups, &[&(count as i64), &running, &cursor.after, &GROUPS, &depth]).await?;
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
         let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
         cursor.groups = groups.max(1) as usize;

@@ -1,6 +1,6 @@
 -- Claims up to $1 due rows by looking at the heads of the groups, so that no group hides another. A loose scan: one
 -- index probe per group. With more groups than $4 it begins after the hash $3 and goes on there the next time.
--- parameters: how many, stopped tasks that still run, hash to begin after, groups at most, rows per group; locks: the rows; caller: scheduler
+-- parameters: how many, tasks that workers are at, hash to begin after, groups at most, rows per group; locks: the rows; caller: scheduler
 WITH RECURSIVE heads AS (
     (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $3 ORDER BY hash LIMIT 1)
     UNION ALL

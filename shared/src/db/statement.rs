@@ -67,8 +67,8 @@ const BUSY: &str = "(t.pid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.pg_sta
     WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
       AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.pid = t.pid)))";
 
-/// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are tasks that were stopped and
-/// whose workers have not let go of them yet.
+/// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
+/// are at: one that was stopped counts until its worker has let go of it.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM (
         SELECT "group", remote FROM {queue} WHERE state IN ('TAKE', 'WORK')
         UNION ALL
