@@ -12,7 +12,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Unless told otherwise. A dead peer is known after idle + interval × count = 9 s.
+/// Unless told otherwise. With tcp_user_timeout set a dead peer is known at the first probe after
+/// it, here after 8 s.
 const KEEPALIVE: Keepalive = Keepalive { on: true, idle_s: 4, interval_s: 2, count: 2, user_timeout_ms: 7_000 };
 pub(super) const CONNECT_TIMEOUT_MS: u64 = 10_000;
 
