@@ -101,6 +101,8 @@ pub(crate) struct Outcome {
     /// Gone when the link was lost.
     pub(crate) session: Option<Session>,
     last_word: Option<ServerError>,
+    /// The server itself speaks of a statement timeout: the role's, or one that the task has set.
+    said_timeout: bool,
 }
 
 impl Run<'_> {
@@ -132,7 +134,7 @@ impl Run<'_> {
         });
         let began = Instant::now();
         let mut outcome = self.send(session);
-        let timed_out = timeout.is_some_and(|timeout| began.elapsed() >= timeout);
+        let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
         let cancelled = self.watchdog.finished();
         if let Ending::Lost { server, .. } = &mut outcome.ending {
             (*server, outcome.session) = self.look_again();
@@ -160,7 +162,8 @@ impl Run<'_> {
     /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
     fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
-        let mut log = TaskLog { task: self.row.task, notices: 0, code: None, watchdog: self.watchdog };
+        let mut log =
+            TaskLog { task: self.row.task, notices: 0, code: None, said_timeout: false, watchdog: self.watchdog };
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
         let mut ran = Ok(());
         if self.row.atomic {
@@ -177,14 +180,16 @@ impl Run<'_> {
         let texts = output.into_texts();
         match ran {
             Ok(()) => {
-                Outcome { texts, ending: Ending::Ran { code: log.code }, session: Some(session), last_word: None }
+                let ending = Ending::Ran { code: log.code };
+                Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: log.said_timeout }
             }
             Err(lost) => {
                 let code = lost.fatal.as_ref().and_then(|fatal| fatal.code()).map(<[u8]>::to_vec);
                 let last_word = Some(lost.fatal.unwrap_or_else(|| {
                     ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
                 }));
-                Outcome { texts, ending: Ending::Lost { code, server: Server::Other }, session: None, last_word }
+                let ending = Ending::Lost { code, server: Server::Other };
+                Outcome { texts, ending, session: None, last_word, said_timeout: false }
             }
         }
     }
@@ -199,7 +204,7 @@ impl Run<'_> {
     }
 
     pub(crate) fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
-        let Outcome { texts, ending, session, last_word } = outcome;
+        let Outcome { texts, ending, session, last_word, .. } = outcome;
         // After any cancel of ours that connection runs no further task: it might still be on its way.
         let again = cancelled.is_none() && matches!(ending, Ending::Ran { .. });
         match verdict(&ending, cancelled, timed_out) {
@@ -358,6 +363,7 @@ struct TaskLog<'a> {
     task: i64,
     notices: usize,
     code: Option<Vec<u8>>,
+    said_timeout: bool,
     watchdog: &'a Watchdog,
 }
 
@@ -368,6 +374,8 @@ impl Watch for TaskLog<'_> {
 
     fn failed(&mut self, error: &ServerError) {
         self.code = Some(error.code().unwrap_or_default().to_vec());
+        let words = b"statement timeout";
+        self.said_timeout |= error.message().is_some_and(|text| text.windows(words.len()).any(|part| part == words));
     }
 
     fn noticed(&mut self, notice: ServerError) {

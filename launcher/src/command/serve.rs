@@ -104,6 +104,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         control = config.control.display(),
     );
     let place = cli.place.clone();
+    let fixed = Fixed::of(config);
     Ok(Launcher::new(Parts {
         region,
         nursery,
@@ -114,7 +115,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         name: config.name.clone(),
         poll: Duration::from_millis(config.poll_ms),
         rows,
-        reload: Box::new(move || reload(&place, server.as_ref())),
+        reload: Box::new(move || reload(&place, server.as_ref(), &fixed)),
     }))
 }
 
@@ -173,9 +174,28 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
     Ok(Reloaded { target, rows: rows.collect() })
 }
 
-fn reload(place: &Place, server: Option<&Conninfo>) -> Option<Reloaded> {
+/// What a running launcher keeps whatever a config read again says.
+#[derive(Debug, PartialEq)]
+struct Fixed {
+    name: String,
+    max_workers: u32,
+    poll_ms: u64,
+    control: PathBuf,
+}
+
+impl Fixed {
+    fn of(config: &Config) -> Fixed {
+        let Config { name, max_workers, poll_ms, control, .. } = config;
+        Fixed { name: name.clone(), max_workers: *max_workers, poll_ms: *poll_ms, control: control.clone() }
+    }
+}
+
+fn reload(place: &Place, server: Option<&Conninfo>, fixed: &Fixed) -> Option<Reloaded> {
     let config = read_config(place);
     let read = config.and_then(|mut config| {
+        if Fixed::of(&config) != *fixed {
+            shared::warning!("name, max_workers, poll and control take effect at the next start");
+        }
         connect_to(&mut config, server);
         logins(&config, &environment(place))
     });
