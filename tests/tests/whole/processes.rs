@@ -391,3 +391,22 @@ fn every_fault_point_is_met_by_some_test() {
         assert!(sources.contains(&format!("\"{point}:")), "no test arms {point}");
     }
 }
+
+#[test]
+fn a_scheduler_that_stands_still_for_half_a_minute_is_replaced() {
+    if !tests::scale::is_full() {
+        eprintln!("SKIPPED: it takes half a minute; scripts/test --full runs it");
+        return;
+    }
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).start();
+    let stopped = supervisor.schedulers()[0].pid;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(stopped), Signal::SIGSTOP).expect("stop it");
+    supervisor
+        .wait("another one serves the queue")
+        .within(Duration::from_secs(50))
+        .until(|| supervisor.schedulers().iter().any(|process| process.pid != stopped) && !is_alive(stopped));
+    let id = database.insert("SELECT 1");
+    assert_eq!(supervisor.finished(&database, id)["state"], "DONE");
+    assert!(supervisor.log_contains("stands still"));
+}
