@@ -50,7 +50,9 @@ fn term_lets_a_running_task_finish_and_starts_no_other() {
     assert_left(&supervisor, &database, Duration::from_secs(10), 0);
     let row = database.task(id).expect("the row is there");
     assert_eq!((&row["state"], &row["output"]), (&"DONE".into(), &"1".into()));
-    assert_eq!(database.task(late).expect("the row is there")["attempt"], 0);
+    // a look that was under way may have taken it, and has given it back
+    let row = database.task(late).expect("the row is there");
+    assert_eq!((&row["state"], &row["start"]), (&"PLAN".into(), &serde_json::Value::Null));
 }
 
 #[test]
