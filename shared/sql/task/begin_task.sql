@@ -2,5 +2,5 @@
 -- read from the row. No row: somebody else has it by now, and nothing is run.
 -- parameters: id, attempt; locks: the row; caller: worker
 UPDATE {queue} t SET state = 'WORK', start = statement_timestamp(), pid = pg_catalog.pg_backend_pid()
- WHERE t.id = $1 AND t.attempt = $2 AND t.state = 'TAKE'
+ WHERE t.id = $1::bigint AND t.attempt = $2::int AND t.state = 'TAKE'
 RETURNING {task_row}

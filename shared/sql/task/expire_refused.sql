@@ -2,4 +2,4 @@
 -- parameters: id, the refusal; locks: the row; caller: scheduler
 UPDATE {queue} t SET state = 'FAIL', start = statement_timestamp(), stop = statement_timestamp(),
        error = pg_catalog.concat('ERROR:  task not active', chr(10), $2::text), reason = 'completion'
- WHERE t.id = $1 AND t.state = 'PLAN' AND {expired}
+ WHERE t.id = $1::bigint AND t.state = 'PLAN' AND {expired}

@@ -4,4 +4,4 @@
 SELECT t.state::text AS state, a.pid AS backend
   FROM {queue} t
   LEFT JOIN pg_catalog.pg_stat_activity a ON t.state = 'WORK' AND a.pid = t.pid AND a.backend_start <= t.start
- WHERE t.id = $1 AND t.attempt = $2
+ WHERE t.id = $1::bigint AND t.attempt = $2::int

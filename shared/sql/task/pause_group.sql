@@ -4,6 +4,6 @@ UPDATE {queue} t SET plan = CASE WHEN t.drift THEN statement_timestamp() - t."ma
                                  ELSE t.plan - t."max" * interval '1 ms' * (
                                      floor(extract(epoch FROM statement_timestamp() - t.plan) * 1000 / - t."max"::float8) + 1) END
   FROM {queue} done
- WHERE done.id = $1 AND done.attempt = $2 AND done."max" < 0
+ WHERE done.id = $1::bigint AND done.attempt = $2::int AND done."max" < 0
    AND t.state = 'PLAN' AND t."max" < 0 AND t.hash = done.hash AND t."group" = done."group"
    AND t.remote IS NOT DISTINCT FROM done.remote AND t.plan <= statement_timestamp() AND t.plan > '-infinity'

@@ -2,7 +2,7 @@
 -- index probe per group. With more groups than $4 it begins after the hash $3 and goes on there the next time.
 -- parameters: how many, tasks that workers are at, hash to begin after, groups at most, rows per group; locks: the rows; caller: scheduler
 WITH RECURSIVE heads AS (
-    (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $3 ORDER BY hash LIMIT 1)
+    (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $3::int ORDER BY hash LIMIT 1)
     UNION ALL
     SELECT (SELECT q.hash FROM {queue} q WHERE q.state = 'PLAN' AND NOT q.held AND q.hash > h.hash
              ORDER BY q.hash LIMIT 1), h.number + 1
@@ -30,9 +30,10 @@ WITH RECURSIVE heads AS (
     UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
     RETURNING t.id, t.attempt, l.capacity, l.priority
 ), seen AS (
-    SELECT count(*) AS groups, max(hash) AS last, (SELECT array_agg(c.id) FROM candidates c WHERE c.expired AND NOT c.busy) AS expired,
+    SELECT count(*) AS groups, max(hash)::int AS last,
+           (SELECT array_agg(c.id::bigint) FROM candidates c WHERE c.expired AND NOT c.busy) AS expired,
            EXISTS (SELECT FROM candidates c WHERE c.busy) AS busy
       FROM listed
 )
-SELECT s.groups, s.last, s.expired, s.busy, t.id, t.attempt
+SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt
   FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id
