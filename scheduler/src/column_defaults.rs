@@ -4,6 +4,7 @@
 //! When the config says something else now, that default is set anew; a default that is not one of ours is its
 //! owner's and is never touched. When nothing differs there is no DDL.
 
+use crate::mending;
 use shared::config::ColumnDefaults;
 use shared::db::identifier::{literal, quoted};
 use shared::db::statement::{self, Queue, column_defaults};
@@ -12,13 +13,18 @@ use tokio_postgres::Client;
 
 const LOCK_TIMEOUT: &str = "2s";
 
-pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> Result<(), Trouble> {
+/// False: the table is locked, and they must wait.
+pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> Result<bool, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let rows = client.query(&queue.fill(statement::LIST_DEFAULTS), &[]).await.map_err(trouble)?;
     let found: Vec<(String, String)> = rows.iter().map(|row| (row.get("name"), row.get("expression"))).collect();
     let changes = changes(&found, &column_defaults(wanted));
     if changes.is_empty() {
-        return Ok(());
+        return Ok(true);
+    }
+    let relid = client.query_one(&queue.fill("SELECT {queue_text}::pg_catalog.regclass::oid AS relid"), &[]).await;
+    if mending::holder(client, relid.map_err(trouble)?.get("relid"), true).await?.is_some() {
+        return Ok(false);
     }
     let text: Vec<String> = changes
         .iter()
@@ -33,11 +39,11 @@ pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> R
             return Err(trouble);
         }
         shared::warning!("new column defaults are not in force yet", table = queue.fill("{queue}"), error = trouble);
-        return Ok(());
+        return Ok(false);
     }
     let columns: Vec<&str> = changes.iter().map(|change| change.column.as_str()).collect();
     shared::info!("column defaults changed", table = queue.fill("{queue}"), columns = columns.join(", "));
-    Ok(())
+    Ok(true)
 }
 
 #[derive(Debug, PartialEq, Eq)]

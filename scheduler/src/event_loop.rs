@@ -7,6 +7,7 @@
 
 use crate::doze::Doze;
 use crate::look::{GroupCursor, Seen};
+use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
 use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
@@ -35,6 +36,10 @@ use std::time::{Duration, Instant};
 const BEAT: Duration = Duration::from_secs(5);
 /// How long the server may take for an answer before the connection is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long mending may take (an index of a large table), and how far apart its tries are.
+const MEND_PATIENCE: Duration = Duration::from_secs(6 * 3600);
+const MEND_FIRST: Duration = Duration::from_secs(1);
+const MEND_LAST: Duration = Duration::from_secs(60);
 
 /// A worker leaves so when it has run its task and the database refuses every form of its end.
 const UNWRITTEN: i32 = ExitCode::Permanent.status();
@@ -44,12 +49,22 @@ const UNWRITTEN: i32 = ExitCode::Permanent.status();
 pub enum Answer {
     Prepared(Readiness),
     Seen(Box<Seen>),
-    Settled { run: RunId, task: i64, settlement: Settlement },
+    Settled {
+        run: RunId,
+        task: i64,
+        settlement: Settlement,
+    },
     Unfinished(Vec<Unfinished>),
     Settings(Vec<(String, String)>),
-    Chores { rows: i64, bytes: i64, deleted: u64 },
-    Aligned,
+    Chores {
+        rows: i64,
+        bytes: i64,
+        deleted: u64,
+    },
+    /// Whether the column defaults are as the config wants them.
+    Aligned(bool),
     Named,
+    Mended(Mended),
 }
 
 /// The question which rows are claimed and unfinished. It is never in flight together with a look: a row that the look
@@ -67,6 +82,7 @@ enum Event {
     ParentGone,
     Link(LinkEvent<Answer>),
     Probe(LinkEvent<Answer>),
+    Mender(LinkEvent<Answer>),
     Passed,
 }
 
@@ -85,6 +101,10 @@ pub struct Scheduler {
     proven: bool,
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     probe: Option<Link<Answer>>,
+    /// Another one that mends the table beside the service, and when it is dialled.
+    mender: Option<Link<Answer>>,
+    pub(crate) mend_at: Option<Instant>,
+    pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
@@ -126,6 +146,9 @@ impl Scheduler {
             link: None,
             proven: false,
             probe: None,
+            mender: None,
+            mend_at: None,
+            mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
@@ -177,7 +200,7 @@ impl Scheduler {
             PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.start.life.as_fd(), PollFlags::POLLIN),
         ];
-        let interests = [&self.link, &self.probe].into_iter().flatten().filter_map(Link::interest);
+        let interests = [&self.link, &self.probe, &self.mender].into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
@@ -199,6 +222,9 @@ impl Scheduler {
         if let Some(probe) = &mut self.probe {
             probe.turn(now).into_iter().for_each(|event| send(Event::Probe(event)));
         }
+        if let Some(mender) = &mut self.mender {
+            mender.turn(now).into_iter().for_each(|event| send(Event::Mender(event)));
+        }
         send(Event::Passed);
     }
 
@@ -209,6 +235,8 @@ impl Scheduler {
             self.session.deadline(),
             self.link.as_ref().and_then(Link::deadline),
             self.probe.as_ref().and_then(Link::deadline),
+            self.mender.as_ref().and_then(Link::deadline),
+            self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
@@ -248,6 +276,8 @@ impl Scheduler {
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.statements = None;
+                self.mender = None;
+                self.mend_at = None;
                 // From here on the session has its own reason, and takes it back itself.
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
@@ -257,6 +287,7 @@ impl Scheduler {
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
             Event::Probe(event) => self.probed(event, now),
+            Event::Mender(event) => self.mended(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -273,6 +304,12 @@ impl Scheduler {
             self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
             self.runs.forget_unwritten();
             self.unfinished = UnfinishedQuestion::Wanted;
+        }
+        let idle = self.session.working() && !self.stopping.asked() && self.mender.is_none();
+        if idle && self.mend_at.is_some_and(|at| now >= at) {
+            self.mend_at = None;
+            let region = Some(&self.start.region);
+            self.mender = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
         }
     }
 
@@ -398,6 +435,30 @@ impl Scheduler {
             LinkEvent::Lost(_) => {
                 self.probe = None;
                 self.apply(Vec::new());
+            }
+        }
+    }
+
+    /// The session that mends the table. It is nobody's trouble when it fails: the queue is served without.
+    fn mended(&mut self, event: LinkEvent<Answer>, now: Instant) {
+        match event {
+            LinkEvent::Up => {
+                let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+                if let Some(mender) = &mut self.mender {
+                    mender.ask("mending the table", MEND_PATIENCE, |client| async move {
+                        Ok(Answer::Mended(mending::mend(&client, &queue, &defaults).await?))
+                    });
+                }
+            }
+            LinkEvent::Answered(answer) => {
+                self.mender = None;
+                self.answered(answer, now);
+            }
+            LinkEvent::Notified => {}
+            LinkEvent::Lost(trouble) => {
+                self.mender = None;
+                let mended = Mended { later: Some(trouble.text), ..Mended::default() };
+                self.answered(Answer::Mended(mended), now);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! and makes sure that no row is left behind when a worker dies. One thread, one wait: `event_loop` polls the
 //! session's socket, the signal pipe and the workers' pidfds, and lets the pure machines decide: `session_state` for
 //! the connection, `task_state` for each task, `doze` for when to look. What the database is asked is in `queue`, `look`
-//! and `settle`.
+//! and `settle`; a table that somebody else has made is taken over by `shape`, `upgrade` and `mending`.
 #![forbid(unsafe_code)]
 
 mod catalog;
@@ -12,12 +12,15 @@ mod column_defaults;
 mod doze;
 mod event_loop;
 mod look;
+mod mending;
 mod queue;
 mod run_table;
 mod serving;
 mod session_state;
 mod settle;
+mod shape;
 mod task_state;
+mod upgrade;
 
 use nix::sys::signal::Signal;
 use shared::exit_code::ExitCode;

@@ -5,7 +5,7 @@
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
 use crate::event_loop::Answer;
-use crate::{catalog, column_defaults};
+use crate::{catalog, column_defaults, mending};
 use shared::config::ColumnDefaults;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
@@ -13,48 +13,6 @@ use shared::db::trouble::{Trouble, TroubleKind};
 use std::rc::Rc;
 use tokio_postgres::{Client, Row, Statement};
 
-/// What the statements read and write; a table that lacks one of them cannot be served.
-const NEEDED: [&str; 39] = [
-    "id",
-    "parent",
-    "plan",
-    "start",
-    "stop",
-    "active",
-    "live",
-    "repeat",
-    "timeout",
-    "count",
-    "hash",
-    "max",
-    "pid",
-    "state",
-    "delete",
-    "drift",
-    "header",
-    "save",
-    "string",
-    "delimiter",
-    "escape",
-    "quote",
-    "data",
-    "error",
-    "output",
-    "group",
-    "input",
-    "null",
-    "remote",
-    "attempt",
-    "priority",
-    "held",
-    "job",
-    "at",
-    "epoch",
-    "run_of",
-    "failures",
-    "reason",
-    "atomic",
-];
 const LOCK_TIMEOUT: &str = "2s";
 
 /// The rows of the short and of the long walk: eight per slot that may be filled.
@@ -104,6 +62,8 @@ pub enum Readiness {
 pub struct Ready {
     pub statements: Rc<Prepared>,
     pub unfinished: Vec<Unfinished>,
+    /// The table lacks something that it can be served without.
+    pub mends: bool,
     pub superuser: bool,
     pub backend: i32,
     /// Names and values of the scheduler's settings below our config.
@@ -125,10 +85,8 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     if !held {
         return Ok(Readiness::HeldElsewhere);
     }
-    if !found.get::<_, bool>("rings") {
-        hang_bell(&client, &queue).await?;
-    }
-    column_defaults::align(&client, &queue, &defaults).await?;
+    let mends = mending::reshape(&client, &queue, &defaults).await?;
+    let aligned = column_defaults::align(&client, &queue, &defaults).await?;
     catalog::prepare(&client, &queue, relid).await?;
     client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;
@@ -136,6 +94,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     Ok(Readiness::Ready(Box::new(Ready {
         statements: Rc::new(statements),
         unfinished,
+        mends: mends || !aligned,
         superuser: found.get("superuser"),
         backend: found.get("backend"),
         settings: settings(&client).await?,
@@ -190,25 +149,6 @@ pub async fn settings(client: &Client) -> Result<Vec<(String, String)>, Trouble>
     Ok(rows.iter().filter_map(|row| Some((row.get("name"), row.get::<_, Option<String>>("value")?))).collect())
 }
 
-/// A table without our triggers is served all the same: then the poll finds what nobody rings for.
-async fn hang_bell(client: &Client, queue: &Queue) -> Result<(), Trouble> {
-    let script =
-        format!("BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {} COMMIT", queue.fill(statement::MAKE_TRIGGERS));
-    if let Err(error) = client.batch_execute(&script).await {
-        let trouble = Trouble::of(&error);
-        if trouble.kind == TroubleKind::Passing {
-            return Err(trouble);
-        }
-        shared::warning!(
-            "the wake-up triggers cannot be made; new tasks are found by the poll",
-            table = queue.fill("{queue}"),
-            error = trouble,
-        );
-        client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
-    }
-    Ok(())
-}
-
 async fn look(client: &Client, queue: &Queue) -> Result<Row, Trouble> {
     ask_one(client, &queue.fill(statement::LOOK_QUEUE), &[]).await
 }
@@ -221,21 +161,17 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
     };
     let kind: String = found.get("kind");
     if kind != "r" && kind != "p" {
-        return Err(refuse(format!("{} is not a table; choose another name for the queue", queue.fill("{queue}"))));
+        let kind = match kind.as_str() {
+            "v" | "m" => "a view",
+            "f" => "a foreign table",
+            _ => "no table",
+        };
+        return Err(refuse(format!("{} is {kind}; choose another name for the queue", queue.fill("{queue}"))));
     }
     if found.get("guarded") {
         return Err(refuse(format!(
             "row security of {} applies to this user, so it would not see all tasks; give it BYPASSRLS or another table",
             queue.fill("{queue}")
-        )));
-    }
-    let columns: Vec<String> = found.get("columns");
-    let missing: Vec<&str> = NEEDED.into_iter().filter(|name| !columns.iter().any(|column| column == name)).collect();
-    if !missing.is_empty() {
-        return Err(refuse(format!(
-            "table {} is not a task table: it lacks {}; rename it, or choose another name for the queue",
-            queue.fill("{queue}"),
-            missing.join(", ")
         )));
     }
     Ok(relid)

@@ -7,6 +7,7 @@ use crate::column_defaults;
 use crate::doze::{Looked, Pace};
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
 use crate::look::{Ask, Seen, Taken, look};
+use crate::mending::Mended;
 use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
@@ -33,7 +34,8 @@ impl Scheduler {
             }
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
-            Answer::Named | Answer::Aligned => {}
+            Answer::Aligned(false) => self.mend_at = Some(now),
+            Answer::Named | Answer::Aligned(true) => {}
             Answer::Chores { rows, bytes, deleted } => {
                 self.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
                 if deleted > 0 {
@@ -44,6 +46,7 @@ impl Scheduler {
                 }
             }
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
+            Answer::Mended(mended) => self.table_mended(mended, now),
         }
     }
 
@@ -62,6 +65,35 @@ impl Scheduler {
         self.doze.forget(now);
         self.signs.clear();
         self.next_chores = now;
+        self.mend_at = ready.mends.then_some(now);
+    }
+
+    /// What is left for later is said once, and tried again ever more seldom.
+    fn table_mended(&mut self, mended: Mended, now: Instant) {
+        let Mended { done, later, failed } = mended;
+        for why in failed {
+            shared::warning!("the table is served without something it should have", queue = self.label, why = why);
+        }
+        if !done.is_empty() {
+            // Nobody may have rung before the triggers were there.
+            self.doze.hurry(now);
+        }
+        let steps = done.join(", ");
+        match later {
+            Some(why) => {
+                if self.mend_pause.fresh() || !done.is_empty() {
+                    let queue = &self.label;
+                    shared::info!("the rest of the table is mended later", queue = queue, done = steps, why = why);
+                }
+                self.mend_at = Some(self.mend_pause.next(now));
+            }
+            None => {
+                self.mend_pause.succeeded();
+                if !done.is_empty() {
+                    shared::info!("table mended", queue = self.label, steps = steps);
+                }
+            }
+        }
     }
 
     /// The server's settings over the config's.
@@ -90,8 +122,7 @@ impl Scheduler {
         let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
         if let (Some(link), true) = (&mut self.link, self.session.working()) {
             link.ask("changing column defaults", PATIENCE, |client| async move {
-                column_defaults::align(&client, &queue, &defaults).await?;
-                Ok(Answer::Aligned)
+                Ok(Answer::Aligned(column_defaults::align(&client, &queue, &defaults).await?))
             });
         }
     }

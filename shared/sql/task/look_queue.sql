@@ -6,9 +6,6 @@ SELECT c.oid AS relid,
          WHERE n.nspname = {schema_text} AND t.typname = 'state' AND t.typtype = 'e') AS state,
        c.relkind::text AS kind,
        COALESCE(pg_catalog.row_security_active(c.oid), false) AS guarded,
-       ARRAY(SELECT a.attname::text FROM pg_catalog.pg_attribute a
-              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
-       EXISTS (SELECT FROM pg_catalog.pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = 'mill_ring_insert') AS rings,
        (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user) AS superuser,
        pg_catalog.pg_is_in_recovery() AS standby,
        pg_catalog.pg_backend_pid() AS backend

@@ -21,11 +21,11 @@ END
 $function$;
 COMMENT ON FUNCTION {schema}.mill_ring() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
 COMMENT ON FUNCTION {schema}.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
-CREATE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON {queue} FOR EACH ROW
+CREATE OR REPLACE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON {queue} FOR EACH ROW
     WHEN (NEW.plan > statement_timestamp()) EXECUTE FUNCTION {schema}.mill_hold();
-CREATE TRIGGER mill_ring_insert AFTER INSERT ON {queue} FOR EACH STATEMENT EXECUTE FUNCTION {schema}.mill_ring();
-CREATE TRIGGER mill_ring_update AFTER UPDATE OF plan, state, "max", priority ON {queue} FOR EACH ROW
+CREATE OR REPLACE TRIGGER mill_ring_insert AFTER INSERT ON {queue} FOR EACH STATEMENT EXECUTE FUNCTION {schema}.mill_ring();
+CREATE OR REPLACE TRIGGER mill_ring_update AFTER UPDATE OF plan, state, "max", priority ON {queue} FOR EACH ROW
     WHEN (NEW.state = 'PLAN' OR (OLD.state IN ('TAKE', 'WORK') AND NEW.state = 'STOP'))
     EXECUTE FUNCTION {schema}.mill_ring();
-CREATE TRIGGER mill_ring_delete AFTER DELETE ON {queue} FOR EACH ROW
+CREATE OR REPLACE TRIGGER mill_ring_delete AFTER DELETE ON {queue} FOR EACH ROW
     WHEN (OLD.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION {schema}.mill_ring();

@@ -40,6 +40,17 @@ pub const FINISH_TASK: &str = include_str!("../../sql/task/finish_task.sql");
 pub const REPEAT_TASK: &str = include_str!("../../sql/task/repeat_task.sql");
 pub const PAUSE_GROUP: &str = include_str!("../../sql/task/pause_group.sql");
 pub const DELETE_FINISHED: &str = include_str!("../../sql/task/delete_finished.sql");
+pub const LOOK_SHAPE: &str = include_str!("../../sql/task/upgrade/look_shape.sql");
+pub const LIST_SHAPE_COLUMNS: &str = include_str!("../../sql/task/upgrade/list_shape_columns.sql");
+pub const LIST_SHAPE_TRIGGERS: &str = include_str!("../../sql/task/upgrade/list_shape_triggers.sql");
+pub const LIST_SHAPE_INDEXES: &str = include_str!("../../sql/task/upgrade/list_shape_indexes.sql");
+pub const LIST_WAITING_USERS: &str = include_str!("../../sql/task/upgrade/list_waiting_users.sql");
+pub const LIST_HOLDERS: &str = include_str!("../../sql/task/upgrade/list_holders.sql");
+pub const LIST_PARTITIONS: &str = include_str!("../../sql/task/upgrade/list_partitions.sql");
+pub const LOOK_INDEX: &str = include_str!("../../sql/task/upgrade/look_index.sql");
+pub const MISS_HASH: &str = include_str!("../../sql/task/upgrade/miss_hash.sql");
+pub const FILL_HASH: &str = include_str!("../../sql/task/upgrade/fill_hash.sql");
+pub const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
 pub const MAKE_CATALOG: &str = include_str!("../../sql/catalog/make_catalog.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
@@ -258,6 +269,17 @@ mod tests {
             FINISH_TASK,
             PAUSE_GROUP,
             DELETE_FINISHED,
+            LOOK_SHAPE,
+            LIST_SHAPE_COLUMNS,
+            LIST_SHAPE_TRIGGERS,
+            LIST_SHAPE_INDEXES,
+            LIST_WAITING_USERS,
+            LIST_HOLDERS,
+            LIST_PARTITIONS,
+            LOOK_INDEX,
+            MISS_HASH,
+            FILL_HASH,
+            MAKE_HASH_TRIGGER,
         ];
         for statement in all {
             let filled = queue.fill(statement);

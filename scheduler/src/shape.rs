@@ -1,0 +1,140 @@
+//! What a task table looks like now, read from the server's catalog.
+//!
+//! Called by `queue` at the start of a session and by `mending`; what follows from it is decided in `upgrade`, which
+//! knows no connection.
+
+use shared::db::statement::{self, Queue};
+use shared::db::trouble::Trouble;
+use tokio_postgres::Client;
+
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    pub relid: u32,
+    pub partitioned: bool,
+    pub bytes: i64,
+    /// A primary key or unique index on id alone (partitioned: id and the partition key).
+    pub unique_id: bool,
+    pub partition_key: Vec<String>,
+    pub partition_expression: bool,
+    /// Roles that are granted to write into the table, but for its owner, us and superusers.
+    pub writers: Vec<String>,
+    /// Roles that waiting rows are to run as; only known if the table says so, and before it is taken over.
+    pub waiting_users: Vec<String>,
+    /// The extension pg_task serves this table at this moment.
+    pub upstream: bool,
+    pub columns: Vec<Column>,
+    pub triggers: Vec<Trigger>,
+    pub indexes: Vec<Index>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Column {
+    pub name: String,
+    /// As declared, and what a domain comes down to.
+    pub type_name: String,
+    pub base: String,
+    pub category: String,
+    pub not_null: bool,
+    pub generated: bool,
+    pub expression: Option<String>,
+    pub commented: bool,
+    /// None: no check on this column alone. Some(false): ours, and old rows have not been looked at.
+    pub checked: Option<bool>,
+    pub labels: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Trigger {
+    pub name: String,
+    pub schema: String,
+    pub function: String,
+    pub source: String,
+    /// Its function serves another trigger as well.
+    pub shared: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Index {
+    pub name: String,
+    pub valid: bool,
+    pub predicate: String,
+    pub columns: Vec<String>,
+}
+
+impl Shape {
+    pub fn column(&self, name: &str) -> Option<&Column> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    pub fn has_trigger(&self, name: &str) -> bool {
+        self.triggers.iter().any(|trigger| trigger.name == name)
+    }
+
+    /// Rows say which role they are to run as, as pg_task's do, and we have not taken the table over yet.
+    pub fn runs_as_authors(&self) -> bool {
+        let author = self.column("user").and_then(|column| column.expression.as_deref());
+        self.column("attempt").is_none() && author.is_some_and(|default| default.eq_ignore_ascii_case("CURRENT_USER"))
+    }
+}
+
+pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
+    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+    let look = client.query_opt(&queue.fill(statement::LOOK_SHAPE), &[]).await.map_err(trouble)?;
+    let Some(look) = look else {
+        let text = format!("table {} vanished while it was looked at", queue.fill("{queue}"));
+        return Err(Trouble::passing(text));
+    };
+    let columns = client.query(&queue.fill(statement::LIST_SHAPE_COLUMNS), &[]).await.map_err(trouble)?;
+    let triggers = client.query(&queue.fill(statement::LIST_SHAPE_TRIGGERS), &[]).await.map_err(trouble)?;
+    let indexes = client.query(&queue.fill(statement::LIST_SHAPE_INDEXES), &[]).await.map_err(trouble)?;
+    let mut shape = Shape {
+        relid: look.get("relid"),
+        partitioned: look.get("partitioned"),
+        bytes: look.get("bytes"),
+        unique_id: look.get("unique_id"),
+        partition_key: look.get("partition_key"),
+        partition_expression: look.get("partition_expression"),
+        writers: look.get("writers"),
+        waiting_users: Vec::new(),
+        upstream: look.get("upstream"),
+        columns: columns
+            .iter()
+            .map(|row| Column {
+                name: row.get("name"),
+                type_name: row.get("type"),
+                base: row.get("base"),
+                category: row.get("category"),
+                not_null: row.get("not_null"),
+                generated: row.get("generated"),
+                expression: row.get("expression"),
+                commented: row.get("commented"),
+                checked: row.get("checked"),
+                labels: row.get("labels"),
+            })
+            .collect(),
+        triggers: triggers
+            .iter()
+            .map(|row| Trigger {
+                name: row.get("name"),
+                schema: row.get("schema"),
+                function: row.get("function"),
+                source: row.get("source"),
+                shared: row.get("shared"),
+            })
+            .collect(),
+        indexes: indexes
+            .iter()
+            .map(|row| Index {
+                name: row.get("name"),
+                valid: row.get("valid"),
+                predicate: row.get("predicate"),
+                columns: row.get("columns"),
+            })
+            .collect(),
+    };
+    if shape.runs_as_authors() && shape.column("state").is_some() {
+        let users = client.query(&queue.fill(statement::LIST_WAITING_USERS), &[]).await.map_err(trouble)?;
+        shape.waiting_users = users.iter().map(|row| row.get("name")).collect();
+    }
+    Ok(shape)
+}
