@@ -28,5 +28,6 @@ mod settings;
 mod signals;
 mod status;
 mod take;
+mod take_over;
 mod tls;
 mod wakeup;
