@@ -123,6 +123,7 @@ fn a_server_that_does_not_answer_holds_up_nobody_and_is_not_stormed() {
     let supervisor = launch.launch();
     supervisor.eventually("the schedulers run", || supervisor.schedulers().len() == 13);
     supervisor.eventually("connects wait", || swallow.waiting() > 0);
+    supervisor.eventually("the good row has its table", || database.look("SELECT FROM public.task", &[]).is_some());
     let id = database.insert("SELECT 1");
     assert_eq!(supervisor.finished(&database, id)["state"], "DONE", "the good row works");
     let before = cpu_of_all(&supervisor);
