@@ -100,7 +100,7 @@ pub struct Scheduler {
     /// The session is known to have a backend of its own.
     proven: bool,
     /// A second session that reads settings on reload: a role's own count only for new sessions.
-    probe: Option<Link<Answer>>,
+    pub(crate) probe: Option<Link<Answer>>,
     /// Another one that mends the table beside the service, and when it is dialled.
     mender: Option<Link<Answer>>,
     pub(crate) mend_at: Option<Instant>,
@@ -128,7 +128,7 @@ pub struct Scheduler {
     pub(crate) stumbled: bool,
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
-    said: Saying,
+    pub(crate) said: Saying,
     leave: Option<ExitCode>,
 }
 
@@ -398,47 +398,6 @@ impl Scheduler {
         }
     }
 
-    /// SIGHUP: the launcher has put a new order into our cell.
-    fn reload(&mut self) {
-        let Some(payload) = self.start.region.accept_published(self.start.slot.index()) else { return };
-        self.start.ring_parent();
-        let order = payload.ok().and_then(|payload| serde_json::from_slice::<SchedulerOrder>(&payload).ok());
-        let Some(order) = order else {
-            shared::error!("the new settings cannot be read; the old ones stay", queue = self.label);
-            return;
-        };
-        self.order.settings = order.settings;
-        if self.order.defaults != order.defaults {
-            self.order.defaults = order.defaults;
-            self.align_defaults();
-        }
-        let region = Some(&self.start.region);
-        self.probe = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
-    }
-
-    /// The second session of a reload: it only reads the settings.
-    fn probed(&mut self, event: LinkEvent<Answer>, now: Instant) {
-        match event {
-            LinkEvent::Up => {
-                if let Some(probe) = &mut self.probe {
-                    probe.ask("reading settings", PATIENCE, |client| async move {
-                        Ok(Answer::Settings(queue::settings(&client).await?))
-                    });
-                }
-            }
-            LinkEvent::Answered(answer) => {
-                self.probe = None;
-                self.answered(answer, now);
-            }
-            LinkEvent::Notified => {}
-            // Without a server the config's settings hold; the next session reads the rest.
-            LinkEvent::Lost(_) => {
-                self.probe = None;
-                self.apply(Vec::new());
-            }
-        }
-    }
-
     /// The session that mends the table. It is nobody's trouble when it fails: the queue is served without.
     fn mended(&mut self, event: LinkEvent<Answer>, now: Instant) {
         match event {
@@ -460,31 +419,6 @@ impl Scheduler {
                 let mended = Mended { later: Some(trouble.text), ..Mended::default() };
                 self.answered(Answer::Mended(mended), now);
             }
-        }
-    }
-
-    /// A condition is said once when it begins; its changes go into the notes.
-    fn say(&mut self, trouble: Trouble) {
-        let reason = trouble.text.clone();
-        // A server that is away gives the same reason each second: nobody needs to be woken for that.
-        if self.said.current() != Some(reason.as_str()) {
-            self.notes().set_reason(&reason);
-            self.start.ring_parent();
-        }
-        if self.said.begin(trouble) {
-            shared::warning!("queue waits", queue = self.label, reason = reason);
-        } else {
-            shared::debug!("queue still waits", queue = self.label, reason = reason);
-        }
-    }
-
-    fn say_well(&mut self) {
-        self.notes().set_reason("");
-        self.start.ring_parent();
-        if self.said.end() {
-            shared::info!("queue served again", queue = self.label);
-        } else {
-            shared::info!("queue served", queue = self.label);
         }
     }
 

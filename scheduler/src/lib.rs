@@ -21,6 +21,7 @@ mod settle;
 mod shape;
 mod task_state;
 mod upgrade;
+mod word;
 
 use nix::sys::signal::Signal;
 use shared::exit_code::ExitCode;
