@@ -157,7 +157,10 @@ mod tests {
         let socket = dial(&peer, &USUAL, soon()).unwrap();
         assert!(nix::sys::socket::getsockopt(&socket, sockopt::KeepAlive).unwrap());
         let idle = nix::sys::socket::getsockopt(&socket, sockopt::TcpKeepIdle).unwrap();
-        assert_eq!((idle, nix::sys::socket::getsockopt(&socket, sockopt::TcpUserTimeout).unwrap()), (5, 10_000));
+        assert_eq!(
+            (idle, nix::sys::socket::getsockopt(&socket, sockopt::TcpUserTimeout).unwrap()),
+            (USUAL.idle_s, USUAL.user_timeout_ms)
+        );
     }
 
     #[test]
