@@ -328,7 +328,7 @@ impl Run<'_> {
             session.close();
             return Next::Leave(ExitCode::Asked);
         };
-        match session::undress(&mut session, self.row.save) {
+        match session::undress(&mut session, self.order, &self.row) {
             Ok(()) => Next::Run(Box::new((next, session))),
             // The next task is ours and not begun: the scheduler finds it by this session's backend.
             Err(error) => {

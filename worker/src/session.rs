@@ -3,6 +3,8 @@
 use crate::book::TaskRow;
 use crate::wire::{ConnectError, QueryError, Session};
 use shared::conninfo::Target;
+use shared::db::identifier::qualified;
+use shared::db::lock_key;
 use shared::db::pinned::WATCH;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Permit, Region, Seat, server_key};
@@ -103,10 +105,19 @@ pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Resul
          pg_catalog.set_config('pg_task.schema', $3, false), pg_catalog.set_config('pg_task.table', $4, false), \
          pg_catalog.set_config('application_name', $5, false), \
          CASE WHEN $6 <> '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END, \
-         pg_catalog.set_config('client_connection_check_interval', '300', false), pg_catalog.pg_backend_pid()";
-    let values: [&[u8]; 6] =
-        [task.as_bytes(), &row.group, order.schema.as_bytes(), order.table.as_bytes(), &name, timeout.as_bytes()];
-    let rows = session.execute(text, &values.map(Some))?;
+         pg_catalog.set_config('client_connection_check_interval', '300', false)";
+    let text = format!("{text}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()", sign("$7", "$1"));
+    let queue = qualified(&order.schema, &order.table);
+    let values: [&[u8]; 7] = [
+        task.as_bytes(),
+        &row.group,
+        order.schema.as_bytes(),
+        order.table.as_bytes(),
+        &name,
+        timeout.as_bytes(),
+        queue.as_bytes(),
+    ];
+    let rows = session.execute(&text, &values.map(Some))?;
     // A pooler has numbers of its own; who is to be terminated must be known by the server's.
     session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
     Ok(())
@@ -114,11 +125,20 @@ pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Resul
 
 /// Between two tasks of one worker: as new, or, if the finished one asked to `save`, all but the path and the time
 /// limit, which are each task's own.
-pub fn undress(session: &mut Session, save: bool) -> Result<(), QueryError> {
-    if save {
+pub fn undress(session: &mut Session, order: &WorkerOrder, finished: &TaskRow) -> Result<(), QueryError> {
+    if finished.save {
+        let unlock = format!("SELECT pg_catalog.pg_advisory_unlock({})", sign("$1", "$2"));
+        let (queue, task) = (qualified(&order.schema, &order.table), finished.task.to_string());
+        session.execute(&unlock, &[Some(queue.as_bytes()), Some(task.as_bytes())])?;
         session.execute("RESET search_path", &[])?;
         session.execute("RESET statement_timeout", &[]).map(|_| ())
     } else {
         session.execute("DISCARD ALL", &[]).map(|_| ())
     }
+}
+
+/// The two keys of a running task's lock: for `why` and monitoring, no proof of anything.
+fn sign(queue: &str, task: &str) -> String {
+    let name = format!("pg_catalog.concat({queue}::pg_catalog.regclass::pg_catalog.oid, ':', {task}::pg_catalog.text)");
+    format!("{}, pg_catalog.hashtext({name})", lock_key::TASK)
 }

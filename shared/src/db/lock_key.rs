@@ -10,6 +10,9 @@ pub const LEADER: i32 = BASE + 1;
 pub const QUEUE: i32 = BASE + 2;
 /// The bell: held by the scheduler while it sleeps, second key the table's OID, in its own database.
 pub const BELL: i32 = BASE + 3;
+/// Held by the session that runs a task, for `why` and monitoring: second key hashtext(table OID || ':' || id). It is
+/// no proof, because the task's own SQL can drop it.
+pub const TASK: i32 = BASE + 4;
 /// Whoever makes or changes our objects in a database: second key 0, in its own database.
 pub const INSTALL: i32 = BASE + 5;
 /// Held by a scheduler that finds no free slot, or may use none by its run and limit, so that `why` can say so: second key the table's OID.

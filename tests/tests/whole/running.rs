@@ -452,3 +452,21 @@ fn users_may_cancel_and_terminate_the_backend_of_a_task() {
         assert_eq!(mill.finished(&database, next)["state"], "DONE");
     }
 }
+
+#[test]
+fn the_session_of_a_running_task_shows_it_by_a_lock() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let id = database.insert_with("SELECT pg_sleep(60)", "live = '1 hour', save = true");
+    let shown = "SELECT count(*) FROM pg_locks l JOIN public.task t ON t.pid = l.pid WHERE l.locktype = 'advisory' \
+         AND l.classid = 1835597828 AND l.objid = (hashtext('public.task'::regclass::oid || ':' || t.id)::bigint & 4294967295)::oid";
+    mill.eventually("its lock is seen", || database.look(shown, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1));
+    // and no other task's of the same session
+    let next = database.insert_with("SELECT pg_sleep(60)", "live = '1 hour', save = true");
+    database.run(&format!("SELECT pg_cancel_backend(pid) FROM public.task WHERE id = {id}"));
+    mill.eventually("the next one has it", || {
+        let running = database.task(next).is_some_and(|row| row["state"] == "WORK");
+        let locks = "SELECT count(*) FROM pg_locks WHERE classid = 1835597828 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        running && database.look(locks, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
+    });
+}
