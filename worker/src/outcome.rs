@@ -91,7 +91,8 @@ pub fn verdict(ending: &Ending, cancelled: Option<Cancelled>, timed_out_by_serve
             (Some(Cancelled::Overflow), Server::Same) => fail(None, FailText::Overflow),
             (Some(Cancelled::Unwanted), _) => Verdict::Nothing,
             (Some(Cancelled::Interrupt), _) | (_, Server::Other) => Verdict::PlanAgain,
-            (None, Server::Same) if code.as_deref() == Some(CRASH_SHUTDOWN) => Verdict::PlanAgain,
+            // Whoever ends a session by hand lets the server say so; a link that goes without a word was cut.
+            (None, Server::Same) if code.is_none() || code.as_deref() == Some(CRASH_SHUTDOWN) => Verdict::PlanAgain,
             (None, Server::Same) => fail(Some("cancelled"), FailText::LastWord),
         },
     }
@@ -144,6 +145,7 @@ mod tests {
         assert_eq!(verdict(&lost(Some("57P01"), Server::Other), None, false), Verdict::PlanAgain);
         assert_eq!(verdict(&lost(None, Server::Other), None, false), Verdict::PlanAgain);
         assert_eq!(verdict(&lost(Some("57P02"), Server::Same), None, false), Verdict::PlanAgain);
+        assert_eq!(verdict(&lost(None, Server::Same), None, false), Verdict::PlanAgain);
     }
 
     #[test]
