@@ -4,7 +4,7 @@
 
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::Trouble;
-use shared::db::{identifier, lock_key};
+use shared::db::{catalog, lock_key};
 use tokio_postgres::Client;
 
 pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<(), Trouble> {
@@ -41,8 +41,7 @@ async fn make(client: &Client) -> Result<(), Trouble> {
     let there: bool =
         client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?.get("there");
     if !there {
-        let version = identifier::literal(env!("CARGO_PKG_VERSION"));
-        client.batch_execute(&statement::fill_make_catalog(&version)).await.map_err(trouble)?;
+        client.batch_execute(&catalog::text(env!("CARGO_PKG_VERSION"))).await.map_err(trouble)?;
         shared::info!("catalog mill made");
     }
     client.batch_execute("COMMIT").await.map_err(trouble)

@@ -51,7 +51,6 @@ pub const LOOK_INDEX: &str = include_str!("../../sql/task/upgrade/look_index.sql
 pub const MISS_HASH: &str = include_str!("../../sql/task/upgrade/miss_hash.sql");
 pub const FILL_HASH: &str = include_str!("../../sql/task/upgrade/fill_hash.sql");
 pub const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
-pub const MAKE_CATALOG: &str = include_str!("../../sql/catalog/make_catalog.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
@@ -164,19 +163,8 @@ pub fn bare(statement: &str) -> String {
     fill(statement, &[])
 }
 
-/// `MAKE_CATALOG` with its version, a literal, in it.
-pub fn fill_make_catalog(version: &str) -> String {
-    let keys = [
-        ("{version}", version.to_owned()),
-        ("{queue_key}", lock_key::QUEUE.to_string()),
-        ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
-        ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
-    ];
-    fill(MAKE_CATALOG, &keys.map(|(name, value)| (name.to_owned(), value)))
-}
-
 /// Replaces in one pass: a name that itself looks like a placeholder is left alone.
-fn fill(statement: &str, names: &[(String, String)]) -> String {
+pub(super) fn fill(statement: &str, names: &[(String, String)]) -> String {
     let body: Vec<&str> = statement.lines().skip_while(|line| line.starts_with("--")).collect();
     let body = body.join("\n");
     let mut filled = String::with_capacity(body.len() + 256);

@@ -1,23 +1,5 @@
--- The catalog: the schema `mill` of a database. Owned by the user of the row that came first; nothing in it is granted
--- to PUBLIC. Every function has a fixed search_path and qualified names.
--- parameters: none (the version stands in the text); locks: the schema's name; caller: scheduler, once per database
-CREATE SCHEMA mill;
-COMMENT ON SCHEMA mill IS 'pgmill: what is known about the task tables of this database';
-CREATE TABLE mill.meta (
-    one bool PRIMARY KEY DEFAULT true CHECK (one),
-    version text NOT NULL,
-    enabled bool NOT NULL DEFAULT true,
-    clock interval NOT NULL DEFAULT '0'
-);
-COMMENT ON TABLE mill.meta IS 'pgmill: the version of this catalog; one row';
-INSERT INTO mill.meta (version) VALUES ({version});
-CREATE TABLE mill.queue (
-    relid oid PRIMARY KEY,
-    schema name NOT NULL,
-    name name NOT NULL,
-    owner name NOT NULL
-);
-COMMENT ON TABLE mill.queue IS 'pgmill: the task tables that a scheduler has served in this database';
+-- Why a task is not running, in one sentence.
+-- parameters: none; locks: none; caller: whoever installs, once per database
 CREATE FUNCTION mill.why(task bigint, queue regclass DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -76,9 +58,3 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill.why(bigint, regclass) IS 'pgmill: why a task is not running, in one sentence';
-CREATE FUNCTION mill.locked(kind int, relid oid, database oid) RETURNS bool
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-    RETURN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.database = locked.database
-                      AND l.classid = locked.kind::oid AND l.objid = locked.relid AND l.objsubid = 2 AND l.granted
-                      AND l.mode = 'ExclusiveLock');
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mill FROM PUBLIC;
