@@ -12,6 +12,7 @@ pub mod exit_code;
 pub mod fault;
 pub mod hand_over;
 pub mod log;
+pub mod mishap;
 mod nearest;
 pub mod nursery;
 pub mod region;

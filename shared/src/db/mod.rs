@@ -9,6 +9,7 @@ mod address;
 pub mod back_off;
 pub mod catalog;
 mod dial;
+pub mod frames;
 pub mod identifier;
 pub mod link;
 pub mod lock_key;

@@ -9,6 +9,7 @@ mod conninfo_dialect;
 mod cut_cable;
 mod embedded;
 mod harness;
+mod hostile;
 mod keep_and_why;
 mod large;
 mod ledger;
