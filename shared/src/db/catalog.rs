@@ -7,8 +7,11 @@ use super::identifier::literal;
 use super::{lock_key, statement};
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 2] =
-    [include_str!("../../sql/catalog/parts/meta.sql"), include_str!("../../sql/catalog/parts/why.sql")];
+const PARTS: [&str; 3] = [
+    include_str!("../../sql/catalog/parts/meta.sql"),
+    include_str!("../../sql/catalog/parts/why.sql"),
+    include_str!("../../sql/catalog/parts/message.sql"),
+];
 
 /// Nothing in the schema is for everybody.
 const CLOSING: &str = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mill FROM PUBLIC;";
@@ -17,9 +20,16 @@ const CLOSING: &str = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mill FROM PUBLIC;";
 pub fn text(version: &str) -> String {
     let names = [
         ("{version}", literal(version)),
+        ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+        ("{start_key}", lock_key::MESSAGE_START.to_string()),
+        ("{stop_key}", lock_key::MESSAGE_STOP.to_string()),
+        ("{restart_key}", lock_key::MESSAGE_RESTART.to_string()),
+        ("{true_key}", lock_key::ANSWER_TRUE.to_string()),
+        ("{false_key}", lock_key::ANSWER_FALSE.to_string()),
+        ("{refused_key}", lock_key::ANSWER_REFUSED.to_string()),
     ];
     let names = names.map(|(name, value)| (name.to_owned(), value));
     let parts: Vec<String> = PARTS.iter().map(|part| statement::fill(part, &names)).collect();
