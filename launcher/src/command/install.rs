@@ -115,6 +115,7 @@ async fn install(client: Rc<Client>, rows: Rows) -> Result<Outcome, Trouble> {
     }
     let users: Vec<String> = others.iter().map(|row| row.get("rolname")).collect();
     shared::debug!("catalog made", owner = me, admitted = users.join(", "));
-    client.batch_execute(&format!("{}COMMIT", catalog::admit_text(&users))).await.map_err(trouble)?;
+    let restart = if there { "" } else { catalog::RESTART };
+    client.batch_execute(&format!("{}{restart}COMMIT", catalog::admit_text(&users))).await.map_err(trouble)?;
     Ok(if there { Outcome::There } else { Outcome::Installed })
 }

@@ -10,17 +10,21 @@ use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 5] = [
+const PARTS: [&str; 6] = [
     include_str!("../../sql/catalog/parts/meta.sql"),
     include_str!("../../sql/catalog/parts/rights.sql"),
     include_str!("../../sql/catalog/parts/queue.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
+    include_str!("../../sql/catalog/parts/message.sql"),
     include_str!("../../sql/catalog/parts/uninstall.sql"),
 ];
 const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
 
 /// Nothing in the schema is for everybody.
 const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
+
+/// The last word of an installation and the first of an upgrade: whoever runs here waits for this transaction's end.
+pub const RESTART: &str = "SELECT mill.restart();\n";
 
 /// How long anything of ours waits for a lock that somebody else holds.
 pub const LOCK_TIMEOUT: &str = "2s";
@@ -29,10 +33,17 @@ pub const LOCK_TIMEOUT: &str = "2s";
 pub fn text(version: &str) -> String {
     let names = [
         ("{version}", literal(version)),
+        ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
         ("{install_key}", lock_key::INSTALL.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+        ("{start_key}", lock_key::MESSAGE_START.to_string()),
+        ("{stop_key}", lock_key::MESSAGE_STOP.to_string()),
+        ("{restart_key}", lock_key::MESSAGE_RESTART.to_string()),
+        ("{true_key}", lock_key::ANSWER_TRUE.to_string()),
+        ("{false_key}", lock_key::ANSWER_FALSE.to_string()),
+        ("{refused_key}", lock_key::ANSWER_REFUSED.to_string()),
     ];
     let names = names.map(|(name, value)| (name.to_owned(), value));
     let parts: Vec<String> = PARTS.iter().map(|part| statement::fill(part, &names)).collect();
@@ -74,7 +85,7 @@ pub fn admit_text(users: &[String]) -> String {
 pub fn install_text(version: &str) -> String {
     let head = "-- pgmill: the catalog mill and the task table public.task, in one transaction. Run it in the database\n\
                 -- concerned, as the role that is to own them: psql -d DATABASE -f THIS_FILE";
-    format!("{head}\n{}\n{}\n{}\n{}COMMIT;", alone(), text(version), task_text(), admit_text(&[]))
+    format!("{head}\n{}\n{}\n{}\n{}{RESTART}COMMIT;", alone(), text(version), task_text(), admit_text(&[]))
 }
 
 /// What the owner of the catalog has to run for a row's user that may not use it.
