@@ -19,6 +19,7 @@ use nix::sys::signal::Signal;
 use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::migrate::Upgraded;
 use shared::db::saying::Saying;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
@@ -68,6 +69,8 @@ pub enum Answer {
     Mended(Mended),
     /// The launcher's login has made the catalog, or let us in.
     Attended,
+    /// The catalog has been upgraded to our version.
+    Upgraded(Upgraded),
     /// The queue is known to the catalog, or why not.
     Registered(Option<Lack>),
 }
@@ -108,11 +111,13 @@ pub struct Scheduler {
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     pub(crate) probe: Option<Link<Answer>>,
     /// Another one that mends the table beside the service, and when it is dialled.
-    mender: Option<Link<Answer>>,
+    pub(crate) mender: Option<Link<Answer>>,
     pub(crate) mend_at: Option<Instant>,
     /// A third one, as the launcher's login, for what our user may not do; and what it is to mend.
     pub(crate) attendant: Option<Link<Answer>>,
     pub(crate) lack: Option<Lack>,
+    /// The attendant is to upgrade the catalog.
+    pub(crate) upgrading: bool,
     pub(crate) said_lack: Option<String>,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
@@ -139,11 +144,13 @@ pub struct Scheduler {
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
-    leave: Option<ExitCode>,
+    pub(crate) leave: Option<ExitCode>,
+    /// This process was another version's before.
+    pub(crate) handed_down: bool,
 }
 
 impl Scheduler {
-    pub fn new(start: Start, order: SchedulerOrder, bell: Bell) -> std::io::Result<Scheduler> {
+    pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
         let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
         Ok(Scheduler {
@@ -160,6 +167,7 @@ impl Scheduler {
             mend_at: None,
             attendant: None,
             lack: None,
+            upgrading: false,
             said_lack: None,
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
@@ -179,13 +187,14 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
+            handed_down,
             start,
             order,
         })
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label);
+        shared::info!("scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -379,14 +388,7 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
-                SessionEffect::Prepare => {
-                    let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
-                    if let Some(link) = &mut self.link {
-                        link.ask("preparing the queue", PATIENCE, |client| async move {
-                            Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
-                        });
-                    }
-                }
+                SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
@@ -394,6 +396,15 @@ impl Scheduler {
                     self.leave = Some(ExitCode::Temporary);
                 }
             }
+        }
+    }
+
+    pub(crate) fn prepare(&mut self) {
+        let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+        if let Some(link) = &mut self.link {
+            link.ask("preparing the queue", PATIENCE, |client| async move {
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
+            });
         }
     }
 

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// Launcher → scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,15 @@ pub struct SchedulerOrder {
     /// The launcher's own login on the same server, for what the row's user may not do at its first start.
     #[serde(default)]
     pub installer: Option<Target>,
+    /// Where the programs of other versions are.
+    #[serde(default)]
+    pub versions: PathBuf,
+    /// A catalog of an older version is upgraded.
+    #[serde(default)]
+    pub upgrade: bool,
+    /// What both sides must agree on, see `hand_down`.
+    #[serde(default)]
+    pub handshake: u64,
 }
 
 impl SchedulerOrder {
@@ -102,7 +112,17 @@ mod tests {
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
         let installer = Some(target.clone());
-        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults, installer };
+        let order = SchedulerOrder {
+            target,
+            schema: name.clone(),
+            table: name,
+            settings,
+            defaults,
+            installer,
+            versions: path.into(),
+            upgrade: true,
+            handshake: crate::hand_down::HANDSHAKE,
+        };
         let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }

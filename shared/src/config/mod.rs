@@ -38,6 +38,8 @@ pub struct Config {
     pub control: PathBuf,
     /// One launcher per server and name is active.
     pub name: String,
+    /// The folder with the programs of other versions, if the file says so.
+    pub versions: Option<PathBuf>,
     pub rows: Vec<Row>,
     /// What is legal but worth a line in the log.
     pub warnings: Vec<String>,
@@ -55,6 +57,8 @@ pub struct Row {
     /// Laid over the general `connect`.
     pub connect: Option<Conninfo>,
     pub enabled: bool,
+    /// A catalog of an older version is upgraded by the scheduler that finds it.
+    pub upgrade: bool,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
 }

@@ -10,18 +10,20 @@ use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 6] = [
+const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/meta.sql"),
     include_str!("../../sql/catalog/parts/rights.sql"),
     include_str!("../../sql/catalog/parts/queue.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
     include_str!("../../sql/catalog/parts/message.sql"),
     include_str!("../../sql/catalog/parts/uninstall.sql"),
+    #[cfg(feature = "next")]
+    include_str!("../../sql/catalog/parts/next/novelty.sql"),
 ];
 const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
 
 /// Nothing in the schema is for everybody.
-const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
+pub(super) const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
 
 /// The last word of an installation and the first of an upgrade: whoever runs here waits for this transaction's end.
 pub const RESTART: &str = "SELECT mill.restart();\n";
@@ -31,6 +33,16 @@ pub const LOCK_TIMEOUT: &str = "2s";
 
 /// The statements that make the catalog of this version.
 pub fn text(version: &str) -> String {
+    let parts: Vec<String> = PARTS.iter().map(|part| fill(part, version)).collect();
+    format!("{}\n{CLOSING}", parts.join("\n"))
+}
+
+/// A statement of the catalog with what all programs agree on in it.
+pub(super) fn filled(statement: &str) -> String {
+    fill(statement, crate::VERSION)
+}
+
+fn fill(part: &str, version: &str) -> String {
     let names = [
         ("{version}", literal(version)),
         ("{leader_key}", lock_key::LEADER.to_string()),
@@ -46,8 +58,7 @@ pub fn text(version: &str) -> String {
         ("{refused_key}", lock_key::ANSWER_REFUSED.to_string()),
     ];
     let names = names.map(|(name, value)| (name.to_owned(), value));
-    let parts: Vec<String> = PARTS.iter().map(|part| statement::fill(part, &names)).collect();
-    format!("{}\n{CLOSING}", parts.join("\n"))
+    statement::fill(part, &names)
 }
 
 /// The beginning of every transaction that makes or changes our objects: one maker at a time, and nobody queues behind

@@ -53,6 +53,7 @@ pub const FILL_HASH: &str = include_str!("../../sql/task/upgrade/fill_hash.sql")
 pub const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
 pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql");
+pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");

@@ -32,4 +32,5 @@ mod status;
 mod take;
 mod take_over;
 mod tls;
+mod versions;
 mod wakeup;
