@@ -7,6 +7,8 @@
 pub enum ExitCode {
     /// Ended because it was asked to, or because its work was done.
     Asked,
+    /// The catalog has a version that there is no program for.
+    NoCode,
     /// The cell was stale or damaged: nothing was run.
     BadCell,
     /// Trying again cannot help before somebody changes something.
@@ -21,6 +23,7 @@ impl ExitCode {
     pub const fn status(self) -> i32 {
         match self {
             ExitCode::Asked => 0,
+            ExitCode::NoCode => 11,
             ExitCode::BadCell => 12,
             ExitCode::Permanent => 100,
             ExitCode::Panic => 101,
@@ -29,9 +32,16 @@ impl ExitCode {
     }
 
     pub fn from_status(status: i32) -> Option<ExitCode> {
-        [ExitCode::Asked, ExitCode::BadCell, ExitCode::Permanent, ExitCode::Panic, ExitCode::Temporary]
-            .into_iter()
-            .find(|code| code.status() == status)
+        [
+            ExitCode::Asked,
+            ExitCode::NoCode,
+            ExitCode::BadCell,
+            ExitCode::Permanent,
+            ExitCode::Panic,
+            ExitCode::Temporary,
+        ]
+        .into_iter()
+        .find(|code| code.status() == status)
     }
 }
 
@@ -53,7 +63,14 @@ mod tests {
 
     #[test]
     fn every_code_is_found_again_by_its_status() {
-        for code in [ExitCode::Asked, ExitCode::BadCell, ExitCode::Permanent, ExitCode::Panic, ExitCode::Temporary] {
+        for code in [
+            ExitCode::Asked,
+            ExitCode::NoCode,
+            ExitCode::BadCell,
+            ExitCode::Permanent,
+            ExitCode::Panic,
+            ExitCode::Temporary,
+        ] {
             assert_eq!(ExitCode::from_status(code.status()), Some(code));
         }
         assert_eq!(ExitCode::from_status(7), None);

@@ -98,7 +98,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
-        version = env!("CARGO_PKG_VERSION"),
+        version = shared::VERSION,
         name = config.name,
         rows = rows.len(),
         control = config.control.display(),
@@ -168,10 +168,20 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
     let target = config
         .target(environment)
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
+    let versions = config.versions.clone().unwrap_or_else(beside_us);
     let rows = config.rows.iter();
-    let rows =
-        rows.filter_map(|row| Some(Wanted { target: config.row_target(row, environment).ok()?, row: row.clone() }));
+    let rows = rows.filter_map(|row| {
+        let target = config.row_target(row, environment).ok()?;
+        let installer = config.installer(row, &target, environment);
+        Some(Wanted { target, installer, versions: versions.clone(), row: row.clone() })
+    });
     Ok(Reloaded { target, rows: rows.collect() })
+}
+
+/// The programs of other versions, unless the config says where: beside this one.
+fn beside_us() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.parent().unwrap_or(&own).join("versions")
 }
 
 /// What a running launcher keeps whatever a config read again says.
