@@ -7,8 +7,11 @@ use super::identifier::literal;
 use super::{lock_key, statement};
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 2] =
-    [include_str!("../../sql/catalog/parts/meta.sql"), include_str!("../../sql/catalog/parts/why.sql")];
+const PARTS: [&str; 3] = [
+    include_str!("../../sql/catalog/parts/meta.sql"),
+    include_str!("../../sql/catalog/parts/calendar.sql"),
+    include_str!("../../sql/catalog/parts/why.sql"),
+];
 
 /// Nothing in the schema is for everybody.
 const CLOSING: &str = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mill FROM PUBLIC;";
