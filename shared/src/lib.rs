@@ -7,6 +7,7 @@
 /// The version of this program, and of the catalog that it makes and runs.
 pub const VERSION: &str = if cfg!(feature = "next") { "0.2.0-next" } else { env!("CARGO_PKG_VERSION") };
 
+pub mod calendar;
 pub mod config;
 pub mod conninfo;
 pub mod db;

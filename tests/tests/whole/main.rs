@@ -3,6 +3,7 @@
 
 mod asking;
 mod atomic;
+mod calendar;
 mod cli;
 mod connections;
 mod conninfo_dialect;
