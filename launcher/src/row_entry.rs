@@ -8,6 +8,7 @@ use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, Then};
 use nix::sys::signal::Signal;
 use shared::config::Row;
 use shared::conninfo::Target;
+use shared::conninfo::untrusted::Entries;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, encode};
 use shared::nursery::Nursery;
@@ -23,6 +24,8 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(30);
 pub struct Wanted {
     pub row: Row,
     pub target: Target,
+    /// What a task's `remote` may name, the same for all rows.
+    pub remotes: Entries,
 }
 
 impl Wanted {
@@ -41,6 +44,7 @@ impl Wanted {
             table: self.row.table.clone(),
             settings: self.row.settings.clone(),
             defaults: self.row.defaults.clone(),
+            remotes: self.remotes.clone(),
         }
     }
 

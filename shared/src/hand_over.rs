@@ -5,6 +5,7 @@
 
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
+use crate::conninfo::untrusted::Entries;
 use crate::region::{CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
@@ -19,6 +20,8 @@ pub struct SchedulerOrder {
     pub table: String,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 /// Scheduler → worker. What a user can make long (input, group, remote) is read from the row instead.
@@ -30,6 +33,8 @@ pub struct WorkerOrder {
     pub task: i64,
     pub attempt: i32,
     pub output_limit: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 /// What a forked child begins with.
@@ -91,7 +96,8 @@ mod tests {
         );
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
-        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults };
+        let remotes = Default::default();
+        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults, remotes };
         let length = encode(&order).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }

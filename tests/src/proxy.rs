@@ -53,6 +53,13 @@ impl Proxy {
         self.inside.dead.store(dead, Ordering::SeqCst);
     }
 
+    /// Closes all connections that there are, towards both sides; new ones are as before.
+    pub fn cut(&self) {
+        for stream in lock(&self.inside.streams).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// What each client has said first, connection by connection.
     pub fn said(&self) -> Vec<Vec<u8>> {
         lock(&self.inside.said).clone()

@@ -7,15 +7,16 @@
 use super::json::Json;
 use super::{ColumnDefaults, Config, Environment, Mistake, Row, Settings, file, value};
 use crate::conninfo::Conninfo;
+use crate::conninfo::untrusted::{self, Remote};
 use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 8] =
-    ["connect", "max_workers", "connections", "poll", "control", "name", "defaults", "json"];
+const GENERAL_KEYS: [&str; 9] =
+    ["connect", "max_workers", "connections", "poll", "control", "name", "defaults", "remotes", "json"];
 const ROW_KEYS: [&str; 6] = ["data", "user", "schema", "table", "connect", "enabled"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 5] = ["remotes", "operators", "versions", "upgrade", "lend"];
+const LATER_KEYS: [&str; 4] = ["operators", "versions", "upgrade", "lend"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
@@ -74,6 +75,7 @@ impl Walk<'_> {
             poll_ms: 1_000,
             control: Default::default(),
             name: "mill".to_owned(),
+            remotes: untrusted::Entries::default(),
             rows: Vec::new(),
             warnings: Vec::new(),
         };
@@ -159,6 +161,7 @@ impl Walk<'_> {
                 },
                 "name" => self.config.name = self.keep(&place, value::name(json)).unwrap_or_default(),
                 "defaults" => self.general_defaults(&place, json),
+                "remotes" => self.remotes(&place, json),
                 "json" => rows = Some((place, json)),
                 _ => self.note(&place, unknown_key(key, &[&GENERAL_KEYS])),
             }
@@ -168,6 +171,17 @@ impl Walk<'_> {
             Some((_, Json::Array(rows))) => self.rows(rows),
             Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
             None => self.only_row(),
+        }
+    }
+
+    fn remotes(&mut self, place: &str, json: &Json) {
+        for (place, name, json) in self.pairs(place, json) {
+            let read = untrusted::check_name(name)
+                .and_then(|()| value::text(json))
+                .and_then(|text| Remote::of_entry(text).map(|_| text.to_owned()).map_err(|error| error.to_string()));
+            if let Some(conninfo) = self.keep(&place, read) {
+                self.config.remotes.add(name, &conninfo);
+            }
         }
     }
 

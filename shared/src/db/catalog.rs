@@ -20,6 +20,7 @@ pub fn text(version: &str) -> String {
         ("{queue_key}", lock_key::QUEUE.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+        ("{unknown_key}", lock_key::UNKNOWN.to_string()),
     ];
     let names = names.map(|(name, value)| (name.to_owned(), value));
     let parts: Vec<String> = PARTS.iter().map(|part| statement::fill(part, &names)).collect();

@@ -19,3 +19,5 @@ pub const INSTALL: i32 = BASE + 5;
 pub const NO_SLOT: i32 = BASE + 7;
 /// Held by a scheduler whose workers get no connection, so that `why` can say so: second key the table's OID.
 pub const NO_CONNECTION: i32 = BASE + 8;
+/// Held by a scheduler that cannot reach the remote of a task, so that `why` can say so: second key as of `TASK`.
+pub const UNKNOWN: i32 = BASE + 9;
