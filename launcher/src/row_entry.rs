@@ -8,6 +8,7 @@ use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, Then};
 use nix::sys::signal::Signal;
 use shared::config::Row;
 use shared::conninfo::Target;
+use shared::conninfo::untrusted::Entries;
 use shared::exit_code::ExitCode;
 use shared::hand_down::HANDSHAKE;
 use shared::hand_over::{SchedulerOrder, encode};
@@ -29,6 +30,8 @@ pub struct Wanted {
     pub installer: Option<Target>,
     /// Where the programs of other versions are.
     pub versions: PathBuf,
+    /// What a task's `remote` may name, the same for all rows.
+    pub remotes: Entries,
 }
 
 impl Wanted {
@@ -51,6 +54,7 @@ impl Wanted {
             versions: self.versions.clone(),
             upgrade: self.row.upgrade,
             handshake: HANDSHAKE,
+            remotes: self.remotes.clone(),
         }
         .fitting()
     }

@@ -5,6 +5,7 @@
 
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
+use crate::conninfo::untrusted::Entries;
 use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
@@ -32,6 +33,8 @@ pub struct SchedulerOrder {
     /// What both sides must agree on, see `hand_down`.
     #[serde(default)]
     pub handshake: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 impl SchedulerOrder {
@@ -50,6 +53,8 @@ pub struct WorkerOrder {
     pub task: i64,
     pub attempt: i32,
     pub output_limit: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 /// What a forked child begins with.
@@ -122,6 +127,7 @@ mod tests {
             versions: path.into(),
             upgrade: true,
             handshake: crate::hand_down::HANDSHAKE,
+            remotes: Default::default(),
         };
         let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");

@@ -20,6 +20,7 @@ pub mod log;
 mod nearest;
 pub mod nursery;
 pub mod region;
+pub mod remote_session;
 pub mod stopping;
 pub mod sys;
 pub mod tls;

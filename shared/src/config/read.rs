@@ -7,15 +7,16 @@
 use super::json::Json;
 use super::{ColumnDefaults, Config, Environment, Mistake, Row, Settings, file, value};
 use crate::conninfo::Conninfo;
+use crate::conninfo::untrusted::{self, Remote};
 use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 9] =
-    ["connect", "max_workers", "connections", "poll", "control", "name", "versions", "defaults", "json"];
+const GENERAL_KEYS: [&str; 10] =
+    ["connect", "max_workers", "connections", "poll", "control", "name", "versions", "defaults", "remotes", "json"];
 const ROW_KEYS: [&str; 7] = ["data", "user", "schema", "table", "connect", "enabled", "upgrade"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 3] = ["remotes", "operators", "lend"];
+const LATER_KEYS: [&str; 2] = ["operators", "lend"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
@@ -75,6 +76,7 @@ impl Walk<'_> {
             control: Default::default(),
             name: "mill".to_owned(),
             versions: None,
+            remotes: untrusted::Entries::default(),
             rows: Vec::new(),
             warnings: Vec::new(),
         };
@@ -165,6 +167,7 @@ impl Walk<'_> {
                 },
                 "name" => self.config.name = self.keep(&place, value::name(json)).unwrap_or_default(),
                 "defaults" => self.general_defaults(&place, json),
+                "remotes" => self.remotes(&place, json),
                 "json" => rows = Some((place, json)),
                 _ => self.note(&place, unknown_key(key, &[&GENERAL_KEYS])),
             }
@@ -174,6 +177,17 @@ impl Walk<'_> {
             Some((_, Json::Array(rows))) => self.rows(rows),
             Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
             None => self.only_row(),
+        }
+    }
+
+    fn remotes(&mut self, place: &str, json: &Json) {
+        for (place, name, json) in self.pairs(place, json) {
+            let read = untrusted::check_name(name)
+                .and_then(|()| value::text(json))
+                .and_then(|text| Remote::of_entry(text).map(|_| text.to_owned()).map_err(|error| error.to_string()));
+            if let Some(conninfo) = self.keep(&place, read) {
+                self.config.remotes.add(name, &conninfo);
+            }
         }
     }
 

@@ -60,6 +60,7 @@ fn fill(part: &str, version: &str) -> String {
         ("{install_key}", lock_key::INSTALL.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+        ("{unknown_key}", lock_key::UNKNOWN.to_string()),
         ("{start_key}", lock_key::MESSAGE_START.to_string()),
         ("{stop_key}", lock_key::MESSAGE_STOP.to_string()),
         ("{restart_key}", lock_key::MESSAGE_RESTART.to_string()),

@@ -21,6 +21,7 @@ mod outage;
 mod pooler;
 mod processes;
 mod queue;
+mod remote;
 mod repeat;
 mod result;
 mod reuse;
