@@ -15,7 +15,7 @@ const GENERAL_KEYS: [&str; 8] =
     ["connect", "max_workers", "connections", "poll", "control", "name", "defaults", "json"];
 const ROW_KEYS: [&str; 6] = ["data", "user", "schema", "table", "connect", "enabled"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 5] = ["remotes", "operators", "versions", "upgrade", "lend"];
+const LATER_KEYS: [&str; 4] = ["remotes", "operators", "versions", "upgrade"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
