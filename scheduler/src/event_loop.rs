@@ -69,6 +69,7 @@ pub enum Answer {
     Mended(Mended),
     /// What is asked about jobs is prepared, or why it has to wait.
     Jobs(Result<Rc<JobStatements>, String>),
+    JobsFailed(String),
     /// Next starts were filled in; whether there may be more.
     Filled(bool),
     Watched {

@@ -34,10 +34,9 @@ pub fn stat<T: FromSqlOwned>(database: &Database, job: i32, expression: &str) ->
 /// What `mill.job_status` says: status and why.
 #[track_caller]
 pub fn status(database: &Database, job: i32) -> (String, String) {
-    let row = database
-        .connect()
-        .query_one("SELECT status, why FROM mill.job_status WHERE job = $1", &[&job])
-        .expect("the job has a status");
+    let rows = database.look("SELECT status, why FROM mill.job_status WHERE job = $1", &[&job]);
+    let rows = rows.expect("mill.job_status answers");
+    let row = rows.first().expect("the job has a status");
     (row.get(0), row.get(1))
 }
 
