@@ -44,7 +44,8 @@ pub fn status(database: &Database, job: i32) -> (String, String) {
 #[track_caller]
 pub fn runs(database: &Database, job: i32) -> Vec<String> {
     let sql = format!("SELECT state FROM mill.run WHERE job = {job} ORDER BY task");
-    crate::asking::all(database, &sql)
+    // none while the server is away
+    database.look(&sql, &[]).unwrap_or_default().iter().map(|row| row.get(0)).collect()
 }
 
 /// Moves the clock of jobs forward.
