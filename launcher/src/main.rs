@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
         }
+        Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })

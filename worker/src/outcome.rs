@@ -70,7 +70,7 @@ pub enum FailText {
 
 const QUERY_CANCELED: &[u8] = b"57014";
 const ADMIN_SHUTDOWN: &[u8] = b"57P01";
-const CRASH_SHUTDOWN: &[u8] = b"57P02";
+pub const CRASH_SHUTDOWN: &[u8] = b"57P02";
 
 /// Why the run of a job ended before its time.
 pub const INTERRUPTED: &str = "interrupted";
