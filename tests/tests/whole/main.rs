@@ -3,6 +3,7 @@
 
 mod asking;
 mod atomic;
+mod books;
 mod calendar;
 mod cli;
 mod connections;
@@ -35,6 +36,7 @@ mod security;
 mod server;
 mod settings;
 mod signals;
+mod soak;
 mod status;
 mod take;
 mod take_over;
