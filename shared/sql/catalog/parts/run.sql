@@ -9,10 +9,12 @@
 CREATE FUNCTION mill.activate(job int, at timestamptz, due timestamptz, run_of bigint DEFAULT NULL, failures int DEFAULT 0,
                               attempt int DEFAULT 0, epoch int DEFAULT NULL, parent bigint DEFAULT NULL,
                               held bool DEFAULT false, priority int DEFAULT NULL) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET pg_task.header = '' SET pg_task.save = '' SET pg_task.string = '' SET pg_task.drift = ''
-    SET pg_task.delimiter = '' SET pg_task.escape = '' SET pg_task.quote = '' SET pg_task."null" = '' AS $function$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
+    -- Set aside by hand: only a superuser may write settings that no extension has declared into a function.
+    settings text[] := ARRAY['pg_task.header', 'pg_task.save', 'pg_task.string', 'pg_task.drift', 'pg_task.delimiter',
+                             'pg_task.escape', 'pg_task.quote', 'pg_task.null'];
+    kept text[] := ARRAY(SELECT COALESCE(current_setting(s, true), '') FROM unnest(settings) WITH ORDINALITY AS u(s, n) ORDER BY n);
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = activate.job);
     place record;
     wrong text;
@@ -25,6 +27,7 @@ BEGIN
         PERFORM mill.pause_job(job, wrong);
         RETURN NULL;
     END IF;
+    PERFORM set_config(s, '', true) FROM unnest(settings) AS u(s);
     EXECUTE format('INSERT INTO %I.%I (input, plan, active, live, repeat, timeout, count, "max", "delete", "group", remote,
                         priority, atomic, job, at, epoch, run_of, failures, attempt, parent, held)
                     VALUES ($1, $2, $3, $4, ''0'', $5, $6, $7, false, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
@@ -37,6 +40,7 @@ BEGIN
             COALESCE(j."count", 0), COALESCE(j."max", 0), COALESCE(j."group", concat('job ', j.id)), j.remote,
             COALESCE(activate.priority, j.priority), j.atomic, j.id, activate.at, activate.epoch, activate.run_of,
             activate.failures, activate.attempt, activate.parent, activate.held OR due > mill.now();
+    PERFORM set_config(s, k, true) FROM unnest(settings, kept) AS u(s, k);
     RETURN task;
 END
 $function$;
