@@ -70,6 +70,15 @@ A row's first start does the same if its user may. What is there already stays a
 
 Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
 
+const UPGRADE_EXAMPLES: &str = "\
+Examples:
+  launcher upgrade app --config mill.json       as the login of the config's connect
+  {\"data\": \"app\", \"upgrade\": \"auto\"}          in the config: at the next start, without a command
+
+Schedulers of the database stop when it begins and go on when it is committed or rolled back.
+
+Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
+
 const UNINSTALL_EXAMPLES: &str = "\
 Examples:
   launcher uninstall app --config mill.json     as the login of the config's connect
@@ -127,6 +136,9 @@ pub enum Command {
         #[arg(long)]
         print: bool,
     },
+    /// Bring the catalog mill of a database to the version of this program, in one transaction.
+    #[command(after_help = UPGRADE_EXAMPLES)]
+    Upgrade { database: String },
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Some(Command::Import { source: ImportSource::PgCron, options }) => {
             command::import::pg_cron(&cli.place, options)
         }
+        Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })

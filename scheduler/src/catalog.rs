@@ -27,15 +27,24 @@ async fn look(client: &Client) -> Result<Row, Trouble> {
     client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)
 }
 
+/// What is installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    pub version: String,
+    /// Our user owns it.
+    pub ours: bool,
+}
+
 /// The version that is installed; None: no catalog, or none that we may look into.
-pub async fn version(client: &Client) -> Result<Option<String>, Trouble> {
+pub async fn installed(client: &Client) -> Result<Option<Installed>, Trouble> {
     let found = look(client).await?;
     if !(found.get::<_, bool>("marked") && found.get::<_, bool>("admitted")) {
         return Ok(None);
     }
     let row = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
+    let ours = found.get("ours");
     row.get::<_, Option<String>>("version")
-        .map(Some)
+        .map(|version| Some(Installed { version, ours }))
         .ok_or_else(|| Trouble::standing("the catalog's table mill.meta is empty; put its version back"))
 }
 

@@ -70,6 +70,12 @@ pub fn start(level: Level, format: Format) {
     }));
 }
 
+/// What was set, for a program that this process becomes.
+pub fn in_force() -> (Level, Format) {
+    let level = Level::ALL.into_iter().find(|level| *level as u8 == LEVEL.load(Relaxed)).unwrap_or(Level::Info);
+    (level, if JSON.load(Relaxed) == 1 { Format::Json } else { Format::Text })
+}
+
 /// In a fresh child: whose lines these are.
 pub fn speak_as(kind: crate::region::Kind) {
     WHO.store(kind as u8, Relaxed);

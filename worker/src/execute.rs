@@ -10,6 +10,7 @@ use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
+use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
 use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
@@ -50,23 +51,31 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         }
         Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
+    if row.remote.is_some() {
+        return remote::execute(&Workplace { order, region, slot, watchdog, book: &book }, session, row);
+    }
     let (max, started) = (row.max, row.start.clone());
     let mut executed = 0;
     loop {
         executed += 1;
         // Before the input is sent: whoever finds this worker dead must know what it was at.
         region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
-        let group = String::from_utf8_lossy(&row.group);
-        let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
-        title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
+        announce(order, &row);
         fault::point("worker.after_begin");
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone() };
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None };
         let run = Run { order, book: &book, row, watchdog, reuse };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
         }
     }
+}
+
+/// What `ps` shows.
+pub(crate) fn announce(order: &WorkerOrder, row: &TaskRow) {
+    let group = String::from_utf8_lossy(&row.group);
+    let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
+    title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
 }
 
 /// The task has not begun. Many workers may fail for one reason, so it is left in the slot for the scheduler, who says
@@ -86,7 +95,7 @@ fn stumble(
 }
 
 pub(crate) struct Run<'a> {
-    order: &'a WorkerOrder,
+    pub(crate) order: &'a WorkerOrder,
     pub(crate) book: &'a Book,
     pub(crate) row: TaskRow,
     pub(crate) watchdog: &'a Watchdog,
@@ -102,17 +111,22 @@ pub(crate) struct Outcome {
     pub(crate) session: Option<Session>,
     last_word: Option<ServerError>,
     /// The server itself speaks of a statement timeout: the role's, or one that the task has set.
-    said_timeout: bool,
+    pub(crate) said_timeout: bool,
+}
+
+impl Next {
+    /// Of a worker that is done in any case.
+    pub(crate) fn code(self) -> ExitCode {
+        match self {
+            Next::Leave(code) => code,
+            Next::Run(_) => ExitCode::Temporary,
+        }
+    }
 }
 
 impl Run<'_> {
     /// What fails before anything is sent.
     fn refused(&self, session: &Session) -> Option<Vec<u8>> {
-        if self.row.remote {
-            let text =
-                "ERROR:  remote tasks are not supported by this version\nHINT:  Insert the task without \"remote\".";
-            return Some(text.as_bytes().to_vec());
-        }
         if self.row.atomic { self.refused_before_sending(session) } else { None }
     }
 
@@ -131,6 +145,7 @@ impl Run<'_> {
             canceller: session.canceller(),
             timeout,
             target: self.order.target.clone(),
+            far: false,
         });
         let began = Instant::now();
         let mut outcome = self.send(session);
@@ -160,7 +175,7 @@ impl Run<'_> {
     }
 
     /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
-    fn send(&self, mut session: Session) -> Outcome {
+    pub(crate) fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
         let mut log =
             TaskLog { task: self.row.task, notices: 0, code: None, said_timeout: false, watchdog: self.watchdog };

@@ -7,7 +7,7 @@
 
 use crate::outcome::Cancelled;
 use crate::session::connect_in_turn;
-use crate::wire::Canceller;
+use crate::wire::{Canceller, Session};
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -39,6 +39,8 @@ pub struct Watched {
     pub timeout: Option<Duration>,
     /// For the last resort.
     pub target: Target,
+    /// On a remote, whose connections are not of our budget.
+    pub far: bool,
 }
 
 #[derive(Debug)]
@@ -194,7 +196,12 @@ fn terminate(watched: Option<&Watched>) {
     let Some(watched) = watched else { return };
     let pid = watched.canceller.backend_pid();
     shared::warning!("the cancel did not help; the backend is terminated", task = watched.task, backend = pid);
-    let session = connect_in_turn(&watched.target, &[], Instant::now() + CONNECT_PATIENCE);
+    let deadline = Instant::now() + CONNECT_PATIENCE;
+    let session = if watched.far {
+        Session::connect(&watched.target, &[], deadline)
+    } else {
+        connect_in_turn(&watched.target, &[], deadline)
+    };
     let pid = pid.to_string();
     let sent = session.map(|mut session| {
         session

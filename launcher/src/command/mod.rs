@@ -6,6 +6,7 @@ pub mod install;
 pub mod serve;
 pub mod status;
 pub mod uninstall;
+pub mod upgrade;
 
 use crate::cli::Place;
 use crate::embedded::conninfo_of;

@@ -223,7 +223,7 @@ fn moment(zone: &Zone) -> Moment {
 }
 
 #[test]
-fn server_and_program_find_the_same_next_slot() {
+fn server_and_program_find_the_same_next_slot_and_the_same_sum() {
     let database = catalog();
     let mut client = database.connect_superuser();
     let zones = common_zones(&database, &mut client);
@@ -241,6 +241,13 @@ fn server_and_program_find_the_same_next_slot() {
         let sql = "SELECT mill.next_slot(o, s, z, a) FROM unnest($1::text[], $2::timestamptz[], $3::interval[], $4::timestamptz[]) \
                    WITH ORDINALITY AS u(z, o, s, a, n) ORDER BY n";
         let slots = client.query(sql, &[&names, &origins, &steps, &afters]).expect("next_slot answers");
+        let sql = "SELECT mill.zone_plus(o, s, z) FROM unnest($1::text[], $2::timestamptz[], $3::interval[]) \
+                   WITH ORDINALITY AS u(z, o, s, n) ORDER BY n";
+        let sums = client.query(sql, &[&names, &origins, &steps]).expect("zone_plus answers");
+        for ((zone, origin, step, _), sum) in cases.iter().zip(sums) {
+            let program = zone.plus(*origin, *step).expect("within range");
+            assert_eq!(sum.get::<_, Moment>(0).to_string(), program.to_string(), "{zone:?}: {origin} + {step:?}");
+        }
         for ((zone, origin, step, after), slot) in cases.into_iter().zip(slots) {
             let program =
                 Grid::new(origin, step, zone.clone()).and_then(|grid| grid.after(after)).expect("a next slot");

@@ -57,6 +57,10 @@ pub struct Session {
     status: TransactionStatus,
     /// Its place in the budget of connections.
     seat: Option<Seat>,
+    /// Which of the target's places it is at.
+    place: usize,
+    /// The server asked for a password, and it was right.
+    password_counted: bool,
 }
 
 /// What a session is made by.
@@ -155,13 +159,18 @@ impl Session {
             parameters: greeting.parameters,
             status: greeting.status,
             seat: None,
+            place: target.places.iter().position(|place| *place == attempt.place).unwrap_or(0),
+            password_counted: greeting.password_counted,
         })
     }
 
     /// What could not go into the startup message; and who the backend is, since a pooler has its own numbers.
     fn set_late(&mut self, parameters: &[(&str, &str)], place: &str) -> Result<(), ConnectError> {
-        let late: Vec<(&str, &str)> =
-            parameters.iter().filter(|(name, _)| !USUAL_PARAMETERS.contains(name)).copied().collect();
+        let late: Vec<(&str, &str)> = parameters
+            .iter()
+            .filter(|(name, _)| !USUAL_PARAMETERS.contains(name) && *name != "options")
+            .copied()
+            .collect();
         let sql = format!("{}, pg_catalog.pg_backend_pid()", pinned::set(&late));
         let sql = if late.is_empty() { "SELECT pg_catalog.pg_backend_pid()".to_owned() } else { sql };
         match self.execute(&sql, &[]) {
@@ -197,6 +206,16 @@ impl Session {
     /// The server's process, as in pg_stat_activity.
     pub fn backend_pid(&self) -> i32 {
         self.canceller.backend
+    }
+
+    /// Which of the target's places the session is at.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// The server let us in because of the password.
+    pub fn password_counted(&self) -> bool {
+        self.password_counted
     }
 
     /// A setting that the server reports (server_version, client_encoding, ..), as last told.

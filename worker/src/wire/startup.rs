@@ -32,6 +32,8 @@ pub(super) struct Greeting {
     pub(super) secret: i32,
     pub(super) parameters: Parameters,
     pub(super) status: TransactionStatus,
+    /// A password was asked for, and given.
+    pub(super) password_counted: bool,
 }
 
 /// Logs in.
@@ -43,8 +45,16 @@ pub(super) fn log_in(
     place: &str,
 ) -> Result<Greeting, ConnectError> {
     let password = target.password_at(at);
-    let mut login =
-        Login { link, target, password, place, outgoing: Outgoing::default(), proof: Proof::None, bound: false };
+    let mut login = Login {
+        link,
+        target,
+        password,
+        place,
+        outgoing: Outgoing::default(),
+        proof: Proof::None,
+        bound: false,
+        asked: false,
+    };
     login.hello(parameters)?;
     login.authenticate()?;
     login.greeting()
@@ -59,6 +69,8 @@ struct Login<'a> {
     proof: Proof,
     /// The login is bound to the encrypted channel.
     bound: bool,
+    /// The server has asked for the password.
+    asked: bool,
 }
 
 /// How far SCRAM has come: the server has to prove that it knows the password, too.
@@ -134,7 +146,7 @@ impl Login<'_> {
                 b'Z' => {
                     let status = TransactionStatus::read(&body).map_err(|source| self.trouble(source))?;
                     let (pid, secret) = key.ok_or_else(|| self.trouble(malformed("no BackendKeyData")))?;
-                    return Ok(Greeting { pid, secret, parameters, status });
+                    return Ok(Greeting { pid, secret, parameters, status, password_counted: self.asked });
                 }
                 _ => return Err(self.trouble(unexpected(tag))),
             }
@@ -142,6 +154,7 @@ impl Login<'_> {
     }
 
     fn answer_password(&mut self, make: impl Fn(&[u8], &[u8]) -> Vec<u8>) -> Result<(), ConnectError> {
+        self.asked = true;
         let answer = make(self.target.user.as_bytes(), self.password()?);
         let mut message = BytesMut::new();
         frontend::password_message(&answer, &mut message).map_err(|source| self.trouble(source))?;
@@ -165,6 +178,7 @@ impl Login<'_> {
             Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
+        self.asked = true;
         let scram = Box::new(ScramSha256::new(self.password()?, binding));
         let mut message = BytesMut::new();
         frontend::sasl_initial_response(mechanism, scram.message(), &mut message)
