@@ -170,6 +170,9 @@ pub struct ImportOptions {
     /// The task table that they run in, as schema.table; the only one there is, else public.task.
     #[arg(long, value_name = "TABLE")]
     pub queue: Option<String>,
+    /// The zone that their schedules are meant in, instead of what cron.timezone says.
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
     /// All of them paused.
     #[arg(long)]
     pub paused: bool,

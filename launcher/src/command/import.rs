@@ -41,8 +41,13 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
         print_error(&format!("{database}: nothing was imported: {trouble}"));
         launcher_status::FAILED
     };
-    let journey =
-        Journey { from: from.to_owned(), into: options.database.clone(), port: 0, zone: None, paused: options.paused };
+    let journey = Journey {
+        from: from.to_owned(),
+        into: options.database.clone(),
+        port: 0,
+        zone: options.timezone.clone(),
+        paused: options.paused,
+    };
     let source = match login_in(place, from) {
         Ok((_, target)) => target,
         Err(status) => return status,
@@ -85,7 +90,14 @@ async fn read(client: Rc<Client>, journey: Journey) -> Result<Found, Trouble> {
             || Trouble::standing("cron.job has not the columns of pg_cron: jobid, schedule, command are needed");
         rows.push(Row::read(&json).ok_or_else(strange)?);
     }
-    let journey = Journey { port: i64::from(look.get::<_, i32>("port")), zone: look.get("zone"), ..journey };
+    if journey.zone.is_none() && look.get::<_, bool>("hidden") {
+        return Err(Trouble::standing(
+            "pg_cron's time zone cannot be seen from here; let this role read cron.timezone (GRANT pg_read_all_settings), or \
+             say it: --timezone GMT",
+        ));
+    }
+    let zone = journey.zone.clone().or_else(|| look.get("zone"));
+    let journey = Journey { port: i64::from(look.get::<_, i32>("port")), zone, ..journey };
     Ok(Found { journey, rows, only_own: look.get("only_own"), me: look.get("me") })
 }
 

@@ -136,9 +136,9 @@ fn jobs_of_a_central_table_go_to_the_database_that_they_run_in() {
         login = quote_ident(app.login()),
         app = app.name(),
     ));
-    let said = import(&app_desk, &app, &["--from", central.name(), "--paused"]);
+    let said = import(&app_desk, &app, &["--from", central.name(), "--paused", "--timezone", "Asia/Tokyo"]);
     assert_eq!(said.code, Some(0), "{}", said.all());
-    assert_eq!(jobs(&app), ["there|SELECT 2|@daily|-|UTC|f"]);
+    assert_eq!(jobs(&app), ["there|SELECT 2|@daily|-|Asia/Tokyo|f"]);
     assert!(!said.stdout.contains("twice"), "paused jobs do not run: {}", said.stdout);
     assert!(said.stdout.contains(&format!("--database another --from {}", central.name())), "{}", said.stdout);
 }
@@ -184,6 +184,7 @@ fn jobs_of_the_real_extension_are_carried_over() {
         .setting("shared_preload_libraries", "pg_cron")
         .setting("cron.database_name", "mill_cron")
         .setting("cron.launch_active_jobs", "off")
+        .setting("cron.timezone", "Asia/Tokyo")
         .start();
     let database = cluster.database_named("mill_cron", "cron_owner");
     let desk = desk(&database);
@@ -202,7 +203,13 @@ fn jobs_of_the_real_extension_are_carried_over() {
     desk.write("mill.json", &super_config.to_string());
     let said = import(&desk, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
-    assert_eq!(jobs(&database), ["nightly|VACUUM|0 3 * * *|-|UTC|t", "pg_cron 2|SELECT 1|*/5 * * * *|-|UTC|t"]);
+    // versions before 1.5 do not know that setting, and run in GMT whatever it says
+    let zone: String = one(
+        &database,
+        "SELECT CASE WHEN extversion LIKE '1.4%' THEN 'UTC' ELSE 'Asia/Tokyo' END FROM pg_extension WHERE extname = 'pg_cron'",
+    );
+    let expected = ["nightly|VACUUM|0 3 * * *|-|ZONE|t", "pg_cron 2|SELECT 1|*/5 * * * *|-|ZONE|t"];
+    assert_eq!(jobs(&database), expected.map(|job| job.replace("ZONE", &zone)));
     // the words that it ends with do what they say
     let advice =
         said.stdout.lines().last().and_then(|line| line.split_once(": SELECT")).expect("an advice").1.to_owned();
