@@ -17,6 +17,7 @@ pub mod fault;
 pub mod hand_down;
 pub mod hand_over;
 pub mod log;
+pub mod mishap;
 mod nearest;
 pub mod nursery;
 pub mod region;

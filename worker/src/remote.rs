@@ -21,6 +21,7 @@ use shared::fault;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Region, SlotHandle};
 use shared::remote_session::{Found, RemoteSession};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 const CANNOT_CONNECT: &str = "08001";
@@ -158,6 +159,7 @@ impl Run<'_> {
             task: self.row.task,
             attempt: self.row.attempt,
             canceller: session.canceller(),
+            hang_up: session.as_fd().try_clone_to_owned().ok(),
             timeout,
             target: remote.target.clone(),
             far: true,

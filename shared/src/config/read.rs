@@ -16,7 +16,7 @@ const GENERAL_KEYS: [&str; 10] =
     ["connect", "max_workers", "connections", "poll", "control", "name", "versions", "defaults", "remotes", "json"];
 const ROW_KEYS: [&str; 7] = ["data", "user", "schema", "table", "connect", "enabled", "upgrade"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 2] = ["operators", "lend"];
+const LATER_KEYS: [&str; 1] = ["operators"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";

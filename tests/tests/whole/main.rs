@@ -10,6 +10,7 @@ mod conninfo_dialect;
 mod cut_cable;
 mod embedded;
 mod harness;
+mod hostile;
 mod import;
 mod install;
 mod keep_and_why;
