@@ -39,6 +39,7 @@ Examples:
   launcher check --config mill.json       says every mistake at once
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
+  launcher fsck app                       are tasks, jobs and slots in order?
   launcher install app                    the catalog and the task table, before anything runs
 
 Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
@@ -60,6 +61,15 @@ Examples:
   launcher status --wait 60 --config mill.json  after a start: until every row is served or has its reason
 
 Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
+
+const FSCK_EXAMPLES: &str = "\
+Examples:
+  launcher fsck app --config mill.json          as the login of the config's connect
+  SELECT * FROM mill.fsck();                    the same in SQL, for a single look
+
+It looks twice, a second apart, and tells what was wrong both times.
+
+Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
 
 const INSTALL_EXAMPLES: &str = "\
 Examples:
@@ -126,6 +136,9 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
+    /// Are the books of a database in order? Every difference is named in a sentence; nothing is changed.
+    #[command(after_help = FSCK_EXAMPLES)]
+    Fsck { database: String },
     /// Make the catalog mill and the task table public.task in a database, in one transaction.
     #[command(after_help = INSTALL_EXAMPLES)]
     Install {

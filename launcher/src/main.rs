@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
+        Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

@@ -32,6 +32,7 @@ mod result;
 mod reuse;
 mod rights;
 mod running;
+mod security;
 mod server;
 mod settings;
 mod signals;
