@@ -39,8 +39,9 @@ Examples:
   launcher check --config mill.json       says every mistake at once
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
+  launcher stop app --config mill.json    end the schedulers of database app (start, restart)
 
-Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
+Exit status: 0 orderly end, 78 mistakes in the config, 3 (status, start, stop, restart) no launcher to ask, 1 anything else.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -60,6 +61,15 @@ Examples:
 
 Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
 
+const ORDER_EXAMPLES: &str = "\
+Examples:
+  launcher stop app --config mill.json     before something that pgmill should stay away from
+  launcher start app --config mill.json    afterwards
+
+The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
+
+Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
+
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
@@ -77,6 +87,16 @@ pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
     Check,
+    /// Let the schedulers of a database run. Exit 0 once they do.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Start { database: String },
+    /// End the schedulers of a database; its tasks are planned again. Exit 0 once they are gone. Lasts until `start`, or
+    /// until the launcher is started again.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Stop { database: String },
+    /// End the schedulers of a database and start them anew. Exit 0 once they run.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Restart { database: String },
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
     #[command(after_help = STATUS_EXAMPLES)]
     Status {

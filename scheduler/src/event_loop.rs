@@ -12,6 +12,7 @@ use crate::queue::{self, Prepared, Readiness, Unfinished};
 use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
+use crate::stub::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -47,6 +48,7 @@ const UNWRITTEN: i32 = ExitCode::Permanent.status();
 /// What comes back from the database.
 #[derive(Debug)]
 pub enum Answer {
+    Stood(Verdict),
     Prepared(Readiness),
     Seen(Box<Seen>),
     Settled {
@@ -61,6 +63,8 @@ pub enum Answer {
         bytes: i64,
         deleted: u64,
     },
+    /// The marker table as it is now.
+    Marker(Option<u32>),
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Named,
@@ -129,7 +133,12 @@ pub struct Scheduler {
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
-    leave: Option<ExitCode>,
+    pub(crate) leave: Option<ExitCode>,
+    /// How it leaves once it has stopped, if nobody asked it to.
+    pub(crate) parting: Option<ExitCode>,
+    /// The marker table of the catalog, as it was when the session began.
+    pub(crate) marker: Option<u32>,
+    pub(crate) next_marker: Instant,
 }
 
 impl Scheduler {
@@ -166,6 +175,9 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
+            parting: None,
+            marker: None,
+            next_marker: now,
             start,
             order,
         })
@@ -359,6 +371,18 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
+                SessionEffect::Stand => {
+                    let (queue, wait) = (self.queue.clone(), self.order.wait);
+                    let catalog = (self.order.found, self.order.installed);
+                    if stub::waits(wait) {
+                        self.notes().set_reason("waits for the end of the transaction that asked for its restart");
+                    }
+                    if let Some(link) = &mut self.link {
+                        link.ask("waiting for a transaction", stub::PATIENCE, move |client| async move {
+                            Ok(Answer::Stood(stub::stand(client, queue, wait, catalog).await?))
+                        });
+                    }
+                }
                 SessionEffect::Prepare => {
                     let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
                     if let Some(link) = &mut self.link {
@@ -382,7 +406,7 @@ impl Scheduler {
         format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.settings.sleep_ms)
     }
 
-    fn stop(&mut self, event: StopEvent) {
+    pub(crate) fn stop(&mut self, event: StopEvent) {
         let step = stopping::step(self.stopping, event);
         if step.next == self.stopping {
             return;
@@ -432,6 +456,6 @@ impl Scheduler {
         let done = self.looking.is_none() && self.runs.is_empty();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
-        (done || stranded || self.stopping.over(Instant::now())).then_some(ExitCode::Asked)
+        (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))
     }
 }

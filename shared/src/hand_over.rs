@@ -19,6 +19,31 @@ pub struct SchedulerOrder {
     pub table: String,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
+    /// What it waits for before it looks at anything.
+    #[serde(default)]
+    pub wait: WaitFor,
+    /// Found, not named: it serves what is installed and makes nothing.
+    #[serde(default)]
+    pub found: bool,
+    /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
+    #[serde(default)]
+    pub installed: bool,
+}
+
+/// Transactions that must have ended before a scheduler looks at its database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitFor {
+    /// The sender's of a message: key and database of its lock. It is asked for in shared mode, so the wait is seen.
+    pub message: Option<(i32, u32)>,
+    /// That of whoever works on the catalog.
+    pub marker: bool,
+}
+
+impl WaitFor {
+    /// A later message takes the place of an earlier one.
+    pub fn then(self, later: WaitFor) -> WaitFor {
+        WaitFor { message: later.message.or(self.message), marker: self.marker || later.marker }
+    }
 }
 
 /// Scheduler → worker. What a user can make long (input, group, remote) is read from the row instead.
@@ -91,7 +116,17 @@ mod tests {
         );
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
-        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults };
+        let wait = super::WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
+        let order = SchedulerOrder {
+            target,
+            schema: name.clone(),
+            table: name,
+            settings,
+            defaults,
+            wait,
+            found: true,
+            installed: true,
+        };
         let length = encode(&order).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }

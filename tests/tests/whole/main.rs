@@ -3,6 +3,7 @@
 
 mod asking;
 mod atomic;
+mod by_itself;
 mod cli;
 mod connections;
 mod conninfo_dialect;
@@ -13,6 +14,7 @@ mod keep_and_why;
 mod large;
 mod ledger;
 mod log_lines;
+mod messages;
 mod names;
 mod orphans;
 mod outage;
