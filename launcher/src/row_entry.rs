@@ -10,11 +10,13 @@ use shared::config::Row;
 use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, WaitFor, encode};
+use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::time::{Duration, Instant};
 
+const NO_SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// A scheduler whose loop has not turned for so long is ended.
 const BEAT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -86,6 +88,8 @@ pub struct Entry {
     /// The config no longer has this row: it goes once its scheduler has ended.
     pub removed: bool,
     pub beat: (u64, Instant),
+    /// Since when no slot was to be had. A look of a scheduler holds all free ones for a moment: that is nothing to tell.
+    pub refused_since: Option<Instant>,
     /// Said once per episode.
     pub said_no_slot: bool,
     pub said_no_fork: bool,
@@ -113,6 +117,7 @@ impl Entry {
             untold: false,
             removed: false,
             beat: (0, now),
+            refused_since: None,
             said_no_slot: false,
             said_no_fork: false,
             last_death: None,
@@ -187,17 +192,26 @@ impl Entry {
         let slot = if slots.used() + 1 < slots.limit() { slots.reserve() } else { None };
         match slot {
             Some(slot) => {
-                self.said_no_slot = false;
+                (self.said_no_slot, self.refused_since) = (false, None);
                 self.step(region, RowEvent::SlotGiven { slot, now });
             }
             None => {
-                if !self.said_no_slot {
-                    shared::warning!(
+                let since = *self.refused_since.get_or_insert(now);
+                let long = now >= since + NO_SLOT_PATIENCE;
+                if long && !self.said_no_slot {
+                    // One that most likely has nothing to serve asks for a slot again and again.
+                    let level = if self.left.is_some_and(|code| code == ExitCode::NotInstalled) {
+                        Level::Debug
+                    } else {
+                        Level::Warning
+                    };
+                    shared::log_line!(
+                        level,
                         "row waits for a slot; raise max_workers, or stop another row",
                         queue = self.wanted.label()
                     );
                 }
-                self.said_no_slot = true;
+                self.said_no_slot |= long;
                 self.step(region, RowEvent::SlotRefused);
             }
         }

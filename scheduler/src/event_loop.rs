@@ -24,6 +24,7 @@ use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
+use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Notes, Phase, SlotHandle};
 use shared::stopping::{self, StopEvent, Stopping};
@@ -184,7 +185,9 @@ impl Scheduler {
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label);
+        // One that only looks whether there is a catalog comes every minute, to every database.
+        let level = if self.order.found { Level::Debug } else { Level::Info };
+        shared::log_line!(level, "scheduler started", queue = self.label);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -194,7 +197,8 @@ impl Scheduler {
             self.start_look();
             self.offer_slots();
             if let Some(code) = self.finished() {
-                shared::info!("scheduler ended", queue = self.label, code = code.status());
+                let level = if self.leave == Some(code) && self.order.found { Level::Debug } else { Level::Info };
+                shared::log_line!(level, "scheduler ended", queue = self.label, code = code.status());
                 return code;
             }
         }
