@@ -37,6 +37,12 @@ fn main() -> ExitCode {
         Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
         Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
         Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
+        Some(Command::Install { database: _, print: true }) => command::install::print_text(),
+        Some(Command::Install { database, print: false }) => {
+            command::install::run(&cli.place, database.as_deref().unwrap_or_default())
+        }
+        Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
+        Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

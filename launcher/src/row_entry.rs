@@ -8,12 +8,15 @@ use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, STOPPED, Then,
 use nix::sys::signal::Signal;
 use shared::config::Row;
 use shared::conninfo::Target;
+use shared::conninfo::untrusted::Entries;
 use shared::exit_code::ExitCode;
+use shared::hand_down::HANDSHAKE;
 use shared::hand_over::{SchedulerOrder, WaitFor, encode};
 use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const NO_SLOT_PATIENCE: Duration = Duration::from_secs(2);
@@ -27,6 +30,12 @@ pub const CONFIG_SAYS_NO: &str = "\"enabled\" is false in the config";
 pub struct Wanted {
     pub row: Row,
     pub target: Target,
+    /// The launcher's own login in the row's database, if that is on the launcher's server.
+    pub installer: Option<Target>,
+    /// Where the programs of other versions are.
+    pub versions: PathBuf,
+    /// What a task's `remote` may name, the same for all rows.
+    pub remotes: Entries,
 }
 
 impl Wanted {
@@ -38,7 +47,7 @@ impl Wanted {
         format!("{} {}.{}", self.target.database, self.row.schema, self.row.table)
     }
 
-    fn order(&self, origin: Origin, wait: WaitFor, installed: bool) -> SchedulerOrder {
+    pub fn order(&self, origin: Origin, wait: WaitFor, installed: bool) -> SchedulerOrder {
         SchedulerOrder {
             target: self.target.clone(),
             schema: self.row.schema.clone(),
@@ -48,7 +57,13 @@ impl Wanted {
             wait,
             found: origin == Origin::Found,
             installed,
+            installer: self.installer.clone(),
+            versions: self.versions.clone(),
+            upgrade: self.row.upgrade,
+            handshake: HANDSHAKE,
+            remotes: self.remotes.clone(),
         }
+        .fitting()
     }
 
     pub fn close(&self) -> Duration {
@@ -294,9 +309,13 @@ impl Entry {
                     shared::debug!("scheduler left", queue = self.wanted.label(), why = why);
                 }
                 Some(Useless { why, .. }) if self.left == Some(ExitCode::NotInstalled) => {
-                    shared::info!("queue disabled", queue = self.wanted.label(), why = why);
+                    shared::info!("row is disabled", queue = self.wanted.label(), why = why);
                 }
-                _ => {
+                Some(Useless { why, .. }) => {
+                    shared::error!("row is disabled", queue = self.wanted.label(), why = why);
+                    self.last_death = Some(end.to_string());
+                }
+                None => {
                     shared::warning!("scheduler died", queue = self.wanted.label(), end = end);
                     self.last_death = Some(end.to_string());
                 }
@@ -314,6 +333,9 @@ impl Entry {
     pub fn change(&mut self, region: &Region, mut new: Wanted, now: Instant) {
         if let Some(name) = &self.renamed {
             new.target.database.clone_from(name);
+            if let Some(installer) = &mut new.installer {
+                installer.database.clone_from(name);
+            }
         }
         let login_changed = self.wanted.target != new.target;
         let enabled = (self.wanted.row.enabled && !self.removed, new.row.enabled);
@@ -378,8 +400,8 @@ fn verdict(end: End, worked: bool) -> (Death, bool) {
         End::Exited(status) => {
             use ExitCode as C;
             let useless = match ExitCode::from_status(status) {
-                Some(C::NotInstalled | C::NoQueue | C::SwitchedOff | C::Permanent) => true,
-                Some(C::Asked | C::BadCell | C::Temporary | C::Panic) | None => false,
+                Some(C::NotInstalled | C::NoCode | C::NoQueue | C::SwitchedOff | C::Permanent) => true,
+                Some(C::Asked | C::BadCell | C::Unsettled | C::Temporary | C::Panic) | None => false,
             };
             (Death::Failure, useless)
         }

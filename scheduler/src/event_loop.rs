@@ -5,20 +5,23 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
+use crate::catalog::Lack;
 use crate::doze::Doze;
+use crate::elsewhere::Elsewhere;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
 use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
-use crate::stub::{self, Verdict};
+use crate::waiting::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::migrate::Upgraded;
 use shared::db::saying::Saying;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
@@ -45,6 +48,8 @@ const MEND_LAST: Duration = Duration::from_secs(60);
 
 /// A worker leaves so when it has run its task and the database refuses every form of its end.
 const UNWRITTEN: i32 = ExitCode::Permanent.status();
+/// And so when only its task's remote can say what became of it.
+const UNSETTLED: i32 = ExitCode::Unsettled.status();
 
 /// What comes back from the database.
 #[derive(Debug)]
@@ -70,6 +75,12 @@ pub enum Answer {
     Aligned(bool),
     Named,
     Mended(Mended),
+    /// The launcher's login has made the catalog, or let us in.
+    Attended,
+    /// The catalog has been upgraded to our version.
+    Upgraded(Upgraded),
+    /// The queue is known to the catalog, or why not.
+    Registered(Option<Lack>),
 }
 
 /// The question which rows are claimed and unfinished. It is never in flight together with a look: a row that the look
@@ -88,6 +99,7 @@ enum Event {
     Link(LinkEvent<Answer>),
     Probe(LinkEvent<Answer>),
     Mender(LinkEvent<Answer>),
+    Attendant(LinkEvent<Answer>),
     Passed,
 }
 
@@ -107,13 +119,21 @@ pub struct Scheduler {
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     pub(crate) probe: Option<Link<Answer>>,
     /// Another one that mends the table beside the service, and when it is dialled.
-    mender: Option<Link<Answer>>,
+    pub(crate) mender: Option<Link<Answer>>,
     pub(crate) mend_at: Option<Instant>,
+    /// A third one, as the launcher's login, for what our user may not do; and what it is to mend.
+    pub(crate) attendant: Option<Link<Answer>>,
+    pub(crate) lack: Option<Lack>,
+    /// The attendant is to upgrade the catalog.
+    pub(crate) upgrading: bool,
+    pub(crate) said_lack: Option<String>,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
+    /// Sessions on remotes that dead workers have left.
+    pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
     pub(crate) looking: Option<Vec<SlotHandle>>,
     /// No slot was free at the last look; the launcher rings when one is.
@@ -140,10 +160,12 @@ pub struct Scheduler {
     /// The marker table of the catalog, as it was when the session began.
     pub(crate) marker: Option<u32>,
     pub(crate) next_marker: Instant,
+    /// This process was another version's before.
+    pub(crate) handed_down: bool,
 }
 
 impl Scheduler {
-    pub fn new(start: Start, order: SchedulerOrder, bell: Bell) -> std::io::Result<Scheduler> {
+    pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
         let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
         Ok(Scheduler {
@@ -158,10 +180,15 @@ impl Scheduler {
             probe: None,
             mender: None,
             mend_at: None,
+            attendant: None,
+            lack: None,
+            upgrading: false,
+            said_lack: None,
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
+            elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
             freed: false,
@@ -179,6 +206,7 @@ impl Scheduler {
             parting: None,
             marker: None,
             next_marker: now,
+            handed_down,
             start,
             order,
         })
@@ -187,7 +215,7 @@ impl Scheduler {
     pub fn run(mut self) -> ExitCode {
         // One that only looks whether there is a catalog comes every minute, to every database.
         let level = if self.order.found { Level::Debug } else { Level::Info };
-        shared::log_line!(level, "scheduler started", queue = self.label);
+        shared::log_line!(level, "scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -216,8 +244,10 @@ impl Scheduler {
             PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.start.life.as_fd(), PollFlags::POLLIN),
         ];
-        let interests = [&self.link, &self.probe, &self.mender].into_iter().flatten().filter_map(Link::interest);
+        let links = [&self.link, &self.probe, &self.mender, &self.attendant];
+        let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -241,6 +271,9 @@ impl Scheduler {
         if let Some(mender) = &mut self.mender {
             mender.turn(now).into_iter().for_each(|event| send(Event::Mender(event)));
         }
+        if let Some(attendant) = &mut self.attendant {
+            attendant.turn(now).into_iter().for_each(|event| send(Event::Attendant(event)));
+        }
         send(Event::Passed);
     }
 
@@ -252,8 +285,10 @@ impl Scheduler {
             self.link.as_ref().and_then(Link::deadline),
             self.probe.as_ref().and_then(Link::deadline),
             self.mender.as_ref().and_then(Link::deadline),
+            self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_reset),
@@ -294,16 +329,19 @@ impl Scheduler {
                 self.statements = None;
                 self.mender = None;
                 self.mend_at = None;
+                self.attendant = None;
                 // From here on the session has its own reason, and takes it back itself.
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
+                self.elsewhere.all_unmarked();
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
+            Event::Attendant(event) => self.attended(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -314,6 +352,7 @@ impl Scheduler {
         self.reap(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
+        self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
@@ -342,6 +381,7 @@ impl Scheduler {
                 End::Killed(_) => {
                     shared::warning!("worker died", queue = self.label, task = worker.task, end = worker.end);
                 }
+                End::Exited(UNSETTLED) => {}
                 End::Exited(_) => {
                     if let Some(reason) = &worker.reason {
                         self.stumbled = true;
@@ -354,7 +394,8 @@ impl Scheduler {
             }
         }
         self.freed |= !ends.is_empty();
-        if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0 && status != UNWRITTEN)) {
+        let stumbled = |end: End| matches!(end, End::Exited(status) if ![0, UNWRITTEN, UNSETTLED].contains(&status));
+        if ends.iter().any(|worker| stumbled(worker.end)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {
@@ -378,23 +419,16 @@ impl Scheduler {
                 SessionEffect::Stand => {
                     let (queue, wait) = (self.queue.clone(), self.order.wait);
                     let catalog = (self.order.found, self.order.installed);
-                    if stub::waits(wait) {
+                    if waiting::waits(wait) {
                         self.notes().set_reason("waits for the end of the transaction that asked for its restart");
                     }
                     if let Some(link) = &mut self.link {
-                        link.ask("waiting for a transaction", stub::PATIENCE, move |client| async move {
-                            Ok(Answer::Stood(stub::stand(client, queue, wait, catalog).await?))
+                        link.ask("waiting for a transaction", waiting::PATIENCE, move |client| async move {
+                            Ok(Answer::Stood(waiting::stand(client, queue, wait, catalog).await?))
                         });
                     }
                 }
-                SessionEffect::Prepare => {
-                    let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
-                    if let Some(link) = &mut self.link {
-                        link.ask("preparing the queue", PATIENCE, |client| async move {
-                            Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
-                        });
-                    }
-                }
+                SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
@@ -402,6 +436,15 @@ impl Scheduler {
                     self.leave = Some(ExitCode::Temporary);
                 }
             }
+        }
+    }
+
+    pub(crate) fn prepare(&mut self) {
+        let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+        if let Some(link) = &mut self.link {
+            link.ask("preparing the queue", PATIENCE, |client| async move {
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
+            });
         }
     }
 
@@ -457,7 +500,8 @@ impl Scheduler {
         if !self.stopping.asked() {
             return None;
         }
-        let done = self.looking.is_none() && self.runs.is_empty();
+        // What only a remote knows that cannot be reached is for the next start.
+        let done = self.looking.is_none() && self.runs.len() <= self.elsewhere.unknown();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))

@@ -13,40 +13,48 @@ pub enum ExitCode {
     NoQueue,
     /// The catalog says that nothing is to run here.
     SwitchedOff,
+    /// The catalog has a version that there is no program for.
+    NoCode,
     /// The cell was stale or damaged: nothing was run.
     BadCell,
     /// Trying again cannot help before somebody changes something.
     Permanent,
     /// Trouble that passes: the server is down, a connection was refused.
     Temporary,
+    /// A worker: what became of its task must be found out on the remote it ran on; nothing is wrong here.
+    Unsettled,
     /// A bug: the panic's message is in the log.
     Panic,
 }
 
 impl ExitCode {
+    const ALL: [ExitCode; 10] = [
+        ExitCode::Asked,
+        ExitCode::NotInstalled,
+        ExitCode::NoCode,
+        ExitCode::BadCell,
+        ExitCode::NoQueue,
+        ExitCode::SwitchedOff,
+        ExitCode::Permanent,
+        ExitCode::Temporary,
+        ExitCode::Unsettled,
+        ExitCode::Panic,
+    ];
+
     pub const fn status(self) -> i32 {
         match self {
             ExitCode::Asked => 0,
             ExitCode::NotInstalled => 10,
+            ExitCode::NoCode => 11,
             ExitCode::BadCell => 12,
             ExitCode::NoQueue => 13,
             ExitCode::SwitchedOff => 14,
+            ExitCode::Unsettled => 75,
             ExitCode::Permanent => 100,
             ExitCode::Panic => 101,
             ExitCode::Temporary => 111,
         }
     }
-
-    const ALL: [ExitCode; 8] = [
-        ExitCode::Asked,
-        ExitCode::NotInstalled,
-        ExitCode::BadCell,
-        ExitCode::NoQueue,
-        ExitCode::SwitchedOff,
-        ExitCode::Permanent,
-        ExitCode::Panic,
-        ExitCode::Temporary,
-    ];
 
     pub fn from_status(status: i32) -> Option<ExitCode> {
         ExitCode::ALL.into_iter().find(|code| code.status() == status)

@@ -5,11 +5,13 @@
 
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
-use crate::region::{CellError, Region, SlotHandle, Ticket};
+use crate::conninfo::untrusted::Entries;
+use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// Launcher → scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +30,20 @@ pub struct SchedulerOrder {
     /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
     #[serde(default)]
     pub installed: bool,
+    /// The launcher's own login on the same server, for what the row's user may not do at its first start.
+    #[serde(default)]
+    pub installer: Option<Target>,
+    /// Where the programs of other versions are.
+    #[serde(default)]
+    pub versions: PathBuf,
+    /// A catalog of an older version is upgraded.
+    #[serde(default)]
+    pub upgrade: bool,
+    /// What both sides must agree on, see `hand_down`.
+    #[serde(default)]
+    pub handshake: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 /// Transactions that must have ended before a scheduler looks at its database.
@@ -46,6 +62,13 @@ impl WaitFor {
     }
 }
 
+impl SchedulerOrder {
+    /// What it cannot do without comes first: a login that leaves no room for a second one goes alone.
+    pub fn fitting(self) -> SchedulerOrder {
+        if encode(&self).len() > CELL_PAYLOAD_BYTES { SchedulerOrder { installer: None, ..self } } else { self }
+    }
+}
+
 /// Scheduler → worker. What a user can make long (input, group, remote) is read from the row instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerOrder {
@@ -55,6 +78,8 @@ pub struct WorkerOrder {
     pub task: i64,
     pub attempt: i32,
     pub output_limit: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 /// What a forked child begins with.
@@ -117,6 +142,7 @@ mod tests {
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
         let wait = super::WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
+        let installer = Some(target.clone());
         let order = SchedulerOrder {
             target,
             schema: name.clone(),
@@ -126,8 +152,13 @@ mod tests {
             wait,
             found: true,
             installed: true,
+            installer,
+            versions: path.into(),
+            upgrade: true,
+            handshake: crate::hand_down::HANDSHAKE,
+            remotes: Default::default(),
         };
-        let length = encode(&order).len();
+        let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }
 }

@@ -104,3 +104,8 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill.post_restore() IS 'pgmill: after a restore: schedulers run again once this transaction is committed';
+INSERT INTO mill.face (level, object, rights) VALUES
+    ('operate', 'FUNCTION mill.send(int, name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill.start(name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill.stop(name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill.restart(name)', 'EXECUTE');
