@@ -40,9 +40,10 @@ Examples:
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
   launcher fsck app                       are tasks, jobs and slots in order?
+  launcher stop app --config mill.json    end the schedulers of database app (start, restart)
   launcher install app                    the catalog and the task table, before anything runs
 
-Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
+Exit status: 0 orderly end, 78 mistakes in the config, 3 (status, start, stop, restart) no launcher to ask, 1 anything else.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -70,6 +71,15 @@ Examples:
 It looks twice, a second apart, and tells what was wrong both times.
 
 Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
+
+const ORDER_EXAMPLES: &str = "\
+Examples:
+  launcher stop app --config mill.json     before something that pgmill should stay away from
+  launcher start app --config mill.json    afterwards
+
+The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
+
+Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
 
 const INSTALL_EXAMPLES: &str = "\
 Examples:
@@ -126,6 +136,16 @@ pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
     Check,
+    /// Let the schedulers of a database run. Exit 0 once they do.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Start { database: String },
+    /// End the schedulers of a database; its tasks are planned again. Exit 0 once they are gone. Lasts until `start`, or
+    /// until the launcher is started again.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Stop { database: String },
+    /// End the schedulers of a database and start them anew. Exit 0 once they run.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Restart { database: String },
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
