@@ -2,7 +2,9 @@
 
 pub mod check;
 pub mod fsck;
+pub mod import;
 pub mod install;
+pub mod order;
 pub mod serve;
 pub mod status;
 pub mod uninstall;
