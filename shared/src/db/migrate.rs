@@ -134,6 +134,7 @@ async fn attempt_once(client: &Client, restart: bool) -> Result<Step, tokio_post
         client.batch_execute(&catalog::filled(step.text)).await?;
     }
     client.execute("UPDATE mill.meta SET version = $1", &[&VERSION]).await?;
+    crate::fault::point("upgrade.before_commit");
     client.batch_execute(&format!("{} SELECT mill.grant_again(); COMMIT", catalog::CLOSING)).await?;
     Ok(Step::Done(Upgraded::From(version)))
 }
