@@ -48,7 +48,9 @@ Examples:
   launcher check --config mill.json       what is wrong with this file?
   launcher check                          and with the PG* environment, for a start without a file?
 
-Nothing is connected to and nothing is changed. A mistake is named by its place:
+  launcher check --connect --config ..    and may every login do what it has to?
+
+Nothing is changed, and nothing connected to without --connect. A mistake is named by its place:
 
   mill.json: json[2].sleeep: unknown key; did you mean \"sleep\"?";
 
@@ -102,7 +104,11 @@ pub struct Place {
 pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
-    Check,
+    Check {
+        /// Also log in, as the launcher and as every row, and say which rights are missing. Exit 1 if any is.
+        #[arg(long)]
+        connect: bool,
+    },
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
     #[command(after_help = STATUS_EXAMPLES)]
     Status {

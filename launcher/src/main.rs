@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     shared::log::start(cli.log_level.into(), cli.log.into());
     ExitCode::from(match &cli.command {
         None => command::serve::run(&cli),
-        Some(Command::Check) => command::check::run(&cli.place),
+        Some(Command::Check { connect }) => command::check::run(&cli.place, *connect),
         Some(Command::Install { database: _, print: true }) => command::install::print_text(),
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
