@@ -16,6 +16,7 @@ mod restart_policy;
 mod row_entry;
 mod row_state;
 mod row_table;
+mod service_manager;
 mod status_report;
 
 use clap::Parser;

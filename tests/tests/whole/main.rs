@@ -26,6 +26,7 @@ mod reuse;
 mod rights;
 mod running;
 mod server;
+mod service_manager;
 mod settings;
 mod signals;
 mod status;
