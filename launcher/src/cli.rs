@@ -40,8 +40,9 @@ Examples:
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
   launcher install app                    the catalog and the task table, before anything runs
+  launcher stop app --config mill.json    end the schedulers of database app (start, restart)
 
-Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
+Exit status: 0 orderly end, 78 mistakes in the config, 3 (status, start, stop, restart) no launcher to ask, 1 anything else.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -87,6 +88,14 @@ Examples:
   SELECT mill.uninstall();                      the same in SQL, as the catalog's owner
 
 Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
+const ORDER_EXAMPLES: &str = "\
+Examples:
+  launcher stop app --config mill.json     before something that pgmill should stay away from
+  launcher start app --config mill.json    afterwards
+
+The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
+
+Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
 
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
@@ -109,6 +118,16 @@ pub enum Command {
         #[arg(long)]
         connect: bool,
     },
+    /// Let the schedulers of a database run. Exit 0 once they do.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Start { database: String },
+    /// End the schedulers of a database; its tasks are planned again. Exit 0 once they are gone. Lasts until `start`, or
+    /// until the launcher is started again.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Stop { database: String },
+    /// End the schedulers of a database and start them anew. Exit 0 once they run.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Restart { database: String },
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
     #[command(after_help = STATUS_EXAMPLES)]
     Status {

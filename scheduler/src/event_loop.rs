@@ -13,6 +13,7 @@ use crate::queue::{self, Prepared, Readiness, Unfinished};
 use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
+use crate::stub::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -49,6 +50,7 @@ const UNWRITTEN: i32 = ExitCode::Permanent.status();
 /// What comes back from the database.
 #[derive(Debug)]
 pub enum Answer {
+    Stood(Verdict),
     Prepared(Readiness),
     Seen(Box<Seen>),
     Settled {
@@ -63,6 +65,8 @@ pub enum Answer {
         bytes: i64,
         deleted: u64,
     },
+    /// The marker table as it is now.
+    Marker(Option<u32>),
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Named,
@@ -147,6 +151,11 @@ pub struct Scheduler {
     pub(crate) leave: Option<ExitCode>,
     /// This process was another version's before.
     pub(crate) handed_down: bool,
+    /// How it leaves once it has stopped, if nobody asked it to.
+    pub(crate) parting: Option<ExitCode>,
+    /// The marker table of the catalog, as it was when the session began.
+    pub(crate) marker: Option<u32>,
+    pub(crate) next_marker: Instant,
 }
 
 impl Scheduler {
@@ -188,6 +197,9 @@ impl Scheduler {
             said: Saying::default(),
             leave: None,
             handed_down,
+            parting: None,
+            marker: None,
+            next_marker: now,
             start,
             order,
         })
@@ -389,6 +401,18 @@ impl Scheduler {
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
                 SessionEffect::Prepare => self.prepare(),
+                SessionEffect::Stand => {
+                    let (queue, wait) = (self.queue.clone(), self.order.wait);
+                    let catalog = (self.order.found, self.order.installed);
+                    if stub::waits(wait) {
+                        self.notes().set_reason("waits for the end of the transaction that asked for its restart");
+                    }
+                    if let Some(link) = &mut self.link {
+                        link.ask("waiting for a transaction", stub::PATIENCE, move |client| async move {
+                            Ok(Answer::Stood(stub::stand(client, queue, wait, catalog).await?))
+                        });
+                    }
+                }
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
@@ -413,7 +437,7 @@ impl Scheduler {
         format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.settings.sleep_ms)
     }
 
-    fn stop(&mut self, event: StopEvent) {
+    pub(crate) fn stop(&mut self, event: StopEvent) {
         let step = stopping::step(self.stopping, event);
         if step.next == self.stopping {
             return;
@@ -463,6 +487,6 @@ impl Scheduler {
         let done = self.looking.is_none() && self.runs.is_empty();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
-        (done || stranded || self.stopping.over(Instant::now())).then_some(ExitCode::Asked)
+        (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))
     }
 }

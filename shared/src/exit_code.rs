@@ -7,8 +7,14 @@
 pub enum ExitCode {
     /// Ended because it was asked to, or because its work was done.
     Asked,
+    /// The catalog is not installed in this database.
+    NotInstalled,
     /// The catalog has a version that there is no program for.
     NoCode,
+    /// The catalog is installed, but has other queues than this one.
+    NoQueue,
+    /// The catalog says that nothing is to run here.
+    SwitchedOff,
     /// The cell was stale or damaged: nothing was run.
     BadCell,
     /// Trying again cannot help before somebody changes something.
@@ -23,25 +29,31 @@ impl ExitCode {
     pub const fn status(self) -> i32 {
         match self {
             ExitCode::Asked => 0,
+            ExitCode::NotInstalled => 10,
             ExitCode::NoCode => 11,
             ExitCode::BadCell => 12,
+            ExitCode::NoQueue => 13,
+            ExitCode::SwitchedOff => 14,
             ExitCode::Permanent => 100,
             ExitCode::Panic => 101,
             ExitCode::Temporary => 111,
         }
     }
 
+    const ALL: [ExitCode; 9] = [
+        ExitCode::Asked,
+        ExitCode::NotInstalled,
+        ExitCode::NoCode,
+        ExitCode::BadCell,
+        ExitCode::NoQueue,
+        ExitCode::SwitchedOff,
+        ExitCode::Permanent,
+        ExitCode::Panic,
+        ExitCode::Temporary,
+    ];
+
     pub fn from_status(status: i32) -> Option<ExitCode> {
-        [
-            ExitCode::Asked,
-            ExitCode::NoCode,
-            ExitCode::BadCell,
-            ExitCode::Permanent,
-            ExitCode::Panic,
-            ExitCode::Temporary,
-        ]
-        .into_iter()
-        .find(|code| code.status() == status)
+        ExitCode::ALL.into_iter().find(|code| code.status() == status)
     }
 }
 
@@ -63,14 +75,7 @@ mod tests {
 
     #[test]
     fn every_code_is_found_again_by_its_status() {
-        for code in [
-            ExitCode::Asked,
-            ExitCode::NoCode,
-            ExitCode::BadCell,
-            ExitCode::Permanent,
-            ExitCode::Panic,
-            ExitCode::Temporary,
-        ] {
+        for code in ExitCode::ALL {
             assert_eq!(ExitCode::from_status(code.status()), Some(code));
         }
         assert_eq!(ExitCode::from_status(7), None);

@@ -32,12 +32,37 @@ pub struct SchedulerOrder {
     /// What both sides must agree on, see `hand_down`.
     #[serde(default)]
     pub handshake: u64,
+    /// What it waits for before it looks at anything.
+    #[serde(default)]
+    pub wait: WaitFor,
+    /// Found, not named: it serves what is installed and makes nothing.
+    #[serde(default)]
+    pub found: bool,
+    /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
+    #[serde(default)]
+    pub installed: bool,
 }
 
 impl SchedulerOrder {
     /// What it cannot do without comes first: a login that leaves no room for a second one goes alone.
     pub fn fitting(self) -> SchedulerOrder {
         if encode(&self).len() > CELL_PAYLOAD_BYTES { SchedulerOrder { installer: None, ..self } } else { self }
+    }
+}
+
+/// Transactions that must have ended before a scheduler looks at its database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitFor {
+    /// The sender's of a message: key and database of its lock. It is asked for in shared mode, so the wait is seen.
+    pub message: Option<(i32, u32)>,
+    /// That of whoever works on the catalog.
+    pub marker: bool,
+}
+
+impl WaitFor {
+    /// A later message takes the place of an earlier one.
+    pub fn then(self, later: WaitFor) -> WaitFor {
+        WaitFor { message: later.message.or(self.message), marker: self.marker || later.marker }
     }
 }
 
@@ -112,6 +137,7 @@ mod tests {
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
         let installer = Some(target.clone());
+        let wait = super::WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
         let order = SchedulerOrder {
             target,
             schema: name.clone(),
@@ -122,6 +148,9 @@ mod tests {
             versions: path.into(),
             upgrade: true,
             handshake: crate::hand_down::HANDSHAKE,
+            wait,
+            found: true,
+            installed: true,
         };
         let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");

@@ -40,6 +40,7 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
     let own = config.target(&environment).ok();
     let rows: Vec<(&Row, Target)> =
         config.rows.iter().filter_map(|row| Some((row, config.row_target(row, &environment).ok()?))).collect();
+    let (every, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(row, _)| row.is_every());
     let mut to_be_made = Vec::new();
     if let Some(own) = &own {
         let here = rows.iter().filter(|(_, target)| target.places == own.places);
@@ -67,6 +68,14 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
         let (schema, table) = (row.schema.clone(), row.table.clone());
         let found = one_shot::ask(target, "pgmill check", PATIENCE, |client| row_lacks(client, schema, table, helper));
         tell(&who, found);
+    }
+    for (row, target) in &every {
+        // What is found is served as it is: a login that works is all it needs.
+        let found = one_shot::ask(target, "pgmill check", PATIENCE, |client| async move {
+            client.batch_execute("SELECT 1").await.map_err(|error| Trouble::of(&error))?;
+            Ok(Lacks::new())
+        });
+        tell(&format!("{} every database as {}", row.place, quoted(&target.user)), found);
     }
     if good { launcher_status::ORDERLY } else { launcher_status::FAILED }
 }

@@ -3,6 +3,7 @@
 pub mod check;
 mod check_rights;
 pub mod install;
+pub mod order;
 pub mod serve;
 pub mod status;
 pub mod uninstall;

@@ -3,6 +3,7 @@
 
 mod asking;
 mod atomic;
+mod by_itself;
 mod cli;
 mod connections;
 mod conninfo_dialect;
@@ -14,6 +15,7 @@ mod keep_and_why;
 mod large;
 mod ledger;
 mod log_lines;
+mod messages;
 mod names;
 mod orphans;
 mod outage;
