@@ -76,6 +76,7 @@ Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   launcher upgrade app --config mill.json       as the login of the config's connect
+  launcher upgrade --print 0.1.0 | psql -d app  by hand, as the catalog's owner
   {\"data\": \"app\", \"upgrade\": \"auto\"}          in the config: at the next start, without a command
 
 Schedulers of the database stop when it begins and go on when it is committed or rolled back.
@@ -150,7 +151,14 @@ pub enum Command {
     },
     /// Bring the catalog mill of a database to the version of this program, in one transaction.
     #[command(after_help = UPGRADE_EXAMPLES)]
-    Upgrade { database: String },
+    Upgrade {
+        /// The database; not needed with --print.
+        #[arg(required_unless_present = "print")]
+        database: Option<String>,
+        /// Only print the SQL, for a catalog of version FROM.
+        #[arg(long, value_name = "FROM")]
+        print: Option<String>,
+    },
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },

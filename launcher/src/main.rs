@@ -39,7 +39,10 @@ fn main() -> ExitCode {
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
         }
-        Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
+        Some(Command::Upgrade { print: Some(from), .. }) => command::upgrade::print_text(from),
+        Some(Command::Upgrade { database, print: None }) => {
+            command::upgrade::run(&cli.place, database.as_deref().unwrap_or_default())
+        }
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
         Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),

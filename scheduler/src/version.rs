@@ -15,6 +15,7 @@ use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_down::{self, ASK, HANDSHAKE};
 use shared::hand_over::{SchedulerOrder, WaitFor};
+use shared::stopping::StopEvent;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ impl Scheduler {
         if self.handed_down || self.session.held_before {
             // Changed under our hands: the next process decides afresh.
             shared::info!("the catalog has another version now", queue = self.label, version = version);
-            self.leave = Some(ExitCode::Asked);
+            self.parting = Some(ExitCode::Asked);
+            self.stop(StopEvent::Cancel { now: Instant::now() });
             return;
         }
         if self.order.upgrade && migrate::path(version).is_some() {
