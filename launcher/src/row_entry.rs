@@ -8,6 +8,7 @@ use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, STOPPED, Then,
 use nix::sys::signal::Signal;
 use shared::config::Row;
 use shared::conninfo::Target;
+use shared::conninfo::untrusted::Entries;
 use shared::exit_code::ExitCode;
 use shared::hand_down::HANDSHAKE;
 use shared::hand_over::{SchedulerOrder, WaitFor, encode};
@@ -31,6 +32,8 @@ pub struct Wanted {
     pub installer: Option<Target>,
     /// Where the programs of other versions are.
     pub versions: PathBuf,
+    /// What a task's `remote` may name, the same for all rows.
+    pub remotes: Entries,
 }
 
 impl Wanted {
@@ -42,7 +45,7 @@ impl Wanted {
         format!("{} {}.{}", self.target.database, self.row.schema, self.row.table)
     }
 
-    fn order(&self, origin: Origin, wait: WaitFor, installed: bool) -> SchedulerOrder {
+    pub fn order(&self, origin: Origin, wait: WaitFor, installed: bool) -> SchedulerOrder {
         SchedulerOrder {
             target: self.target.clone(),
             schema: self.row.schema.clone(),
@@ -56,6 +59,7 @@ impl Wanted {
             wait,
             found: origin == Origin::Found,
             installed,
+            remotes: self.remotes.clone(),
         }
         .fitting()
     }
@@ -379,7 +383,7 @@ fn verdict(end: End, worked: bool) -> (Death, bool) {
             use ExitCode as C;
             let useless = match ExitCode::from_status(status) {
                 Some(C::NotInstalled | C::NoCode | C::NoQueue | C::SwitchedOff | C::Permanent) => true,
-                Some(C::Asked | C::BadCell | C::Temporary | C::Panic) | None => false,
+                Some(C::Asked | C::BadCell | C::Temporary | C::Unsettled | C::Panic) | None => false,
             };
             (Death::Failure, useless)
         }

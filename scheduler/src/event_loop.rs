@@ -7,6 +7,7 @@
 
 use crate::catalog::Lack;
 use crate::doze::Doze;
+use crate::elsewhere::Elsewhere;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
@@ -46,6 +47,8 @@ const MEND_LAST: Duration = Duration::from_secs(60);
 
 /// A worker leaves so when it has run its task and the database refuses every form of its end.
 const UNWRITTEN: i32 = ExitCode::Permanent.status();
+/// And so when only its task's remote can say what became of it.
+const UNSETTLED: i32 = ExitCode::Unsettled.status();
 
 /// What comes back from the database.
 #[derive(Debug)]
@@ -128,6 +131,8 @@ pub struct Scheduler {
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
+    /// Sessions on remotes that dead workers have left.
+    pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
     pub(crate) looking: Option<Vec<SlotHandle>>,
     /// No slot was free at the last look; the launcher rings when one is.
@@ -182,6 +187,7 @@ impl Scheduler {
             statements: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
+            elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
             freed: false,
@@ -237,6 +243,7 @@ impl Scheduler {
         let links = [&self.link, &self.probe, &self.mender, &self.attendant];
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -277,6 +284,7 @@ impl Scheduler {
             self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_reset),
@@ -324,6 +332,7 @@ impl Scheduler {
                 self.doze.forget(now);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
+                self.elsewhere.all_unmarked();
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
             Event::Probe(event) => self.probed(event, now),
@@ -339,6 +348,7 @@ impl Scheduler {
         self.reap(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
+        self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
@@ -367,6 +377,7 @@ impl Scheduler {
                 End::Killed(_) => {
                     shared::warning!("worker died", queue = self.label, task = worker.task, end = worker.end);
                 }
+                End::Exited(UNSETTLED) => {}
                 End::Exited(_) => {
                     if let Some(reason) = &worker.reason {
                         self.stumbled = true;
@@ -379,7 +390,8 @@ impl Scheduler {
             }
         }
         self.freed |= !ends.is_empty();
-        if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0 && status != UNWRITTEN)) {
+        let stumbled = |end: End| matches!(end, End::Exited(status) if ![0, UNWRITTEN, UNSETTLED].contains(&status));
+        if ends.iter().any(|worker| stumbled(worker.end)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {
@@ -484,7 +496,8 @@ impl Scheduler {
         if !self.stopping.asked() {
             return None;
         }
-        let done = self.looking.is_none() && self.runs.is_empty();
+        // What only a remote knows that cannot be reached is for the next start.
+        let done = self.looking.is_none() && self.runs.len() <= self.elsewhere.unknown();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))

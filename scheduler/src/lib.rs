@@ -4,15 +4,18 @@
 //! and makes sure that no row is left behind when a worker dies. One thread, one wait: `event_loop` polls the
 //! session's socket, the signal pipe and the workers' pidfds, and lets the pure machines decide: `session_state` for
 //! the connection, `task_state` for each task, `doze` for when to look. Before anything is looked at, `stub` waits for
-//! whoever works on the catalog, and finds out whether there is anything to serve. What the database is asked is in `queue`, `look`
-//! and `settle`; a table that somebody else has made is taken over by `shape`, `upgrade` and `mending`.
+//! whoever works on the catalog and finds out whether there is anything to serve, and `version` whether by this code.
+//! What the database is asked is in `queue`, `look` and `settle`, a remote in `elsewhere`; a table that somebody else has
+//! made is taken over by `shape`, `upgrade` and `mending`.
 #![forbid(unsafe_code)]
 
 mod attendant;
 mod catalog;
 mod column_defaults;
 mod doze;
+mod elsewhere;
 mod event_loop;
+mod finding;
 mod look;
 mod mending;
 mod queue;

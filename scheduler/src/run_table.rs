@@ -26,7 +26,7 @@ struct Hands {
 }
 
 /// Names an entry; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(u64);
 
 #[derive(Debug)]
@@ -74,10 +74,6 @@ impl RunTable {
 
     pub fn len(&self) -> usize {
         self.runs.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
     }
 
     /// Some worker process is still there.

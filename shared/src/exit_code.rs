@@ -21,6 +21,8 @@ pub enum ExitCode {
     Permanent,
     /// Trouble that passes: the server is down, a connection was refused.
     Temporary,
+    /// A worker: what became of its task must be found out on the remote it ran on; nothing is wrong here.
+    Unsettled,
     /// A bug: the panic's message is in the log.
     Panic,
 }
@@ -34,19 +36,21 @@ impl ExitCode {
             ExitCode::BadCell => 12,
             ExitCode::NoQueue => 13,
             ExitCode::SwitchedOff => 14,
+            ExitCode::Unsettled => 75,
             ExitCode::Permanent => 100,
             ExitCode::Panic => 101,
             ExitCode::Temporary => 111,
         }
     }
 
-    const ALL: [ExitCode; 9] = [
+    const ALL: [ExitCode; 10] = [
         ExitCode::Asked,
         ExitCode::NotInstalled,
         ExitCode::NoCode,
         ExitCode::BadCell,
         ExitCode::NoQueue,
         ExitCode::SwitchedOff,
+        ExitCode::Unsettled,
         ExitCode::Permanent,
         ExitCode::Panic,
         ExitCode::Temporary,

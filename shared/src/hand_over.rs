@@ -5,6 +5,7 @@
 
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
+use crate::conninfo::untrusted::Entries;
 use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
@@ -41,6 +42,8 @@ pub struct SchedulerOrder {
     /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
     #[serde(default)]
     pub installed: bool,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 impl SchedulerOrder {
@@ -75,6 +78,8 @@ pub struct WorkerOrder {
     pub task: i64,
     pub attempt: i32,
     pub output_limit: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 /// What a forked child begins with.
@@ -151,6 +156,7 @@ mod tests {
             wait,
             found: true,
             installed: true,
+            remotes: Default::default(),
         };
         let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");

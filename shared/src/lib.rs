@@ -7,6 +7,7 @@
 /// The version of this program, and of the catalog that it makes and runs.
 pub const VERSION: &str = if cfg!(feature = "next") { "0.2.0-next" } else { env!("CARGO_PKG_VERSION") };
 
+pub mod calendar;
 pub mod config;
 pub mod conninfo;
 pub mod db;
@@ -16,9 +17,11 @@ pub mod fault;
 pub mod hand_down;
 pub mod hand_over;
 pub mod log;
+pub mod mishap;
 mod nearest;
 pub mod nursery;
 pub mod region;
+pub mod remote_session;
 pub mod stopping;
 pub mod sys;
 pub mod tls;

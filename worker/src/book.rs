@@ -10,6 +10,7 @@ use crate::error_text::Verbosity;
 use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
 use shared::db::statement::{self, Queue};
+use shared::remote_session::RemoteSession;
 
 /// A deadlock or a late cancel is worth another try; more of them in a row are not bad luck.
 const TRIES: usize = 5;
@@ -21,7 +22,8 @@ pub struct TaskRow {
     pub attempt: i32,
     pub input: Vec<u8>,
     pub group: Vec<u8>,
-    pub remote: bool,
+    /// Runs on another server: its conninfo, or the name of one.
+    pub remote: Option<Vec<u8>>,
     pub atomic: bool,
     pub format: Format,
     pub timeout_ms: i64,
@@ -64,6 +66,15 @@ pub struct Reuse {
     pub max: i32,
     pub executed: u32,
     pub started: Vec<u8>,
+    pub far: Option<FarReuse>,
+}
+
+/// The same of a worker with a session on a remote: its next task runs there too.
+#[derive(Clone, Debug)]
+pub struct FarReuse {
+    pub remote: Vec<u8>,
+    pub pid: String,
+    pub name: String,
 }
 
 /// What came of an end.
@@ -93,6 +104,23 @@ impl Book {
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
+    /// The row names the session on its remote. False: the task is no longer ours.
+    pub fn begin_remote(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        pid: i32,
+        name: &RemoteSession,
+    ) -> Result<bool, QueryError> {
+        let text = self.queue.fill(statement::BEGIN_REMOTE);
+        let key = Key::new(row.task, row.attempt);
+        let [task, attempt] = key.params();
+        let (pid, name) = (pid.to_string(), name.to_string());
+        let params = [task, attempt, Some(pid.as_bytes()), Some(name.as_bytes())];
+        let rows = retried(session, &[Statement { sql: &text, params: &params }])?;
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
+    }
+
     /// WORK → DONE or FAIL with its consequences, and the take of the next task, if there is to be one.
     pub fn finish(
         &self,
@@ -119,10 +147,8 @@ impl Book {
             statements.push(Statement { sql: &pause, params: &own });
         }
         statements.push(Statement { sql: &delete, params: &own });
-        let numbers = reuse.map(|reuse| (reuse.max.to_string(), reuse.executed.to_string()));
-        let asked = reuse.zip(numbers.as_ref()).map(|(reuse, (max, executed))| {
-            [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some)
-        });
+        let numbers = reuse.map(Numbers::new);
+        let asked = reuse.zip(numbers.as_ref()).map(|(reuse, numbers)| numbers.params(reuse));
         if let Some(asked) = &asked {
             statements.push(Statement { sql: &next, params: asked });
         }
@@ -169,8 +195,8 @@ impl Book {
     /// The next task for a worker whose last one is already committed.
     pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::TAKE_NEXT);
-        let (max, executed) = (reuse.max.to_string(), reuse.executed.to_string());
-        let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
+        let numbers = Numbers::new(reuse);
+        let asked = numbers.params(reuse);
         let mut rows = retried(session, &[Statement { sql: &text, params: &asked }])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
@@ -202,6 +228,31 @@ impl Key {
 
     fn params(&self) -> [Option<&[u8]>; 2] {
         [Some(self.task.as_bytes()), Some(self.attempt.as_bytes())]
+    }
+}
+
+/// The numbers of `Reuse` as parameters.
+struct Numbers {
+    max: String,
+    executed: String,
+}
+
+impl Numbers {
+    fn new(reuse: &Reuse) -> Numbers {
+        Numbers { max: reuse.max.to_string(), executed: reuse.executed.to_string() }
+    }
+
+    fn params<'a>(&'a self, reuse: &'a Reuse) -> [Option<&'a [u8]>; 7] {
+        let far = reuse.far.as_ref();
+        [
+            Some(&reuse.group[..]),
+            Some(self.max.as_bytes()),
+            Some(self.executed.as_bytes()),
+            Some(&reuse.started[..]),
+            far.map(|far| &far.remote[..]),
+            far.map(|far| far.pid.as_bytes()),
+            far.map(|far| far.name.as_bytes()),
+        ]
     }
 }
 
@@ -271,7 +322,7 @@ fn task_row(row: Row) -> TaskRow {
     let attempt = text(next()).parse().unwrap_or_default();
     let input = next().unwrap_or_default();
     let group = next().unwrap_or_default();
-    let remote = truth(next());
+    let remote = next();
     let atomic = truth(next());
     let format = Format {
         header: truth(next()),

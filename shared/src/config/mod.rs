@@ -15,6 +15,7 @@ mod value;
 
 pub use settings::{ColumnDefaults, Settings};
 
+use crate::conninfo::untrusted::Entries;
 use crate::conninfo::{Conninfo, ConninfoError, Target};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,8 @@ pub struct Config {
     pub operators: Option<String>,
     /// How often found databases are looked at for a catalog and its queues.
     pub probe_ms: u64,
+    /// Names and conninfos that a task's `remote` may name.
+    pub remotes: Entries,
     pub rows: Vec<Row>,
     /// What is legal but worth a line in the log.
     pub warnings: Vec<String>,
@@ -137,10 +140,10 @@ impl Config {
         row.conninfo(&self.connect).resolve(environment)
     }
 
-    /// Whether any `connect` carries a secret.
+    /// Whether any `connect` or remote carries a secret.
     pub fn has_password(&self) -> bool {
         let own = |row: &Row| row.connect.as_ref().is_some_and(Conninfo::has_password);
-        self.connect.has_password() || self.rows.iter().any(own)
+        self.connect.has_password() || self.remotes.has_password() || self.rows.iter().any(own)
     }
 }
 

@@ -7,11 +7,12 @@
 use super::json::Json;
 use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, Row, Settings, file, value};
 use crate::conninfo::Conninfo;
+use crate::conninfo::untrusted::{self, Remote};
 use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 11] = [
+const GENERAL_KEYS: [&str; 12] = [
     "connect",
     "max_workers",
     "connections",
@@ -22,12 +23,10 @@ const GENERAL_KEYS: [&str; 11] = [
     "operators",
     "versions",
     "defaults",
+    "remotes",
     "json",
 ];
 const ROW_KEYS: [&str; 7] = ["data", "user", "schema", "table", "connect", "enabled", "upgrade"];
-/// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 2] = ["remotes", "lend"];
-const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
 const MOST_MISTAKES: usize = 100;
@@ -88,6 +87,7 @@ impl Walk<'_> {
             versions: None,
             operators: None,
             probe_ms: 60_000,
+            remotes: untrusted::Entries::default(),
             rows: Vec::new(),
             warnings: Vec::new(),
         };
@@ -183,6 +183,7 @@ impl Walk<'_> {
                 },
                 "name" => self.config.name = self.keep(&place, value::name(json)).unwrap_or_default(),
                 "defaults" => self.general_defaults(&place, json),
+                "remotes" => self.remotes(&place, json),
                 "json" => rows = Some((place, json)),
                 _ => self.note(&place, unknown_key(key, &[&GENERAL_KEYS])),
             }
@@ -192,6 +193,17 @@ impl Walk<'_> {
             Some((_, Json::Array(rows))) => self.rows(rows),
             Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
             None => self.only_row(),
+        }
+    }
+
+    fn remotes(&mut self, place: &str, json: &Json) {
+        for (place, name, json) in self.pairs(place, json) {
+            let read = untrusted::check_name(name)
+                .and_then(|()| value::text(json))
+                .and_then(|text| Remote::of_entry(text).map(|_| text.to_owned()).map_err(|error| error.to_string()));
+            if let Some(conninfo) = self.keep(&place, read) {
+                self.config.remotes.add(name, &conninfo);
+            }
         }
     }
 
@@ -369,9 +381,6 @@ impl Walk<'_> {
 
 /// What to say of a key that has no meaning where it stands.
 fn unknown_key(key: &str, known: &[&[&str]]) -> String {
-    if LATER_KEYS.contains(&key) {
-        return LATER.to_owned();
-    }
     let belongs = if Settings::KEYS.contains(&key) || ColumnDefaults::KEYS.contains(&key) {
         "; it belongs into \"defaults\" or a row of \"json\""
     } else if ROW_KEYS.contains(&key) {

@@ -14,6 +14,11 @@ const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/meta.sql"),
     include_str!("../../sql/catalog/parts/rights.sql"),
     include_str!("../../sql/catalog/parts/queue.sql"),
+    include_str!("../../sql/catalog/parts/calendar.sql"),
+    include_str!("../../sql/catalog/parts/job.sql"),
+    include_str!("../../sql/catalog/parts/run.sql"),
+    include_str!("../../sql/catalog/parts/schedule.sql"),
+    include_str!("../../sql/catalog/parts/job_face.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
     include_str!("../../sql/catalog/parts/message.sql"),
     include_str!("../../sql/catalog/parts/uninstall.sql"),
@@ -21,6 +26,9 @@ const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/next/novelty.sql"),
 ];
 const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
+
+/// What a row of a job carries as its error when a person has stopped it; triggers know it by that.
+const CANCELLED: &str = "ERROR:  task cancelled";
 
 /// Nothing in the schema is for everybody.
 pub(super) const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
@@ -47,9 +55,12 @@ fn fill(part: &str, version: &str) -> String {
         ("{version}", literal(version)),
         ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
+        ("{bell_key}", lock_key::BELL.to_string()),
+        ("{cancelled_text}", literal(CANCELLED)),
         ("{install_key}", lock_key::INSTALL.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+        ("{unknown_key}", lock_key::UNKNOWN.to_string()),
         ("{start_key}", lock_key::MESSAGE_START.to_string()),
         ("{stop_key}", lock_key::MESSAGE_STOP.to_string()),
         ("{restart_key}", lock_key::MESSAGE_RESTART.to_string()),

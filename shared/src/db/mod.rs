@@ -7,8 +7,10 @@
 
 mod address;
 pub mod back_off;
+mod calendar_type;
 pub mod catalog;
 mod dial;
+pub mod frames;
 pub mod identifier;
 pub mod link;
 pub mod lock_key;
