@@ -12,6 +12,7 @@ mod cut_cable;
 mod embedded;
 mod harness;
 mod hostile;
+mod hosts;
 mod install;
 mod keep_and_why;
 mod large;
