@@ -12,6 +12,7 @@ mod discovery;
 mod embedded;
 mod event_loop;
 mod hearing;
+mod import;
 mod leader_state;
 mod lock_watch;
 mod maker;
@@ -25,7 +26,7 @@ mod service_manager;
 mod status_report;
 
 use clap::Parser;
-use cli::{Cli, Command};
+use cli::{Cli, Command, ImportSource};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -47,6 +48,10 @@ fn main() -> ExitCode {
         Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
         Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
         Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
+        Some(Command::Import { source: ImportSource::PgCron, options }) => {
+            command::import::pg_cron(&cli.place, options)
+        }
+        Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

@@ -2,6 +2,8 @@
 
 pub mod check;
 mod check_rights;
+pub mod fsck;
+pub mod import;
 pub mod install;
 pub mod order;
 pub mod serve;
