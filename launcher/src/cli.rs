@@ -40,8 +40,8 @@ Examples:
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
   launcher fsck app                       are tasks, jobs and slots in order?
-  launcher install app                    the catalog and the task table, before anything runs
   launcher stop app --config mill.json    end the schedulers of database app (start, restart)
+  launcher install app                    the catalog and the task table, before anything runs
 
 Exit status: 0 orderly end, 78 mistakes in the config, 3 (status, start, stop, restart) no launcher to ask, 1 anything else.";
 
@@ -74,6 +74,15 @@ It looks twice, a second apart, and tells what was wrong both times.
 
 Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
 
+const ORDER_EXAMPLES: &str = "\
+Examples:
+  launcher stop app --config mill.json     before something that pgmill should stay away from
+  launcher start app --config mill.json    afterwards
+
+The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
+
+Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
+
 const INSTALL_EXAMPLES: &str = "\
 Examples:
   launcher install app --config mill.json       as the login of the config's connect
@@ -99,15 +108,6 @@ Examples:
   SELECT mill.uninstall();                      the same in SQL, as the catalog's owner
 
 Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
-const ORDER_EXAMPLES: &str = "\
-Examples:
-  launcher stop app --config mill.json     before something that pgmill should stay away from
-  launcher start app --config mill.json    afterwards
-
-The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
-
-Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
-
 const IMPORT_EXAMPLES: &str = "\
 Examples:
   launcher import pg_cron --database app --dry-run            what would become of each job of cron.job in app

@@ -123,6 +123,9 @@ impl Wanted {
         wanted.row.data = name.to_owned();
         wanted.row.user.clone_from(&wanted.target.user);
         wanted.target.database = name.to_owned();
+        if let Some(installer) = &mut wanted.installer {
+            installer.database = name.to_owned();
+        }
         if let Some((schema, table)) = queue {
             (wanted.row.schema, wanted.row.table) = (schema.clone(), table.clone());
         }
@@ -137,6 +140,9 @@ impl Entry {
             return;
         }
         let old = std::mem::replace(&mut self.wanted.target.database, name.to_owned());
+        if let Some(installer) = &mut self.wanted.installer {
+            installer.database = name.to_owned();
+        }
         if self.origin == Origin::Found {
             self.wanted.row.data = name.to_owned();
             shared::info!("database renamed", from = old, to = name);

@@ -36,6 +36,9 @@ fn main() -> ExitCode {
     ExitCode::from(match &cli.command {
         None => command::serve::run(&cli),
         Some(Command::Check { connect }) => command::check::run(&cli.place, *connect),
+        Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
+        Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
+        Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
         Some(Command::Install { database: _, print: true }) => command::install::print_text(),
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
@@ -45,9 +48,6 @@ fn main() -> ExitCode {
             command::upgrade::run(&cli.place, database.as_deref().unwrap_or_default())
         }
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
-        Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
-        Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
-        Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
         Some(Command::Import { source: ImportSource::PgCron, options }) => {
             command::import::pg_cron(&cli.place, options)
         }

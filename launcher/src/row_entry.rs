@@ -12,12 +12,14 @@ use shared::conninfo::untrusted::Entries;
 use shared::exit_code::ExitCode;
 use shared::hand_down::HANDSHAKE;
 use shared::hand_over::{SchedulerOrder, WaitFor, encode};
+use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+const NO_SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// A scheduler whose loop has not turned for so long is ended.
 const BEAT_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -52,13 +54,13 @@ impl Wanted {
             table: self.row.table.clone(),
             settings: self.row.settings.clone(),
             defaults: self.row.defaults.clone(),
+            wait,
+            found: origin == Origin::Found,
+            installed,
             installer: self.installer.clone().map(|login| Target { database: self.target.database.clone(), ..login }),
             versions: self.versions.clone(),
             upgrade: self.row.upgrade,
             handshake: HANDSHAKE,
-            wait,
-            found: origin == Origin::Found,
-            installed,
             remotes: self.remotes.clone(),
         }
         .fitting()
@@ -101,6 +103,8 @@ pub struct Entry {
     /// The config no longer has this row: it goes once its scheduler has ended.
     pub removed: bool,
     pub beat: (u64, Instant),
+    /// Since when no slot was to be had. A look of a scheduler holds all free ones for a moment: that is nothing to tell.
+    pub refused_since: Option<Instant>,
     /// Said once per episode.
     pub said_no_slot: bool,
     pub said_no_fork: bool,
@@ -128,6 +132,7 @@ impl Entry {
             untold: false,
             removed: false,
             beat: (0, now),
+            refused_since: None,
             said_no_slot: false,
             said_no_fork: false,
             last_death: None,
@@ -202,17 +207,26 @@ impl Entry {
         let slot = if slots.used() + 1 < slots.limit() { slots.reserve() } else { None };
         match slot {
             Some(slot) => {
-                self.said_no_slot = false;
+                (self.said_no_slot, self.refused_since) = (false, None);
                 self.step(region, RowEvent::SlotGiven { slot, now });
             }
             None => {
-                if !self.said_no_slot {
-                    shared::warning!(
+                let since = *self.refused_since.get_or_insert(now);
+                let long = now >= since + NO_SLOT_PATIENCE;
+                if long && !self.said_no_slot {
+                    // One that most likely has nothing to serve asks for a slot again and again.
+                    let level = if self.left.is_some_and(|code| code == ExitCode::NotInstalled) {
+                        Level::Debug
+                    } else {
+                        Level::Warning
+                    };
+                    shared::log_line!(
+                        level,
                         "row waits for a slot; raise max_workers, or stop another row",
                         queue = self.wanted.label()
                     );
                 }
-                self.said_no_slot = true;
+                self.said_no_slot |= long;
                 self.step(region, RowEvent::SlotRefused);
             }
         }
@@ -295,12 +309,13 @@ impl Entry {
                     shared::debug!("scheduler left", queue = self.wanted.label(), why = why);
                 }
                 Some(Useless { why, .. }) if self.left == Some(ExitCode::NotInstalled) => {
-                    shared::info!("queue disabled", queue = self.wanted.label(), why = why);
+                    shared::info!("row is disabled", queue = self.wanted.label(), why = why);
                 }
-                Some(Useless { why, .. }) if self.left == Some(ExitCode::NoCode) => {
-                    shared::error!("queue disabled", queue = self.wanted.label(), why = why);
+                Some(Useless { why, .. }) => {
+                    shared::error!("row is disabled", queue = self.wanted.label(), why = why);
+                    self.last_death = Some(end.to_string());
                 }
-                _ => {
+                None => {
                     shared::warning!("scheduler died", queue = self.wanted.label(), end = end);
                     self.last_death = Some(end.to_string());
                 }
@@ -318,6 +333,9 @@ impl Entry {
     pub fn change(&mut self, region: &Region, mut new: Wanted, now: Instant) {
         if let Some(name) = &self.renamed {
             new.target.database.clone_from(name);
+            if let Some(installer) = &mut new.installer {
+                installer.database.clone_from(name);
+            }
         }
         let login_changed = self.wanted.target != new.target;
         let enabled = (self.wanted.row.enabled && !self.removed, new.row.enabled);
@@ -383,7 +401,7 @@ fn verdict(end: End, worked: bool) -> (Death, bool) {
             use ExitCode as C;
             let useless = match ExitCode::from_status(status) {
                 Some(C::NotInstalled | C::NoCode | C::NoQueue | C::SwitchedOff | C::Permanent) => true,
-                Some(C::Asked | C::BadCell | C::Temporary | C::Unsettled | C::Panic) | None => false,
+                Some(C::Asked | C::BadCell | C::Unsettled | C::Temporary | C::Panic) | None => false,
             };
             (Death::Failure, useless)
         }

@@ -123,6 +123,7 @@ impl RowTable {
                 debug_assert!(effects.iter().all(|effect| *effect == RowEffect::Reserve));
                 entry.reserve(&self.region, now);
             }
+            self.want_slots();
         }
         for entry in self.entries.iter_mut().filter(|entry| !matches!(entry.state, RowState::Enabled { .. })) {
             let local = entry.wanted.target.places == self.home;
@@ -139,6 +140,16 @@ impl RowTable {
                 }
             }
         }
+    }
+
+    /// Under load every slot that comes free is a worker's at once: those who wait for one, and can have one, are left
+    /// theirs. One is always a worker's.
+    fn want_slots(&self) {
+        let slots = self.region.slots();
+        let waiting = self.entries.iter().filter(|entry| matches!(entry.state, RowState::Enabled { .. })).count();
+        let ours = 1 + self.entries.iter().filter(|entry| entry.state.slot().is_some()).count();
+        let room = (slots.limit() as usize).saturating_sub(ours + 1);
+        slots.set_wanted(u32::try_from(waiting.min(room)).unwrap_or(u32::MAX));
     }
 
     /// A message, or a word of the operator. False: nothing here serves that database.

@@ -15,7 +15,7 @@ use crate::queue::{self, Prepared, Readiness, Unfinished};
 use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
-use crate::stub::{self, Verdict};
+use crate::waiting::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -28,6 +28,7 @@ use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
+use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Notes, Phase, SlotHandle};
 use shared::stopping::{self, StopEvent, Stopping};
@@ -169,13 +170,13 @@ pub struct Scheduler {
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
     pub(crate) leave: Option<ExitCode>,
-    /// This process was another version's before.
-    pub(crate) handed_down: bool,
     /// How it leaves once it has stopped, if nobody asked it to.
     pub(crate) parting: Option<ExitCode>,
     /// The marker table of the catalog, as it was when the session began.
     pub(crate) marker: Option<u32>,
     pub(crate) next_marker: Instant,
+    /// This process was another version's before.
+    pub(crate) handed_down: bool,
 }
 
 impl Scheduler {
@@ -218,17 +219,19 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
-            handed_down,
             parting: None,
             marker: None,
             next_marker: now,
+            handed_down,
             start,
             order,
         })
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label, version = shared::VERSION);
+        // One that only looks whether there is a catalog comes every minute, to every database.
+        let level = if self.order.found { Level::Debug } else { Level::Info };
+        shared::log_line!(level, "scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -238,7 +241,8 @@ impl Scheduler {
             self.start_look();
             self.offer_slots();
             if let Some(code) = self.finished() {
-                shared::info!("scheduler ended", queue = self.label, code = code.status());
+                let level = if self.leave == Some(code) && self.order.found { Level::Debug } else { Level::Info };
+                shared::log_line!(level, "scheduler ended", queue = self.label, code = code.status());
                 return code;
             }
         }
@@ -431,19 +435,19 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
-                SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Stand => {
                     let (queue, wait) = (self.queue.clone(), self.order.wait);
                     let catalog = (self.order.found, self.order.installed);
-                    if stub::waits(wait) {
+                    if waiting::waits(wait) {
                         self.notes().set_reason("waits for the end of the transaction that asked for its restart");
                     }
                     if let Some(link) = &mut self.link {
-                        link.ask("waiting for a transaction", stub::PATIENCE, move |client| async move {
-                            Ok(Answer::Stood(stub::stand(client, queue, wait, catalog).await?))
+                        link.ask("waiting for a transaction", waiting::PATIENCE, move |client| async move {
+                            Ok(Answer::Stood(waiting::stand(client, queue, wait, catalog).await?))
                         });
                     }
                 }
+                SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {

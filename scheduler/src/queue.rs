@@ -6,7 +6,7 @@
 
 use crate::catalog::Installed;
 use crate::event_loop::Answer;
-use crate::{catalog, column_defaults, mending, stub};
+use crate::{catalog, column_defaults, mending, waiting};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
@@ -113,7 +113,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         mends: mends || !aligned,
         lack,
         superuser: found.get("superuser"),
-        marker: stub::marker(&client).await?.map(|marker| marker.relid),
+        marker: waiting::marker(&client).await?.map(|marker| marker.relid),
         backend: found.get("backend"),
         settings: settings(&client).await?,
     })))

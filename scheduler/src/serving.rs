@@ -12,7 +12,7 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
-use crate::stub::{UNINSTALLED, Verdict};
+use crate::waiting::{UNINSTALLED, Verdict};
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
 use shared::exit_code::ExitCode;
@@ -288,7 +288,10 @@ impl Scheduler {
     /// last time, so that a slot that comes free meanwhile is either seen here or brings a ring.
     fn reserve(&mut self, count: usize) -> Vec<SlotHandle> {
         let counter = self.start.region.slots();
-        let reserve = || std::iter::from_fn(|| counter.reserve()).take(count).collect::<Vec<SlotHandle>>();
+        let reserve = || {
+            let few = count.min(counter.for_workers() as usize);
+            std::iter::from_fn(|| counter.reserve()).take(few).collect::<Vec<SlotHandle>>()
+        };
         let notes = counter.notes(self.start.slot);
         let mut slots = reserve();
         if slots.is_empty() && count > 0 {
@@ -312,7 +315,8 @@ impl Scheduler {
         let slots = self.start.region.slots();
         let own = self.start.slot.index();
         let wanted = |slot: SlotHandle| slot.index() != own && slots.notes(slot).wants_slot();
-        if slots.used() < slots.limit() && slots.holders().iter().any(|holder| wanted(holder.handle)) {
+        let somebody = || slots.wanted() > 0 || slots.holders().iter().any(|holder| wanted(holder.handle));
+        if slots.used() < slots.limit() && somebody() {
             self.start.ring_parent();
         }
     }

@@ -1,123 +1,131 @@
-//! What a scheduler does before anything else: wait, then decide whether there is anything to serve.
+//! The catalog's version, read before anything is touched: go on, upgrade the catalog, or become the program of that
+//! version. What comes before it, the wait, is in `waiting`.
 //!
-//! Whoever asked for its start, or works on the catalog, may still be in an open transaction. The wait is a wait for
-//! that transaction's lock, so that everybody can see it and nobody polls; only then, in a transaction of its own, is
-//! looked at what the other one has left: a catalog or none, switched on or off, with this queue or with others. Each
-//! session of a scheduler begins here. The lock that is waited for can be held for days.
+//! A catalog is only ever run by code of its own version. What can go wrong: there is no such program, it is another
+//! version's, or it speaks another handshake. Then the process leaves, its row is disabled with the reason, and nothing
+//! is tried again before somebody has mended it.
 
-use shared::db::statement::{self, Queue, bare};
+use crate::catalog::Installed;
+use crate::event_loop::Scheduler;
+use crate::session_state::SessionEvent;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use shared::db::link::Link;
+use shared::db::migrate::{self, Upgraded};
 use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
-use shared::hand_over::WaitFor;
-use std::rc::Rc;
-use std::time::Duration;
-use tokio_postgres::Client;
+use shared::hand_down::{self, ASK, HANDSHAKE};
+use shared::stopping::StopEvent;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-/// As long as somebody else's transaction may take.
-pub const PATIENCE: Duration = Duration::from_secs(366 * 86_400);
+/// How long a program may take to say who it is.
+const INTRODUCTION: Duration = Duration::from_secs(2);
 
-pub const UNINSTALLED: &str = "the catalog mill was uninstalled";
-const NOT_INSTALLED: &str = "the catalog mill is not installed";
-
-/// What the wait came to.
-#[derive(Debug)]
-pub enum Verdict {
-    /// There is something to serve.
-    Go {
-        marker: Option<u32>,
-    },
-    Leave {
-        code: ExitCode,
-        why: String,
-    },
-}
-
-/// The table whose locks tell of work on the catalog.
-#[derive(Clone, Copy, Debug)]
-pub struct Marker {
-    pub relid: u32,
-    /// We may read and lock it.
-    may: bool,
-    /// Somebody works on it.
-    locked: bool,
-}
-
-pub fn waits(wait: WaitFor) -> bool {
-    wait != WaitFor::default()
-}
-
-pub async fn marker(client: &Client) -> Result<Option<Marker>, Trouble> {
-    let found = client.query_opt(&bare(statement::LOOK_MARKER), &[]).await.map_err(|error| Trouble::of(&error))?;
-    Ok(found.map(|row| Marker {
-        relid: row.get("marker"),
-        may: row.get::<_, Option<bool>>("may").unwrap_or(false),
-        locked: row.get("locked"),
-    }))
-}
-
-/// `found`: it serves what is there and makes nothing. `installed`: there was a catalog, so that one that is gone was
-/// uninstalled.
-pub async fn stand(
-    client: Rc<Client>,
-    queue: Queue,
-    wait: WaitFor,
-    (found, installed): (bool, bool),
-) -> Result<Verdict, Trouble> {
-    if let Some((key, database)) = wait.message {
-        // The second key is the OID, as the 32 bits of an int.
-        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&key, &(database as i32)];
-        let text = bare(statement::WAIT_MESSAGE);
-        client.query_one(&text, &parameters).await.map_err(|error| Trouble::of(&error))?;
+impl Scheduler {
+    /// The catalog is of another version than this code.
+    pub(crate) fn other_version(&mut self, found: &Installed) {
+        let version = found.version.as_str();
+        if self.handed_down || self.session.held_before {
+            // Changed under our hands: the next process decides afresh.
+            shared::info!("the catalog has another version now", queue = self.label, version = version);
+            self.parting = Some(ExitCode::Asked);
+            self.stop(StopEvent::Cancel { now: Instant::now() });
+            return;
+        }
+        if self.order.upgrade && migrate::path(version).is_some() {
+            return self.upgrade_catalog(found);
+        }
+        let why = match program_of(&self.order.versions, version) {
+            Ok(program) => self.become_version(&program, version),
+            Err(why) => why,
+        };
+        self.notes().set_reason(&format!("no code for version {version} of the catalog: {why}"));
+        self.leave = Some(ExitCode::NoCode);
     }
-    wait_for_marker(&client).await?;
-    let Some(marker) = marker(&client).await? else {
-        return Ok(match (installed, found) {
-            (true, _) => Verdict::Leave { code: ExitCode::NotInstalled, why: UNINSTALLED.to_owned() },
-            (false, true) => Verdict::Leave { code: ExitCode::NotInstalled, why: NOT_INSTALLED.to_owned() },
-            (false, false) => Verdict::Go { marker: None },
-        });
-    };
-    if !marker.may {
-        return Ok(Verdict::Go { marker: Some(marker.relid) });
+
+    /// The row says that it may: in a session of its own, as the launcher's login if the catalog is not our user's.
+    fn upgrade_catalog(&mut self, found: &Installed) {
+        shared::info!("upgrading the catalog", queue = self.label, from = found.version, to = shared::VERSION);
+        let login = self.order.installer.as_ref().filter(|_| !found.ours).unwrap_or(&self.order.target);
+        self.upgrading = true;
+        self.attendant = Some(Link::dial(login, &self.application_name(), Some(&self.start.region), false));
     }
-    let names = [queue.schema.as_str(), queue.table.as_str()];
-    let text = bare(statement::LOOK_META);
-    let meta = client.query_opt(&text, &[&names[0], &names[1]]).await.map_err(|error| Trouble::of(&error))?;
-    if meta.as_ref().is_some_and(|meta| !meta.get::<_, bool>("enabled")) {
-        let why = "mill.meta.enabled is false; set it to true, then start it".to_owned();
-        return Ok(Verdict::Leave { code: ExitCode::SwitchedOff, why });
+
+    pub(crate) fn upgraded(&mut self, upgraded: &Upgraded) {
+        self.upgrading = false;
+        if let Upgraded::From(version) = upgraded {
+            shared::info!("catalog upgraded", queue = self.label, from = version, to = shared::VERSION);
+        }
+        self.prepare();
     }
-    if found && meta.is_some_and(|meta| meta.get("others")) && !there(&client, &queue).await? {
-        let why = format!("there is no table {}; the catalog's other queues are served", queue.fill("{queue}"));
-        return Ok(Verdict::Leave { code: ExitCode::NoQueue, why });
+
+    /// The session begins anew, and with it the next try.
+    pub(crate) fn not_upgraded(&mut self, trouble: Trouble) {
+        self.link = None;
+        let text = format!("the catalog cannot be upgraded: {trouble}");
+        self.session_event(SessionEvent::Lost { now: Instant::now(), trouble: Trouble { text, ..trouble } });
     }
-    Ok(Verdict::Go { marker: Some(marker.relid) })
+
+    /// Comes back only if it cannot be done, with the reason.
+    fn become_version(&mut self, program: &Path, version: &str) -> String {
+        shared::info!("scheduler becomes another version", queue = self.label, version = version);
+        // Their seats in the budget of connections stand under our process id, which stays.
+        (self.link, self.probe, self.mender, self.attendant) = (None, None, None, None);
+        self.release_reserved();
+        let error = hand_down::hand_down(program, &self.start, &self.order);
+        format!("{} cannot be run: {error}", program.display())
+    }
 }
 
-/// Whoever works on the catalog has locked its marker table: we ask for it too, and let go of it at once.
-async fn wait_for_marker(client: &Client) -> Result<(), Trouble> {
-    match marker(client).await? {
-        Some(Marker { may: true, .. }) => {
-            let locked = client.batch_execute("BEGIN; LOCK TABLE mill.meta IN ACCESS SHARE MODE; COMMIT").await;
-            if let Err(error) = locked {
-                // It was dropped while we waited: that is what we waited for.
-                let gone = error.code().is_some_and(|code| matches!(code.code(), "42P01" | "3F000" | "42501"));
-                client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
-                if !gone {
-                    return Err(Trouble::of(&error));
-                }
+/// The program of a version, once it has said that it is.
+fn program_of(folder: &Path, version: &str) -> Result<PathBuf, String> {
+    if !hand_down::is_version(version) {
+        return Err("that is no version".to_owned());
+    }
+    let program = folder.join(version).join("scheduler");
+    if !program.is_file() {
+        return Err(format!("there is no {}", program.display()));
+    }
+    let said = introduction(&program).map_err(|why| format!("{}: {why}", program.display()))?;
+    match hand_down::introduced(&said) {
+        Some((own, HANDSHAKE)) if own == version => Ok(program),
+        Some((own, HANDSHAKE)) => Err(format!("{} is of version {own}", program.display())),
+        Some((_, handshake)) => {
+            Err(format!("{} speaks handshake {handshake}, this launcher {HANDSHAKE}", program.display()))
+        }
+        None => Err(format!("{} does not say who it is", program.display())),
+    }
+}
+
+/// Nothing is served yet, so this may wait for a moment.
+fn introduction(program: &Path) -> Result<String, String> {
+    let mut command = Command::new(program);
+    command.arg(ASK).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let until = Instant::now() + INTRODUCTION;
+    let mut said = Vec::new();
+    if let Some(mut pipe) = child.stdout.take() {
+        let mut bytes = [0; 256];
+        while said.len() < 4096 {
+            let left = until.saturating_duration_since(Instant::now());
+            let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+            let wait = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::ZERO);
+            let ready = poll(&mut fds, wait).is_ok_and(|ready| ready > 0);
+            if !ready && Instant::now() >= until {
+                break;
             }
-            Ok(())
+            match ready.then(|| pipe.read(&mut bytes)) {
+                Some(Ok(0) | Err(_)) => break,
+                Some(Ok(count)) => said.extend(bytes.iter().take(count)),
+                None => {}
+            }
         }
-        // Not ours to lock: looked at again and again.
-        Some(Marker { locked: true, .. }) => {
-            Err(Trouble::passing("somebody works on the catalog mill; waiting for the end of that transaction"))
-        }
-        Some(_) | None => Ok(()),
     }
-}
-
-async fn there(client: &Client, queue: &Queue) -> Result<bool, Trouble> {
-    let row = client.query_one(&queue.fill(statement::LOOK_QUEUE), &[]).await.map_err(|error| Trouble::of(&error))?;
-    Ok(row.get::<_, Option<u32>>("relid").is_some())
+    // It has said its word, or never will.
+    let _ = child.kill();
+    let _ = child.wait();
+    Ok(String::from_utf8_lossy(&said).into_owned())
 }

@@ -9,12 +9,12 @@ pub enum ExitCode {
     Asked,
     /// The catalog is not installed in this database.
     NotInstalled,
-    /// The catalog has a version that there is no program for.
-    NoCode,
     /// The catalog is installed, but has other queues than this one.
     NoQueue,
     /// The catalog says that nothing is to run here.
     SwitchedOff,
+    /// The catalog has a version that there is no program for.
+    NoCode,
     /// The cell was stale or damaged: nothing was run.
     BadCell,
     /// Trying again cannot help before somebody changes something.
@@ -28,6 +28,19 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
+    const ALL: [ExitCode; 10] = [
+        ExitCode::Asked,
+        ExitCode::NotInstalled,
+        ExitCode::NoCode,
+        ExitCode::BadCell,
+        ExitCode::NoQueue,
+        ExitCode::SwitchedOff,
+        ExitCode::Permanent,
+        ExitCode::Temporary,
+        ExitCode::Unsettled,
+        ExitCode::Panic,
+    ];
+
     pub const fn status(self) -> i32 {
         match self {
             ExitCode::Asked => 0,
@@ -42,19 +55,6 @@ impl ExitCode {
             ExitCode::Temporary => 111,
         }
     }
-
-    const ALL: [ExitCode; 10] = [
-        ExitCode::Asked,
-        ExitCode::NotInstalled,
-        ExitCode::NoCode,
-        ExitCode::BadCell,
-        ExitCode::NoQueue,
-        ExitCode::SwitchedOff,
-        ExitCode::Unsettled,
-        ExitCode::Permanent,
-        ExitCode::Panic,
-        ExitCode::Temporary,
-    ];
 
     pub fn from_status(status: i32) -> Option<ExitCode> {
         ExitCode::ALL.into_iter().find(|code| code.status() == status)

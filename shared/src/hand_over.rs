@@ -21,6 +21,15 @@ pub struct SchedulerOrder {
     pub table: String,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
+    /// What it waits for before it looks at anything.
+    #[serde(default)]
+    pub wait: WaitFor,
+    /// Found, not named: it serves what is installed and makes nothing.
+    #[serde(default)]
+    pub found: bool,
+    /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
+    #[serde(default)]
+    pub installed: bool,
     /// The launcher's own login on the same server, for what the row's user may not do at its first start.
     #[serde(default)]
     pub installer: Option<Target>,
@@ -33,24 +42,8 @@ pub struct SchedulerOrder {
     /// What both sides must agree on, see `hand_down`.
     #[serde(default)]
     pub handshake: u64,
-    /// What it waits for before it looks at anything.
-    #[serde(default)]
-    pub wait: WaitFor,
-    /// Found, not named: it serves what is installed and makes nothing.
-    #[serde(default)]
-    pub found: bool,
-    /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
-    #[serde(default)]
-    pub installed: bool,
     #[serde(default, skip_serializing_if = "Entries::is_empty")]
     pub remotes: Entries,
-}
-
-impl SchedulerOrder {
-    /// What it cannot do without comes first: a login that leaves no room for a second one goes alone.
-    pub fn fitting(self) -> SchedulerOrder {
-        if encode(&self).len() > CELL_PAYLOAD_BYTES { SchedulerOrder { installer: None, ..self } } else { self }
-    }
 }
 
 /// Transactions that must have ended before a scheduler looks at its database.
@@ -66,6 +59,13 @@ impl WaitFor {
     /// A later message takes the place of an earlier one.
     pub fn then(self, later: WaitFor) -> WaitFor {
         WaitFor { message: later.message.or(self.message), marker: self.marker || later.marker }
+    }
+}
+
+impl SchedulerOrder {
+    /// What it cannot do without comes first: a login that leaves no room for a second one goes alone.
+    pub fn fitting(self) -> SchedulerOrder {
+        if encode(&self).len() > CELL_PAYLOAD_BYTES { SchedulerOrder { installer: None, ..self } } else { self }
     }
 }
 
@@ -141,21 +141,21 @@ mod tests {
         );
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
-        let installer = Some(target.clone());
         let wait = super::WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
+        let installer = Some(target.clone());
         let order = SchedulerOrder {
             target,
             schema: name.clone(),
             table: name,
             settings,
             defaults,
+            wait,
+            found: true,
+            installed: true,
             installer,
             versions: path.into(),
             upgrade: true,
             handshake: crate::hand_down::HANDSHAKE,
-            wait,
-            found: true,
-            installed: true,
             remotes: Default::default(),
         };
         let length = encode(&order.fitting()).len();

@@ -67,7 +67,7 @@ fn beside_us() -> PathBuf {
 
 /// What a scheduler is told must fit into its cell.
 fn untellable(config: &Config, wanted: &Wanted) -> Option<Mistake> {
-    let longest = WaitFor { message: Some((i32::MIN, u32::MAX)), marker: true };
+    let longest = WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
     let length = encode(&wanted.order(Origin::Named, longest, true)).len() + LEARNT_BYTES;
     if length <= CELL_PAYLOAD_BYTES {
         return None;

@@ -41,12 +41,12 @@ pub struct Config {
     pub control: PathBuf,
     /// One launcher per server and name is active.
     pub name: String,
-    /// The folder with the programs of other versions, if the file says so.
-    pub versions: Option<PathBuf>,
     /// The role whose members may send messages to every database.
     pub operators: Option<String>,
     /// How often found databases are looked at for a catalog and its queues.
     pub probe_ms: u64,
+    /// The folder with the programs of other versions, if the file says so.
+    pub versions: Option<PathBuf>,
     /// Names and conninfos that a task's `remote` may name.
     pub remotes: Entries,
     pub rows: Vec<Row>,

@@ -8,6 +8,8 @@ pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
 pub const HEADER_LIMIT: usize = 2;
 pub const HEADER_SEATS: usize = 3;
+/// How many slots workers leave to schedulers that wait for one.
+pub const HEADER_WANTED: usize = 4;
 const HEADER_WORDS: usize = 64;
 
 /// A gate per server: its key, how wide it stands open, then its permits.
@@ -57,7 +59,7 @@ pub const CELL_PAYLOAD_BYTES: usize = (CELL_WORDS - CELL_PAYLOAD) * 8;
 const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(SLOT_WORDS * 8 == 512);
 const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
-const _: () = assert!(HEADER_SEATS < HEADER_WORDS);
+const _: () = assert!(HEADER_WANTED < HEADER_WORDS);
 const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);
 const SLOTS_START: usize = HEADER_WORDS + GATES * GATE_WORDS;
 

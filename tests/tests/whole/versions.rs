@@ -280,7 +280,7 @@ fn installing_the_missing_program_and_a_start_heal_the_row() {
     // without the program another start is no use
     mill.command(&["start", database.name()]);
     mill.eventually("the row is disabled again", || {
-        let told = mill.log().lines().iter().filter(|line| line.contains("queue disabled")).count();
+        let told = mill.log().lines().iter().filter(|line| line.contains("row is disabled")).count();
         disabled().filter(|()| told == 2)
     });
     versions(&desk);
