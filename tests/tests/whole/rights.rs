@@ -64,10 +64,12 @@ fn nothing_of_the_catalog_is_for_everybody() {
          UNION ALL SELECT 'schema' FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'mill' AND a.grantee = 0",
     );
     assert!(open.is_empty(), "{open:?}");
+    // the one that calls a function of the writer's own, as the writer, has the writer's path
     let loose: Vec<String> = all(
         &database,
         "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace \
-            AND (proconfig IS NULL OR NOT 'search_path=pg_catalog, pg_temp' = ANY (proconfig))",
+            AND (proconfig IS NULL OR NOT 'search_path=pg_catalog, pg_temp' = ANY (proconfig)) \
+            AND NOT (proname = 'job_of' AND NOT prosecdef)",
     );
     assert!(loose.is_empty(), "functions without a fixed search_path: {loose:?}");
     let mut client = database.server().try_connect(&stranger, database.name()).expect("connect");
