@@ -97,8 +97,9 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     let region =
         Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
     let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
-    let nursery = Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork"])
-        .map_err(|error| trouble("cannot make a pipe", &error))?;
+    let nursery =
+        Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_hand_over"])
+            .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
         version = shared::VERSION,

@@ -3,6 +3,7 @@
 
 mod asking;
 mod atomic;
+mod books;
 mod by_itself;
 mod calendar;
 mod cli;
@@ -42,6 +43,7 @@ mod service_manager;
 mod settings;
 mod signals;
 mod slots;
+mod soak;
 mod status;
 mod take;
 mod take_over;

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 use tests::binary::{self, NEXT_VERSION};
@@ -251,6 +252,18 @@ fn a_row_that_says_auto_is_upgraded_by_the_scheduler_that_finds_it() {
     assert_eq!(mill.finished(&database, id)["state"], "DONE");
     assert_eq!(version(&database), NEXT_VERSION);
     assert!(mill.log_contains("catalog upgraded"), "{}", mill.describe());
+}
+
+#[test]
+fn a_scheduler_killed_in_the_middle_of_an_upgrade_changes_nothing_and_the_next_one_upgrades() {
+    let database = Cluster::shared().database();
+    install(binary::launcher(), &database);
+    let id = database.insert("SELECT 1");
+    let launch = Supervisor::of(&database).program(binary::next_launcher()).row_key("upgrade", "auto");
+    let mill = launch.fault("upgrade.before_commit:kill@1").start();
+    mill.wait("it runs").within(Duration::from_secs(60)).until(|| database.finished(id));
+    assert!(mill.log_contains("fault point="), "{}", mill.describe());
+    assert_eq!(version(&database), NEXT_VERSION);
 }
 
 #[test]
