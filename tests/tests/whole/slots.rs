@@ -64,7 +64,9 @@ fn rounds_of_kills_leave_the_count_right() {
     let rounds = sized(60, 1000);
     let mut random = rand::rng();
     let mut kills = 0;
+    let until = Instant::now() + Duration::from_secs(sized(60, 900));
     while kills < rounds {
+        assert!(Instant::now() < until, "{kills} kills\n{}", mill.describe());
         let victims = mill.children();
         // one in ten is the scheduler, with all its workers
         let scheduler = random.random_ratio(1, 10);
