@@ -39,6 +39,7 @@ Examples:
   launcher check --config mill.json       says every mistake at once
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
+  launcher fsck app                       are tasks, jobs and slots in order?
   launcher stop app --config mill.json    end the schedulers of database app (start, restart)
   launcher install app                    the catalog and the task table, before anything runs
 
@@ -62,6 +63,15 @@ Examples:
 
 Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
 
+const FSCK_EXAMPLES: &str = "\
+Examples:
+  launcher fsck app --config mill.json          as the login of the config's connect
+  SELECT * FROM mill.fsck();                    the same in SQL, for a single look
+
+It looks twice, a second apart, and tells what was wrong both times.
+
+Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
+
 const ORDER_EXAMPLES: &str = "\
 Examples:
   launcher stop app --config mill.json     before something that pgmill should stay away from
@@ -70,6 +80,7 @@ Examples:
 The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
 
 Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
+
 const INSTALL_EXAMPLES: &str = "\
 Examples:
   launcher install app --config mill.json       as the login of the config's connect
@@ -94,6 +105,19 @@ Examples:
   SELECT mill.uninstall();                      the same in SQL, as the catalog's owner
 
 Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  launcher import pg_cron --database app --dry-run            what would become of each job of cron.job in app
+  launcher import pg_cron --database app                      and do it, in one transaction
+  launcher import pg_cron --database app --from postgres      cron.job stands in another database
+  launcher import pg_cron --database app --paused             to look at them first, then: UPDATE mill.job SET scheduled = true
+
+pg_cron's own rows stay as they are; a job that is active in both runs twice. What is in mill.job already is not
+touched, so a second run does nothing.
+
+Exit status: 0 done (what was left is said with its reason), 78 mistakes in the config, 1 anything else; then nothing
+was changed.";
 
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
@@ -132,6 +156,9 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
+    /// Are the books of a database in order? Every difference is named in a sentence; nothing is changed.
+    #[command(after_help = FSCK_EXAMPLES)]
+    Fsck { database: String },
     /// Make the catalog mill and the task table public.task in a database, in one transaction.
     #[command(after_help = INSTALL_EXAMPLES)]
     Install {
@@ -148,6 +175,43 @@ pub enum Command {
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },
+    /// Take over the schedules of another program as jobs; says per schedule what it did and what it could not.
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import {
+        source: ImportSource,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+}
+
+/// Whose schedules are imported.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ImportSource {
+    /// The table cron.job of the extension pg_cron
+    #[value(name = "pg_cron")]
+    PgCron,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ImportOptions {
+    /// The database whose mill.job they go to.
+    #[arg(long, value_name = "DATABASE")]
+    pub database: String,
+    /// The database that has them, if it is another one.
+    #[arg(long, value_name = "DATABASE")]
+    pub from: Option<String>,
+    /// The task table that they run in, as schema.table; the only one there is, else public.task.
+    #[arg(long, value_name = "TABLE")]
+    pub queue: Option<String>,
+    /// The zone that their schedules are meant in, instead of what cron.timezone says.
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// All of them paused.
+    #[arg(long)]
+    pub paused: bool,
+    /// Say what would be done, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -8,6 +8,7 @@
 use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
+use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
@@ -75,6 +76,19 @@ pub enum Answer {
     Aligned(bool),
     Named,
     Mended(Mended),
+    /// What is asked about jobs is prepared, or why it has to wait.
+    Jobs(Result<Rc<JobStatements>, String>),
+    JobsFailed(String),
+    /// Next starts were filled in; whether there may be more.
+    Filled(bool),
+    Watched {
+        asked: Vec<i32>,
+        found: Vec<Definition>,
+    },
+    RunsDeleted {
+        deleted: i64,
+        last: Option<i32>,
+    },
     /// The launcher's login has made the catalog, or let us in.
     Attended,
     /// The catalog has been upgraded to our version.
@@ -141,6 +155,7 @@ pub struct Scheduler {
     /// Slots came free by us since the last turn.
     pub(crate) freed: bool,
     pub(crate) unfinished: UnfinishedQuestion,
+    pub(crate) jobs: Jobs,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -193,6 +208,7 @@ impl Scheduler {
             wants_slot: false,
             freed: false,
             unfinished: UnfinishedQuestion::None,
+            jobs: Jobs::new(),
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -288,6 +304,7 @@ impl Scheduler {
             self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
@@ -334,6 +351,7 @@ impl Scheduler {
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
+                self.jobs.forget();
                 self.release_reserved();
                 self.runs.all_unsettled(now);
                 self.elsewhere.all_unmarked();
@@ -352,6 +370,7 @@ impl Scheduler {
         self.reap(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
+        self.pass_jobs(now);
         self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });

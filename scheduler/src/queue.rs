@@ -8,6 +8,7 @@ use crate::catalog::Installed;
 use crate::event_loop::Answer;
 use crate::{catalog, column_defaults, mending, waiting};
 use shared::config::ColumnDefaults;
+use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -189,6 +190,13 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
             _ => "no table",
         };
         return Err(refuse(format!("{} is {kind}; choose another name for the queue", queue.fill("{queue}"))));
+    }
+    if !found.get::<_, bool>("trusted") {
+        let (table, owner) = (queue.fill("{queue}"), quoted(&found.get::<_, String>("owner")));
+        return Err(refuse(format!(
+            "{table} belongs to {owner}, who could run anything with the rights of the row's user; make it the row's \
+             (ALTER TABLE {table} OWNER TO ..), or give the row the user {owner}"
+        )));
     }
     if found.get("guarded") {
         return Err(refuse(format!(

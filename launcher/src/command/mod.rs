@@ -1,6 +1,8 @@
 //! What the operator can say: one room per subcommand. These, and no other room, print.
 
 pub mod check;
+pub mod fsck;
+pub mod import;
 pub mod install;
 pub mod order;
 pub mod serve;

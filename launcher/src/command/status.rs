@@ -57,7 +57,7 @@ pub fn no_launcher(socket: &Path, error: &std::io::Error) -> u8 {
     launcher_status::NO_LAUNCHER
 }
 
-fn ask(socket: &Path) -> std::io::Result<Value> {
+pub(super) fn ask(socket: &Path) -> std::io::Result<Value> {
     put(socket, &serde_json::json!({"command": "status"}))
 }
 
