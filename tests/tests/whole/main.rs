@@ -14,6 +14,7 @@ mod large;
 mod ledger;
 mod log_lines;
 mod names;
+mod odd;
 mod orphans;
 mod outage;
 mod pooler;
