@@ -145,7 +145,7 @@ impl Run<'_> {
             canceller: session.canceller(),
             timeout,
             target: self.order.target.clone(),
-            far: false,
+            far: None,
         });
         let began = Instant::now();
         let mut outcome = self.send(session);

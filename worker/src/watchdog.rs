@@ -11,13 +11,14 @@ use crate::wire::{Canceller, Session};
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, shutdown};
 use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
 use shared::region::{Cancel, Region, Request, SlotHandle};
 use shared::sys::fork::leave;
 use shared::sys::signal::Bell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -39,8 +40,9 @@ pub struct Watched {
     pub timeout: Option<Duration>,
     /// For the last resort.
     pub target: Target,
-    /// On a remote, whose connections are not of our budget.
-    pub far: bool,
+    /// On a remote, whose connections are not of our budget: the session's own socket. A remote that heeds nothing is
+    /// hung up on, or it could keep us for ever.
+    pub far: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
@@ -121,6 +123,7 @@ impl Kennel {
         let mut cancelled: Option<Cancelled> = None;
         let mut deadline: Option<Instant> = None;
         let mut interrupted = false;
+        let mut terminated = false;
         loop {
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
@@ -128,7 +131,7 @@ impl Kennel {
                     Ok(Word::Started(new)) => {
                         deadline = new.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
                         watched = Some(*new);
-                        cancelled = None;
+                        (cancelled, terminated) = (None, false);
                         // It may have been asked for before it began.
                         if let Some(why) = self.asked(watched.as_ref(), interrupted) {
                             (cancelled, deadline) = cancel(watched.as_ref(), why);
@@ -160,8 +163,15 @@ impl Kennel {
                 recv(alarm) -> _ => {
                     if cancelled.is_none() {
                         (cancelled, deadline) = cancel(watched.as_ref(), Cancelled::Timeout);
+                    } else if let (true, Some(socket)) = (terminated, watched.as_ref().and_then(|it| it.far.as_ref())) {
+                        shared::warning!("the remote heeds nothing; hanging up", task = watched.as_ref().map_or(0, |it| it.task));
+                        // Already gone is as good.
+                        let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+                        deadline = None;
+                        continue;
                     } else {
                         terminate(watched.as_ref());
+                        terminated = true;
                         deadline = Some(Instant::now() + CANCEL_PATIENCE);
                     }
                 },
@@ -197,7 +207,7 @@ fn terminate(watched: Option<&Watched>) {
     let pid = watched.canceller.backend_pid();
     shared::warning!("the cancel did not help; the backend is terminated", task = watched.task, backend = pid);
     let deadline = Instant::now() + CONNECT_PATIENCE;
-    let session = if watched.far {
+    let session = if watched.far.is_some() {
         Session::connect(&watched.target, &[], deadline)
     } else {
         connect_in_turn(&watched.target, &[], deadline)

@@ -193,6 +193,11 @@ impl Session {
         self.canceller.backend = number.unwrap_or(self.canceller.backend);
     }
 
+    /// From now on every answer must come by then, or the session is lost; none waits for ever.
+    pub fn answer_by(&mut self, deadline: Option<Instant>) {
+        self.link.set_deadline(deadline);
+    }
+
     /// Holds a place in the budget as long as the session lives.
     pub fn sit(&mut self, seat: Option<Seat>) {
         self.seat = seat;
