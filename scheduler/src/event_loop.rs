@@ -5,6 +5,7 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
+use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
 use crate::look::{GroupCursor, Seen};
@@ -19,6 +20,7 @@ use nix::sys::signal::Signal;
 use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::migrate::Upgraded;
 use shared::db::saying::Saying;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
@@ -68,6 +70,12 @@ pub enum Answer {
     Aligned(bool),
     Named,
     Mended(Mended),
+    /// The launcher's login has made the catalog, or let us in.
+    Attended,
+    /// The catalog has been upgraded to our version.
+    Upgraded(Upgraded),
+    /// The queue is known to the catalog, or why not.
+    Registered(Option<Lack>),
 }
 
 /// The question which rows are claimed and unfinished. It is never in flight together with a look: a row that the look
@@ -86,6 +94,7 @@ enum Event {
     Link(LinkEvent<Answer>),
     Probe(LinkEvent<Answer>),
     Mender(LinkEvent<Answer>),
+    Attendant(LinkEvent<Answer>),
     Passed,
 }
 
@@ -105,8 +114,14 @@ pub struct Scheduler {
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     pub(crate) probe: Option<Link<Answer>>,
     /// Another one that mends the table beside the service, and when it is dialled.
-    mender: Option<Link<Answer>>,
+    pub(crate) mender: Option<Link<Answer>>,
     pub(crate) mend_at: Option<Instant>,
+    /// A third one, as the launcher's login, for what our user may not do; and what it is to mend.
+    pub(crate) attendant: Option<Link<Answer>>,
+    pub(crate) lack: Option<Lack>,
+    /// The attendant is to upgrade the catalog.
+    pub(crate) upgrading: bool,
+    pub(crate) said_lack: Option<String>,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The config's settings with the server's over them.
@@ -134,11 +149,13 @@ pub struct Scheduler {
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
-    leave: Option<ExitCode>,
+    pub(crate) leave: Option<ExitCode>,
+    /// This process was another version's before.
+    pub(crate) handed_down: bool,
 }
 
 impl Scheduler {
-    pub fn new(start: Start, order: SchedulerOrder, bell: Bell) -> std::io::Result<Scheduler> {
+    pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
         let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
         Ok(Scheduler {
@@ -153,6 +170,10 @@ impl Scheduler {
             probe: None,
             mender: None,
             mend_at: None,
+            attendant: None,
+            lack: None,
+            upgrading: false,
+            said_lack: None,
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             settings: order.settings.clone(),
@@ -172,13 +193,14 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
+            handed_down,
             start,
             order,
         })
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label);
+        shared::info!("scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -206,7 +228,8 @@ impl Scheduler {
             PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.start.life.as_fd(), PollFlags::POLLIN),
         ];
-        let interests = [&self.link, &self.probe, &self.mender].into_iter().flatten().filter_map(Link::interest);
+        let links = [&self.link, &self.probe, &self.mender, &self.attendant];
+        let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
@@ -232,6 +255,9 @@ impl Scheduler {
         if let Some(mender) = &mut self.mender {
             mender.turn(now).into_iter().for_each(|event| send(Event::Mender(event)));
         }
+        if let Some(attendant) = &mut self.attendant {
+            attendant.turn(now).into_iter().for_each(|event| send(Event::Attendant(event)));
+        }
         send(Event::Passed);
     }
 
@@ -243,6 +269,7 @@ impl Scheduler {
             self.link.as_ref().and_then(Link::deadline),
             self.probe.as_ref().and_then(Link::deadline),
             self.mender.as_ref().and_then(Link::deadline),
+            self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
@@ -286,6 +313,7 @@ impl Scheduler {
                 self.statements = None;
                 self.mender = None;
                 self.mend_at = None;
+                self.attendant = None;
                 // From here on the session has its own reason, and takes it back itself.
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
@@ -297,6 +325,7 @@ impl Scheduler {
             }
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
+            Event::Attendant(event) => self.attended(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -371,14 +400,7 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
-                SessionEffect::Prepare => {
-                    let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
-                    if let Some(link) = &mut self.link {
-                        link.ask("preparing the queue", PATIENCE, |client| async move {
-                            Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
-                        });
-                    }
-                }
+                SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
@@ -386,6 +408,15 @@ impl Scheduler {
                     self.leave = Some(ExitCode::Temporary);
                 }
             }
+        }
+    }
+
+    pub(crate) fn prepare(&mut self) {
+        let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+        if let Some(link) = &mut self.link {
+            link.ask("preparing the queue", PATIENCE, |client| async move {
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
+            });
         }
     }
 

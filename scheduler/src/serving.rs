@@ -27,6 +27,7 @@ impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         match answer {
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
+            Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
             Answer::Unfinished(unfinished) => {
                 self.unfinished = UnfinishedQuestion::None;
@@ -47,6 +48,10 @@ impl Scheduler {
             }
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
             Answer::Mended(mended) => self.table_mended(mended, now),
+            Answer::Attended => self.admitted(),
+            Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
+            Answer::Registered(None) => {}
+            Answer::Registered(Some(lack)) => self.say_lack(lack),
         }
     }
 
@@ -66,6 +71,10 @@ impl Scheduler {
         self.signs.clear();
         self.next_chores = now;
         self.mend_at = ready.mends.then_some(now);
+        match ready.lack {
+            Some(lack) => self.lacks_catalog(lack),
+            None => self.said_lack = None,
+        }
     }
 
     /// What is left for later is said once, and tried again ever more seldom.

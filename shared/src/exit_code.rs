@@ -7,6 +7,8 @@
 pub enum ExitCode {
     /// Ended because it was asked to, or because its work was done.
     Asked,
+    /// The catalog has a version that there is no program for.
+    NoCode,
     /// The cell was stale or damaged: nothing was run.
     BadCell,
     /// Trying again cannot help before somebody changes something.
@@ -20,8 +22,9 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    const ALL: [ExitCode; 6] = [
+    const ALL: [ExitCode; 7] = [
         ExitCode::Asked,
+        ExitCode::NoCode,
         ExitCode::BadCell,
         ExitCode::Permanent,
         ExitCode::Temporary,
@@ -32,6 +35,7 @@ impl ExitCode {
     pub const fn status(self) -> i32 {
         match self {
             ExitCode::Asked => 0,
+            ExitCode::NoCode => 11,
             ExitCode::BadCell => 12,
             ExitCode::Unsettled => 75,
             ExitCode::Permanent => 100,

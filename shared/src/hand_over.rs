@@ -6,11 +6,12 @@
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
 use crate::conninfo::untrusted::Entries;
-use crate::region::{CellError, Region, SlotHandle, Ticket};
+use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// Launcher → scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +21,27 @@ pub struct SchedulerOrder {
     pub table: String,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
+    /// The launcher's own login on the same server, for what the row's user may not do at its first start.
+    #[serde(default)]
+    pub installer: Option<Target>,
+    /// Where the programs of other versions are.
+    #[serde(default)]
+    pub versions: PathBuf,
+    /// A catalog of an older version is upgraded.
+    #[serde(default)]
+    pub upgrade: bool,
+    /// What both sides must agree on, see `hand_down`.
+    #[serde(default)]
+    pub handshake: u64,
     #[serde(default, skip_serializing_if = "Entries::is_empty")]
     pub remotes: Entries,
+}
+
+impl SchedulerOrder {
+    /// What it cannot do without comes first: a login that leaves no room for a second one goes alone.
+    pub fn fitting(self) -> SchedulerOrder {
+        if encode(&self).len() > CELL_PAYLOAD_BYTES { SchedulerOrder { installer: None, ..self } } else { self }
+    }
 }
 
 /// Scheduler → worker. What a user can make long (input, group, remote) is read from the row instead.
@@ -96,9 +116,20 @@ mod tests {
         );
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
-        let remotes = Default::default();
-        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults, remotes };
-        let length = encode(&order).len();
+        let installer = Some(target.clone());
+        let order = SchedulerOrder {
+            target,
+            schema: name.clone(),
+            table: name,
+            settings,
+            defaults,
+            installer,
+            versions: path.into(),
+            upgrade: true,
+            handshake: crate::hand_down::HANDSHAKE,
+            remotes: Default::default(),
+        };
+        let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }
 }

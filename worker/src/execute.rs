@@ -21,7 +21,12 @@ use shared::fault;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Region, SlotHandle};
 use shared::sys::title;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+/// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
+/// has put off. Only a server that will never answer is left so late.
+const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
@@ -143,10 +148,12 @@ impl Run<'_> {
             task: self.row.task,
             attempt: self.row.attempt,
             canceller: session.canceller(),
+            hang_up: session.as_fd().try_clone_to_owned().ok(),
             timeout,
             target: self.order.target.clone(),
-            far: None,
+            far: false,
         });
+        session.set_patience(END_PATIENCE);
         let began = Instant::now();
         let mut outcome = self.send(session);
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
@@ -288,6 +295,7 @@ impl Run<'_> {
         let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
             return Next::Leave(ExitCode::Temporary);
         };
+        session.set_patience(END_PATIENCE);
         let reuse = (again && self.row.reuse && !self.watchdog.last_task()).then_some(&self.reuse);
         let mut answer = self.finish(&mut session, record, reuse);
         if let Err(QueryError::Link(lost)) = &answer {

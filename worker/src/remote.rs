@@ -116,8 +116,9 @@ impl Run<'_> {
                        config's remotes";
             return Err(own("28P01", why));
         }
+        // One that falls silent now is given up like one that never answered.
+        session.set_patience(remote.patience());
         let place = session.place();
-        session.answer_by(Some(Instant::now() + remote.patience()));
         let (pid, name) = introduce(&mut session, place).map_err(|error| match &error {
             QueryError::Server(refusal) => error_text(refusal, None, self.row.verbosity),
             QueryError::Link(lost) => own(CANNOT_CONNECT, &lost.to_string()),
@@ -156,7 +157,6 @@ impl Run<'_> {
         if let Err(error) = marked {
             shared::debug!("the task's lock is not held", task = self.row.task, error = error);
         }
-        session.answer_by(Some(Instant::now() + remote.patience()));
         match session::dress_far(&mut session, self.order, &self.row) {
             Ok(()) => {}
             Err(QueryError::Server(refusal)) => {
@@ -172,11 +172,11 @@ impl Run<'_> {
             task: self.row.task,
             attempt: self.row.attempt,
             canceller: session.canceller(),
+            hang_up: session.as_fd().try_clone_to_owned().ok(),
             timeout,
             target: remote.target.clone(),
-            far: session.as_fd().try_clone_to_owned().ok(),
+            far: true,
         });
-        session.answer_by(None);
         let began = Instant::now();
         let mut outcome = self.send(session);
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
@@ -194,7 +194,7 @@ impl Run<'_> {
         outcome.session = self.come_home(home);
         let next = self.conclude(outcome, cancelled, timed_out);
         let kept = match (&next, session) {
-            (Next::Run(_), Some(mut session)) => match undress(&mut session, &remote, &self.row) {
+            (Next::Run(_), Some(mut session)) => match session::undress_far(&mut session, &self.row) {
                 Ok(()) => Some(Far { session, remote, pid, name }),
                 Err(error) => {
                     shared::warning!("the remote session cannot be used again", task = self.row.task, error = error);
@@ -259,7 +259,7 @@ fn look_far_again(remote: &Remote, pid: i32, name: &RemoteSession) -> Server {
     };
     let (pid, began) = (pid.to_string(), name.began_us.to_string());
     let values = [Some(pid.as_bytes()), Some(began.as_bytes()), Some(&b"t"[..])];
-    session.answer_by(Some(Instant::now() + remote.patience()));
+    session.set_patience(remote.patience());
     let rows = session
         .execute(FIXED_PATH, &[])
         .and_then(|_| session.execute(&bare(statement::END_REMOTE), &values))
@@ -271,12 +271,6 @@ fn look_far_again(remote: &Remote, pid: i32, name: &RemoteSession) -> Server {
         Some(Found::Alive | Found::Gone) if server_began == Some(name.server_began_us) => Server::Same,
         _ => Server::Other,
     }
-}
-
-/// Between two tasks; a remote that falls silent now is given up.
-fn undress(session: &mut Session, remote: &Remote, finished: &TaskRow) -> Result<(), QueryError> {
-    session.answer_by(Some(Instant::now() + remote.patience()));
-    session::undress_far(session, finished)
 }
 
 /// What a task's SQL may read from the first moment on; `options` of the conninfo stand before it.

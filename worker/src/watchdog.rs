@@ -3,7 +3,7 @@
 //!
 //! While a worker lives, only it cancels its own session, and only for its current task. `finish` is a rendezvous: it
 //! returns when no cancel is under way any more, so that a late one cannot hit what the session does next. If a
-//! cancel does not help, the backend is terminated over a second connection.
+//! cancel does not help, the backend is terminated over a second connection; if that does not help, we hang up.
 
 use crate::outcome::Cancelled;
 use crate::session::connect_in_turn;
@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 const TIMEOUT_GRACE: Duration = Duration::from_millis(250);
 /// How long a cancelled statement may take to end before its backend is terminated.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
+/// How often the backend is terminated before we hang up on a server that pays no heed.
+const TERMINATIONS: usize = 3;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 128 * 1024;
 
@@ -37,12 +39,13 @@ pub struct Watched {
     pub task: i64,
     pub attempt: i32,
     pub canceller: Canceller,
+    /// The session's socket, to be shut when nothing else helps.
+    pub hang_up: Option<OwnedFd>,
     pub timeout: Option<Duration>,
     /// For the last resort.
     pub target: Target,
-    /// On a remote, whose connections are not of our budget: the session's own socket. A remote that heeds nothing is
-    /// hung up on, or it could keep us for ever.
-    pub far: Option<OwnedFd>,
+    /// On a remote, whose connections are not of our budget.
+    pub far: bool,
 }
 
 #[derive(Debug)]
@@ -123,7 +126,7 @@ impl Kennel {
         let mut cancelled: Option<Cancelled> = None;
         let mut deadline: Option<Instant> = None;
         let mut interrupted = false;
-        let mut terminated = false;
+        let mut terminations = 0;
         loop {
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
@@ -131,7 +134,7 @@ impl Kennel {
                     Ok(Word::Started(new)) => {
                         deadline = new.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
                         watched = Some(*new);
-                        (cancelled, terminated) = (None, false);
+                        (cancelled, terminations) = (None, 0);
                         // It may have been asked for before it began.
                         if let Some(why) = self.asked(watched.as_ref(), interrupted) {
                             (cancelled, deadline) = cancel(watched.as_ref(), why);
@@ -163,16 +166,13 @@ impl Kennel {
                 recv(alarm) -> _ => {
                     if cancelled.is_none() {
                         (cancelled, deadline) = cancel(watched.as_ref(), Cancelled::Timeout);
-                    } else if let (true, Some(socket)) = (terminated, watched.as_ref().and_then(|it| it.far.as_ref())) {
-                        shared::warning!("the remote heeds nothing; hanging up", task = watched.as_ref().map_or(0, |it| it.task));
-                        // Already gone is as good.
-                        let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
-                        deadline = None;
-                        continue;
-                    } else {
+                    } else if terminations < TERMINATIONS {
+                        terminations += 1;
                         terminate(watched.as_ref());
-                        terminated = true;
                         deadline = Some(Instant::now() + CANCEL_PATIENCE);
+                    } else {
+                        hang_up(watched.as_ref());
+                        deadline = None;
                     }
                 },
             }
@@ -202,12 +202,21 @@ fn cancel(watched: Option<&Watched>, why: Cancelled) -> (Option<Cancelled>, Opti
     (Some(why), Some(now + CANCEL_PATIENCE))
 }
 
+/// The task's thread finds its session lost, and then what became of the task is found out as after any lost session.
+fn hang_up(watched: Option<&Watched>) {
+    let Some(watched) = watched else { return };
+    shared::warning!("the server pays no heed; the worker hangs up", task = watched.task);
+    if let Some(socket) = &watched.hang_up {
+        let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+    }
+}
+
 fn terminate(watched: Option<&Watched>) {
     let Some(watched) = watched else { return };
     let pid = watched.canceller.backend_pid();
     shared::warning!("the cancel did not help; the backend is terminated", task = watched.task, backend = pid);
     let deadline = Instant::now() + CONNECT_PATIENCE;
-    let session = if watched.far.is_some() {
+    let session = if watched.far {
         Session::connect(&watched.target, &[], deadline)
     } else {
         connect_in_turn(&watched.target, &[], deadline)

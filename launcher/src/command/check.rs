@@ -8,6 +8,7 @@ use shared::conninfo::ConninfoError;
 use shared::exit_code::launcher_status;
 use shared::hand_over::encode;
 use shared::region::CELL_PAYLOAD_BYTES;
+use std::path::PathBuf;
 
 /// Room for what a process learns on its way and hands down.
 const LEARNT_BYTES: usize = 64;
@@ -50,7 +51,15 @@ pub fn unresolved(config: &Config, environment: Environment<'_>) -> Vec<Mistake>
 /// A row with its login and all that its scheduler is told.
 pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Result<Wanted, ConninfoError> {
     let target = config.row_target(row, environment)?;
-    Ok(Wanted { row: row.clone(), target, remotes: config.remotes.clone() })
+    let installer = config.installer(row, &target, environment);
+    let versions = config.versions.clone().unwrap_or_else(beside_us);
+    Ok(Wanted { row: row.clone(), target, installer, versions, remotes: config.remotes.clone() })
+}
+
+/// The programs of other versions, unless the config says where: beside this one.
+fn beside_us() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.parent().unwrap_or(&own).join("versions")
 }
 
 /// What a scheduler is told must fit into its cell.

@@ -98,7 +98,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
-        version = env!("CARGO_PKG_VERSION"),
+        version = shared::VERSION,
         name = config.name,
         rows = rows.len(),
         control = config.control.display(),

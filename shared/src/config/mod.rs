@@ -39,6 +39,8 @@ pub struct Config {
     pub control: PathBuf,
     /// One launcher per server and name is active.
     pub name: String,
+    /// The folder with the programs of other versions, if the file says so.
+    pub versions: Option<PathBuf>,
     /// Names and conninfos that a task's `remote` may name.
     pub remotes: Entries,
     pub rows: Vec<Row>,
@@ -58,6 +60,8 @@ pub struct Row {
     /// Laid over the general `connect`.
     pub connect: Option<Conninfo>,
     pub enabled: bool,
+    /// A catalog of an older version is upgraded by the scheduler that finds it.
+    pub upgrade: bool,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
 }
@@ -101,6 +105,18 @@ impl Config {
     /// The launcher's own login.
     pub fn target(&self, environment: Environment) -> Result<Target, ConninfoError> {
         self.connect.resolve_or(environment, Some(MAINTENANCE_DATABASE))
+    }
+
+    /// The launcher's own login in another database of its server.
+    pub fn target_in(&self, database: &str, environment: Environment) -> Result<Target, ConninfoError> {
+        self.connect.with("dbname", database).resolve(environment)
+    }
+
+    /// Who may do in a row's database what the row's user may not: the launcher's login, where it is another one on the
+    /// same server.
+    pub fn installer(&self, row: &Row, target: &Target, environment: Environment) -> Option<Target> {
+        let own = self.target_in(&row.data, environment).ok()?;
+        (own.places == target.places && own.user != target.user).then_some(own)
     }
 
     /// The login of a row's scheduler and workers.

@@ -12,11 +12,11 @@ use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 9] =
-    ["connect", "max_workers", "connections", "poll", "control", "name", "defaults", "remotes", "json"];
-const ROW_KEYS: [&str; 6] = ["data", "user", "schema", "table", "connect", "enabled"];
+const GENERAL_KEYS: [&str; 10] =
+    ["connect", "max_workers", "connections", "poll", "control", "name", "versions", "defaults", "remotes", "json"];
+const ROW_KEYS: [&str; 7] = ["data", "user", "schema", "table", "connect", "enabled", "upgrade"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 4] = ["operators", "versions", "upgrade", "lend"];
+const LATER_KEYS: [&str; 1] = ["operators"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
@@ -75,6 +75,7 @@ impl Walk<'_> {
             poll_ms: 1_000,
             control: Default::default(),
             name: "mill".to_owned(),
+            versions: None,
             remotes: untrusted::Entries::default(),
             rows: Vec::new(),
             warnings: Vec::new(),
@@ -159,6 +160,11 @@ impl Walk<'_> {
                     Some(path) => self.config.control = folder.join(path),
                     None => {}
                 },
+                "versions" => match self.keep(&place, value::text(json)) {
+                    Some("") => self.note(&place, "is empty; want a folder".to_owned()),
+                    Some(path) => self.config.versions = Some(folder.join(path)),
+                    None => {}
+                },
                 "name" => self.config.name = self.keep(&place, value::name(json)).unwrap_or_default(),
                 "defaults" => self.general_defaults(&place, json),
                 "remotes" => self.remotes(&place, json),
@@ -239,7 +245,7 @@ impl Walk<'_> {
     fn row(&mut self, place: &str, json: &Json) -> Option<Row> {
         let (mut settings, mut defaults) = (self.settings.clone(), self.defaults.clone());
         let (mut data, mut user, mut schema, mut table) = (None, None, None, None);
-        let (mut connect, mut enabled) = (None, true);
+        let (mut connect, mut enabled, mut upgrade) = (None, true, false);
         let mut is_named = matches!(json, Json::Object(_));
         for (place, key, json) in self.pairs(place, json) {
             let name = match key {
@@ -258,6 +264,14 @@ impl Walk<'_> {
                 }
                 "enabled" => {
                     enabled = self.keep(&place, value::boolean(json)).unwrap_or_default();
+                    continue;
+                }
+                "upgrade" => {
+                    match self.keep(&place, value::text(json)) {
+                        Some(text @ ("auto" | "never")) => upgrade = text == "auto",
+                        Some(_) => self.note(&place, "want \"auto\" or \"never\"".to_owned()),
+                        None => {}
+                    }
                     continue;
                 }
                 _ => {
@@ -282,6 +296,7 @@ impl Walk<'_> {
             table: table.unwrap_or_else(|| "task".to_owned()),
             connect: own.cloned(),
             enabled,
+            upgrade,
             settings,
             defaults,
         };

@@ -294,7 +294,7 @@ fn odd_rows_end_with_a_reason_and_healthy_tasks_go_on_beside_them() {
         .collect();
     assert!(ended.is_some(), "{}\n{}", told.join("\n"), supervisor.log().tail(20));
     for (at, id) in &inserted {
-        let why = database.look("SELECT mill.why($1)", &[id]).expect("why has an answer");
+        let why = database.look("SELECT mill.why($1::bigint)", &[id]).expect("why has an answer");
         let why: Option<String> = why[0].get(0);
         assert!(why.is_some_and(|why| !why.is_empty()), "{:?}", kinds[*at].columns);
     }

@@ -71,7 +71,7 @@ fn is_there(far: &Database, backend: i32) -> bool {
 }
 
 fn why(home: &Database, id: i64) -> String {
-    home.look("SELECT mill.why($1)", &[&id]).map_or(String::new(), |rows| rows[0].get(0))
+    home.look("SELECT mill.why($1::bigint)", &[&id]).map_or(String::new(), |rows| rows[0].get(0))
 }
 
 /// Nowhere in log, titles and rows.
@@ -535,7 +535,7 @@ fn a_remote_that_falls_silent_after_the_login_or_in_the_middle_keeps_no_worker_f
     proxy.play_dead(true);
     proxy.hush();
     let soon = Duration::from_secs(60);
-    mill.wait("it is given up").within(soon).until(|| mill.log_contains("the remote heeds nothing; hanging up"));
+    mill.wait("it is given up").within(soon).until(|| mill.log_contains("the worker hangs up"));
     mill.wait("nobody knows").within(soon).until(|| why(&home, id) == "remote not reachable, outcome unknown");
     ledger::slots_held_by(&mill, &["launcher", "scheduler"]);
     // nobody wants it any more: nothing is written, and nothing is run

@@ -5,8 +5,8 @@
 //! `tls` (the same encrypted), `link` (frames), `incoming` and `outgoing` (messages), `startup` (login), `simple` (a task's input),
 //! `extended` (our statements), `cancel`. Text is bytes everywhere, because a server may hold any.
 //!
-//! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. No call
-//! after `connect` has a time limit of its own: the watchdog cancels, then ends. Not spoken: GSSAPI.
+//! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. A task's input
+//! has no time limit here: the watchdog cancels, then ends, then hangs up. Our own statements have one. Not spoken: GSSAPI.
 
 mod cancel;
 mod dial;
@@ -49,12 +49,17 @@ use outgoing::Outgoing;
 /// A farewell is not worth a longer wait.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
+/// How long a server may take for a statement of ours, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// One logged-in connection. Dropping it closes the socket without a farewell.
 pub struct Session {
     link: Link,
     canceller: Canceller,
     parameters: Parameters,
     status: TransactionStatus,
+    /// How long statements of ours may take.
+    patience: Duration,
     /// Its place in the budget of connections.
     seat: Option<Seat>,
     /// Which of the target's places it is at.
@@ -158,6 +163,7 @@ impl Session {
             canceller: Canceller { peer, keepalive: target.keepalive, tls, key, backend: greeting.pid },
             parameters: greeting.parameters,
             status: greeting.status,
+            patience: PATIENCE,
             seat: None,
             place: target.places.iter().position(|place| *place == attempt.place).unwrap_or(0),
             password_counted: greeting.password_counted,
@@ -191,11 +197,6 @@ impl Session {
     pub fn learn_backend(&mut self, text: Option<&[u8]>) {
         let number = text.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| text.parse().ok());
         self.canceller.backend = number.unwrap_or(self.canceller.backend);
-    }
-
-    /// From now on every answer must come by then, or the session is lost; none waits for ever.
-    pub fn answer_by(&mut self, deadline: Option<Instant>) {
-        self.link.set_deadline(deadline);
     }
 
     /// Holds a place in the budget as long as the session lives.

@@ -22,6 +22,8 @@ use super::server_error::ServerError;
 const LONGEST_BYTES: usize = 64 * 1024;
 /// A longer first error is in truth the bare text with which a server without memory for a process says no.
 const LONGEST_ERROR_BYTES: usize = 30_000;
+/// No login takes more questions of the server than SCRAM.
+const ROUNDS: usize = 8;
 /// As much of such a text as is kept.
 const BARE_TEXT_BYTES: usize = 1000;
 
@@ -106,7 +108,7 @@ impl Login<'_> {
     }
 
     fn authenticate(&mut self) -> Result<(), ConnectError> {
-        loop {
+        for _ in 0..ROUNDS {
             let (tag, body) = self.message()?;
             if tag != b'R' {
                 return Err(self.trouble(unexpected(tag)));
@@ -133,6 +135,7 @@ impl Login<'_> {
                 other => return Err(self.method(&method_name(other))),
             }
         }
+        Err(self.trouble(malformed("Authentication without an end")))
     }
 
     fn greeting(&mut self) -> Result<Greeting, ConnectError> {
