@@ -37,6 +37,9 @@ pub struct TaskRow {
     pub save: bool,
     /// It repeats or pauses its group: more happens at its end than a change of its row.
     pub consequences: bool,
+    /// The job whose run it is, and the logical time that it runs for, as the server writes them.
+    pub job: Option<Vec<u8>>,
+    pub at: Option<Vec<u8>>,
 }
 
 /// What is written at the end.
@@ -67,6 +70,8 @@ pub struct Reuse {
     pub executed: u32,
     pub started: Vec<u8>,
     pub far: Option<FarReuse>,
+    /// Runs of one job, or plain tasks: never mixed.
+    pub job: Option<Vec<u8>>,
 }
 
 /// The same of a worker with a session on a remote: its next task runs there too.
@@ -157,11 +162,13 @@ impl Book {
         Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
     }
 
-    /// WORK → PLAN, by the session that ran it and runs nothing any more.
-    pub fn plan_again(&self, session: &mut Session, row: &TaskRow) -> Result<bool, QueryError> {
+    /// WORK → PLAN, or, for the run of a job, its end; by the session that ran it and runs nothing any more.
+    pub fn plan_again(&self, session: &mut Session, row: &TaskRow, reason: &str) -> Result<bool, QueryError> {
         let text = self.queue.fill(statement::PLAN_AGAIN);
         let key = Key::new(row.task, row.attempt);
-        let rows = retried(session, &[Statement { sql: &text, params: &key.params() }])?;
+        let [task, attempt] = key.params();
+        let params = [task, attempt, Some(reason.as_bytes())];
+        let rows = retried(session, &[Statement { sql: &text, params: &params }])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -242,7 +249,7 @@ impl Numbers {
         Numbers { max: reuse.max.to_string(), executed: reuse.executed.to_string() }
     }
 
-    fn params<'a>(&'a self, reuse: &'a Reuse) -> [Option<&'a [u8]>; 7] {
+    fn params<'a>(&'a self, reuse: &'a Reuse) -> [Option<&'a [u8]>; 8] {
         let far = reuse.far.as_ref();
         [
             Some(&reuse.group[..]),
@@ -252,6 +259,7 @@ impl Numbers {
             far.map(|far| &far.remote[..]),
             far.map(|far| far.pid.as_bytes()),
             far.map(|far| far.name.as_bytes()),
+            reuse.job.as_deref(),
         ]
     }
 }
@@ -358,6 +366,8 @@ fn task_row(row: Row) -> TaskRow {
         reuse: truth(next()),
         save: truth(next()),
         consequences: truth(next()),
+        job: next(),
+        at: next(),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::atomic::BEGIN;
 use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
-use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
+use crate::outcome::{CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
 use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
@@ -19,7 +19,7 @@ use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
-use shared::region::{Region, SlotHandle};
+use shared::region::{Notes, Phase, Region, SlotHandle};
 use shared::sys::title;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -67,8 +67,9 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
         announce(order, &row);
         fault::point("worker.after_begin");
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None };
-        let run = Run { order, book: &book, row, watchdog, reuse };
+        let job = row.job.clone();
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None, job };
+        let run = Run { order, book: &book, row, watchdog, reuse, notes: region.slots().notes(slot) };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
@@ -106,6 +107,7 @@ pub(crate) struct Run<'a> {
     pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
     pub(crate) reuse: Reuse,
+    pub(crate) notes: Notes<'a>,
 }
 
 /// What came of the input.
@@ -206,7 +208,7 @@ impl Run<'_> {
                 Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: log.said_timeout }
             }
             Err(lost) => {
-                let code = lost.fatal.as_ref().and_then(|fatal| fatal.code()).map(<[u8]>::to_vec);
+                let code = lost.fatal.as_ref().and_then(farewell);
                 let last_word = Some(lost.fatal.unwrap_or_else(|| {
                     ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
                 }));
@@ -239,7 +241,7 @@ impl Run<'_> {
                 let output = Some(texts.output.as_deref().unwrap_or_default());
                 self.write(session, Record { state: "FAIL", output, error: Some(&error), reason }, again)
             }
-            Verdict::PlanAgain => Next::Leave(self.give_back(session)),
+            Verdict::PlanAgain { reason } => Next::Leave(self.give_back(session, reason)),
             Verdict::Nothing => {
                 shared::info!("task ended: its owner took it back", task = self.row.task);
                 if let Some(session) = session {
@@ -257,6 +259,7 @@ impl Run<'_> {
         match text {
             FailText::Collected => collected.unwrap_or_default(),
             FailText::Timeout => own("57014", "canceling statement due to statement timeout"),
+            FailText::Overrun => own("57014", "canceling statement due to max_runtime of the job"),
             FailText::Overflow => {
                 own("54000", &format!("output exceeds output_limit of {} bytes", self.order.output_limit))
             }
@@ -273,11 +276,19 @@ impl Run<'_> {
         }
     }
 
+    /// Whoever settles the row in our place must know if it was no crash.
+    pub(crate) fn leave_word(&self, reason: &str) {
+        if reason == INTERRUPTED {
+            self.notes.set_phase(Phase::Stopping);
+        }
+    }
+
     /// Back to PLAN by ourselves where the session still stands; otherwise the scheduler does it, once the backend
     /// is gone.
-    fn give_back(&self, session: Option<Session>) -> ExitCode {
+    fn give_back(&self, session: Option<Session>, reason: &'static str) -> ExitCode {
+        self.leave_word(reason);
         let Some(mut session) = session else { return ExitCode::Temporary };
-        match self.book.plan_again(&mut session, &self.row) {
+        match self.book.plan_again(&mut session, &self.row, reason) {
             Ok(planned) => {
                 shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();
@@ -378,6 +389,16 @@ impl Run<'_> {
             }
             answer => answer,
         }
+    }
+}
+
+/// The SQLSTATE of the server's last word. An immediate shutdown says goodbye with the code of an orderly one, but as a
+/// mere warning.
+fn farewell(word: &ServerError) -> Option<Vec<u8>> {
+    match word.code() {
+        Some(code) if word.is_fatal() => Some(code.to_vec()),
+        Some(_) => Some(CRASH_SHUTDOWN.to_vec()),
+        None => None,
     }
 }
 

@@ -59,8 +59,10 @@ pub(crate) fn execute(place: &Workplace<'_>, mut home: Session, mut row: TaskRow
         let backend = far.as_ref().map_or(home.backend_pid(), |far| -far.pid);
         place.region.slots().notes(place.slot).set_running(row.task, row.attempt, backend);
         announce(place.order, &row);
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None };
-        let mut run = Run { order: place.order, book: place.book, row, watchdog: place.watchdog, reuse };
+        let job = row.job.clone();
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None, job };
+        let notes = place.region.slots().notes(place.slot);
+        let mut run = Run { order: place.order, book: place.book, row, watchdog: place.watchdog, reuse, notes };
         let there = match far.take() {
             Some(far) => far,
             None => match run.reach(&home) {
@@ -186,7 +188,8 @@ impl Run<'_> {
         }
         fault::point("worker.before_finish");
         let session = outcome.session.take();
-        if session.is_none() && verdict(&outcome.ending, cancelled, timed_out) == Verdict::PlanAgain {
+        if let (None, Verdict::PlanAgain { reason }) = (&session, verdict(&outcome.ending, cancelled, timed_out)) {
+            self.leave_word(reason);
             shared::info!("session on the remote lost; its task's outcome is to be found out", task = self.row.task);
             home.close();
             return (Next::Leave(ExitCode::Unsettled), None);
