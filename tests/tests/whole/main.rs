@@ -26,6 +26,7 @@ mod ledger;
 mod log_lines;
 mod messages;
 mod names;
+mod odd;
 mod orphans;
 mod outage;
 mod pooler;
