@@ -7,8 +7,8 @@
 use crate::mending;
 use shared::VERSION;
 use shared::db::catalog;
-use shared::db::lock_key;
 use shared::db::identifier::{qualified, quoted};
+use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
 use tokio_postgres::{Client, Row};
@@ -102,7 +102,8 @@ pub async fn register(client: &Client, queue: &Queue, relid: u32) -> Result<(), 
     let owner = quoted(&found.get::<_, String>("owner"));
     let mut grants = String::new();
     if !found.get::<_, bool>("queue") {
-        grants += &format!("GRANT SELECT, INSERT, UPDATE, TRIGGER ON {} TO {owner};", qualified(&queue.schema, &queue.table));
+        grants +=
+            &format!("GRANT SELECT, INSERT, UPDATE, TRIGGER ON {} TO {owner};", qualified(&queue.schema, &queue.table));
     }
     for sequence in found.get::<_, Option<Vec<String>>>("sequences").unwrap_or_default() {
         grants += &format!("GRANT USAGE ON SEQUENCE {sequence} TO {owner};");
@@ -158,7 +159,8 @@ pub async fn attach(client: &Client, relid: u32) -> Result<Option<String>, Troub
         let refused = trouble(error);
         return if refused.kind == TroubleKind::Passing { Err(refused) } else { Ok(Some(refused.text)) };
     }
-    let clock: bool = client.query_one(&statement::bare(statement::LOOK_CLOCK), &[]).await.map_err(trouble)?.get("moved");
+    let clock: bool =
+        client.query_one(&statement::bare(statement::LOOK_CLOCK), &[]).await.map_err(trouble)?.get("moved");
     if clock {
         shared::warning!("the clock of jobs has been moved: mill.meta.clock is not 0, which is for tests only");
     }

@@ -185,7 +185,9 @@ impl Scheduler {
         let (queue, statements) = (self.queue.clone(), self.statements.clone());
         if let (Some(link), Some(statements)) = (&mut self.link, statements) {
             link.ask("preparing jobs", PATIENCE, move |client| async move {
-                contained(prepare(&client, &queue, statements.relid).await.map(|ready| Answer::Jobs(ready.map(Rc::new))))
+                contained(
+                    prepare(&client, &queue, statements.relid).await.map(|ready| Answer::Jobs(ready.map(Rc::new))),
+                )
             });
         }
     }
@@ -200,7 +202,11 @@ impl Scheduler {
             }
             Err(why) => {
                 if self.jobs.attach_pause.fresh() {
-                    shared::warning!("jobs wait: their triggers cannot be hung onto the table yet", queue = self.label, why = why);
+                    shared::warning!(
+                        "jobs wait: their triggers cannot be hung onto the table yet",
+                        queue = self.label,
+                        why = why
+                    );
                 }
                 self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
             }

@@ -159,7 +159,10 @@ mod tests {
 
     #[test]
     fn an_interrupted_task_is_planned_again_and_an_own_error_is_kept() {
-        assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Interrupt), false), Verdict::PlanAgain { reason: INTERRUPTED });
+        assert_eq!(
+            verdict(&ran(Some("57014")), Some(Cancelled::Interrupt), false),
+            Verdict::PlanAgain { reason: INTERRUPTED }
+        );
         let own = Verdict::Fail { reason: None, text: FailText::Collected };
         assert_eq!(verdict(&ran(Some("22012")), Some(Cancelled::Interrupt), false), own);
     }

@@ -11,7 +11,8 @@ use crate::asking::one;
 /// Waits until jobs can be inserted.
 #[track_caller]
 pub fn open(mill: &Supervisor<'_>, database: &Database) {
-    let sql = "SELECT count(*) = 5 FROM pg_trigger WHERE tgrelid = to_regclass('public.task') AND tgname LIKE 'mill_job_%'";
+    let sql =
+        "SELECT count(*) = 5 FROM pg_trigger WHERE tgrelid = to_regclass('public.task') AND tgname LIKE 'mill_job_%'";
     mill.wait("the queue runs jobs").within(Duration::from_secs(30)).until(|| one::<bool>(database, sql));
 }
 

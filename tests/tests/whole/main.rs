@@ -14,6 +14,7 @@ mod hostile;
 mod install;
 mod job_desk;
 mod job_ends;
+mod job_rights;
 mod jobs;
 mod keep_and_why;
 mod large;

@@ -364,7 +364,7 @@ BEGIN
 END
 $function$;
 
--- Hangs the triggers of jobs onto a task table, which has granted us that; the view mill.run is made anew.
+-- Hangs the triggers of jobs onto a task table, which has granted us that.
 CREATE FUNCTION mill.s_attach(relid oid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -392,7 +392,6 @@ BEGIN
     -- A restored table has another OID.
     UPDATE mill.job_stat s SET queue = s_attach.relid FROM mill.job j
      WHERE j.id = s.job AND to_regclass(j.queue) = s_attach.relid AND s.queue <> s_attach.relid;
-    PERFORM mill.remake_run();
 END
 $function$;
 COMMENT ON FUNCTION mill.s_attach(oid) IS 'pgmill: a task table begins to run jobs';
