@@ -86,6 +86,19 @@ Examples:
 
 Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
 
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  launcher import pg_cron --database app --dry-run            what would become of each job of cron.job in app
+  launcher import pg_cron --database app                      and do it, in one transaction
+  launcher import pg_cron --database app --from postgres      cron.job stands in another database
+  launcher import pg_cron --database app --paused             to look at them first, then: UPDATE mill.job SET scheduled = true
+
+pg_cron's own rows stay as they are; a job that is active in both runs twice. What is in mill.job already is not
+touched, so a second run does nothing.
+
+Exit status: 0 done (what was left is said with its reason), 78 mistakes in the config, 1 anything else; then nothing
+was changed.";
+
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
@@ -129,6 +142,43 @@ pub enum Command {
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },
+    /// Take over the schedules of another program as jobs; says per schedule what it did and what it could not.
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import {
+        source: ImportSource,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+}
+
+/// Whose schedules are imported.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ImportSource {
+    /// The table cron.job of the extension pg_cron
+    #[value(name = "pg_cron")]
+    PgCron,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ImportOptions {
+    /// The database whose mill.job they go to.
+    #[arg(long, value_name = "DATABASE")]
+    pub database: String,
+    /// The database that has them, if it is another one.
+    #[arg(long, value_name = "DATABASE")]
+    pub from: Option<String>,
+    /// The task table that they run in, as schema.table; the only one there is, else public.task.
+    #[arg(long, value_name = "TABLE")]
+    pub queue: Option<String>,
+    /// The zone that their schedules are meant in, instead of what cron.timezone says.
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// All of them paused.
+    #[arg(long)]
+    pub paused: bool,
+    /// Say what would be done, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -71,6 +71,11 @@ pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql"
 pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
+pub const LOOK_CRON: &str = include_str!("../../sql/import/look_cron.sql");
+pub const LIST_CRON_JOBS: &str = include_str!("../../sql/import/list_cron_jobs.sql");
+pub const LOOK_IMPORT_QUEUE: &str = include_str!("../../sql/import/look_queue.sql");
+pub const LIST_SAME_NAMES: &str = include_str!("../../sql/import/list_same_names.sql");
+pub const INSERT_JOB: &str = include_str!("../../sql/import/insert_job.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 

@@ -11,6 +11,7 @@ mod cut_cable;
 mod embedded;
 mod harness;
 mod hostile;
+mod import;
 mod install;
 mod job_desk;
 mod job_ends;
