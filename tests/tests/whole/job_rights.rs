@@ -77,7 +77,7 @@ fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
     job_desk::open(&mill, &database);
     let job = insert(&database, "quiet", "input", "'SELECT 1'");
     let eve = user(&database, "eve");
-    database.run(&format!("GRANT ALL ON public.task TO \"{eve}\"; GRANT CREATE ON SCHEMA public TO \"{eve}\""));
+    database.run(&format!("GRANT ALL ON public.task TO \"{eve}\"; GRANT USAGE ON SEQUENCE public.task_id_seq TO \"{eve}\"; GRANT CREATE ON SCHEMA public TO \"{eve}\""));
     let mut client = database.server().try_connect(&eve, database.name()).expect("she may log in");
     let said = refusal(&mut client, &format!("INSERT INTO public.task (input, job) VALUES ('SELECT 1', {job})"));
     assert!(said.contains("are pgmill's own"), "{said}");
