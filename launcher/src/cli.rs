@@ -39,9 +39,11 @@ Examples:
   launcher check --config mill.json       says every mistake at once
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
+  launcher fsck app                       are tasks, jobs and slots in order?
+  launcher stop app --config mill.json    end the schedulers of database app (start, restart)
   launcher install app                    the catalog and the task table, before anything runs
 
-Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
+Exit status: 0 orderly end, 78 mistakes in the config, 3 (status, start, stop, restart) no launcher to ask, 1 anything else.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -60,6 +62,24 @@ Examples:
   launcher status --wait 60 --config mill.json  after a start: until every row is served or has its reason
 
 Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
+
+const FSCK_EXAMPLES: &str = "\
+Examples:
+  launcher fsck app --config mill.json          as the login of the config's connect
+  SELECT * FROM mill.fsck();                    the same in SQL, for a single look
+
+It looks twice, a second apart, and tells what was wrong both times.
+
+Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
+
+const ORDER_EXAMPLES: &str = "\
+Examples:
+  launcher stop app --config mill.json     before something that pgmill should stay away from
+  launcher start app --config mill.json    afterwards
+
+The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
+
+Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
 
 const INSTALL_EXAMPLES: &str = "\
 Examples:
@@ -116,6 +136,16 @@ pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
     Check,
+    /// Let the schedulers of a database run. Exit 0 once they do.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Start { database: String },
+    /// End the schedulers of a database; its tasks are planned again. Exit 0 once they are gone. Lasts until `start`, or
+    /// until the launcher is started again.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Stop { database: String },
+    /// End the schedulers of a database and start them anew. Exit 0 once they run.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Restart { database: String },
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
@@ -126,6 +156,9 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
+    /// Are the books of a database in order? Every difference is named in a sentence; nothing is changed.
+    #[command(after_help = FSCK_EXAMPLES)]
+    Fsck { database: String },
     /// Make the catalog mill and the task table public.task in a database, in one transaction.
     #[command(after_help = INSTALL_EXAMPLES)]
     Install {

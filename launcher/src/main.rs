@@ -1,18 +1,23 @@
 //! The launcher decides which databases live; it is also the operator's one binary.
 //!
 //! `cli` is the command line, `command` the one-shot commands and the start of the long one, `event_loop` the loop.
-//! Decisions are in pure rooms: `leader_state`, `row_state`, `restart_policy`.
+//! Decisions are in pure rooms: `leader_state`, `row_state`, `restart_policy`, `message_table`, `lock_watch`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 mod cli;
 mod command;
 mod control_socket;
+mod discovery;
 mod embedded;
 mod event_loop;
+mod hearing;
 mod import;
 mod leader_state;
+mod lock_watch;
 mod maker;
+mod message_table;
+mod orders;
 mod restart_policy;
 mod row_entry;
 mod row_state;
@@ -30,6 +35,9 @@ fn main() -> ExitCode {
     ExitCode::from(match &cli.command {
         None => command::serve::run(&cli),
         Some(Command::Check) => command::check::run(&cli.place),
+        Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
+        Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
+        Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
         Some(Command::Install { database: _, print: true }) => command::install::print_text(),
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
@@ -39,6 +47,7 @@ fn main() -> ExitCode {
         }
         Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
+        Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

@@ -40,7 +40,7 @@ pub struct Installed {
 /// The version that is installed; None: no catalog, or none that we may look into.
 pub async fn installed(client: &Client) -> Result<Option<Installed>, Trouble> {
     let found = look(client).await?;
-    if !(found.get::<_, bool>("marked") && found.get::<_, bool>("admitted")) {
+    if !["marked", "admitted", "trusted"].into_iter().all(|what| found.get::<_, bool>(what)) {
         return Ok(None);
     }
     let row = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
@@ -67,6 +67,15 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Optio
     }
     if !found.get::<_, bool>("marked") {
         let why = "tasks run without the catalog: the schema mill is somebody else's; rename it".to_owned();
+        return lack(why, false);
+    }
+    if !found.get::<_, bool>("trusted") {
+        let owner = quoted(&found.get::<_, String>("owner"));
+        let why = format!(
+            "tasks run without the catalog mill of {owner}, who could run anything through it with the rights of {}; \
+             let a superuser own it (REASSIGN OWNED), or give the row a user that is none",
+            quoted(&me)
+        );
         return lack(why, false);
     }
     if !found.get::<_, bool>("admitted") {

@@ -2,11 +2,11 @@
 
 use super::{environment, print, print_error, read_config};
 use crate::cli::Place;
-use crate::row_entry::Wanted;
+use crate::row_entry::{Origin, Wanted};
 use shared::config::{Config, Environment, Mistake, Row};
 use shared::conninfo::ConninfoError;
 use shared::exit_code::launcher_status;
-use shared::hand_over::encode;
+use shared::hand_over::{WaitFor, encode};
 use shared::region::CELL_PAYLOAD_BYTES;
 use std::path::PathBuf;
 
@@ -64,7 +64,8 @@ fn beside_us() -> PathBuf {
 
 /// What a scheduler is told must fit into its cell.
 fn untellable(config: &Config, wanted: &Wanted) -> Option<Mistake> {
-    let length = encode(&wanted.order()).len() + LEARNT_BYTES;
+    let longest = WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
+    let length = encode(&wanted.order(Origin::Named, longest, true)).len() + LEARNT_BYTES;
     if length <= CELL_PAYLOAD_BYTES {
         return None;
     }

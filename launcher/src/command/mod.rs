@@ -1,8 +1,10 @@
 //! What the operator can say: one room per subcommand. These, and no other room, print.
 
 pub mod check;
+pub mod fsck;
 pub mod import;
 pub mod install;
+pub mod order;
 pub mod serve;
 pub mod status;
 pub mod uninstall;

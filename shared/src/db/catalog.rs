@@ -20,6 +20,7 @@ const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/schedule.sql"),
     include_str!("../../sql/catalog/parts/job_face.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
+    include_str!("../../sql/catalog/parts/fsck.sql"),
     include_str!("../../sql/catalog/parts/message.sql"),
     include_str!("../../sql/catalog/parts/uninstall.sql"),
     #[cfg(feature = "next")]
@@ -55,6 +56,7 @@ fn fill(part: &str, version: &str) -> String {
         ("{version}", literal(version)),
         ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
+        ("{task_key}", lock_key::TASK.to_string()),
         ("{bell_key}", lock_key::BELL.to_string()),
         ("{cancelled_text}", literal(CANCELLED)),
         ("{install_key}", lock_key::INSTALL.to_string()),

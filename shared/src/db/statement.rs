@@ -76,6 +76,17 @@ pub const LIST_CRON_JOBS: &str = include_str!("../../sql/import/list_cron_jobs.s
 pub const LOOK_IMPORT_QUEUE: &str = include_str!("../../sql/import/look_queue.sql");
 pub const LIST_SAME_NAMES: &str = include_str!("../../sql/import/list_same_names.sql");
 pub const INSERT_JOB: &str = include_str!("../../sql/import/insert_job.sql");
+pub const WAIT_MESSAGE: &str = include_str!("../../sql/catalog/wait_message.sql");
+pub const LOOK_MARKER: &str = include_str!("../../sql/catalog/look_marker.sql");
+pub const FIND_MARKER: &str = include_str!("../../sql/catalog/find_marker.sql");
+pub const LOOK_META: &str = include_str!("../../sql/catalog/look_meta.sql");
+pub const WATCH_LOCKS: &str = include_str!("../../sql/launcher/watch_locks.sql");
+pub const LIST_DATABASES: &str = include_str!("../../sql/launcher/list_databases.sql");
+pub const LIST_QUEUES: &str = include_str!("../../sql/launcher/list_queues.sql");
+pub const CHECK_SENDER: &str = include_str!("../../sql/launcher/check_sender.sql");
+pub const GIVE_ANSWER: &str = include_str!("../../sql/launcher/give_answer.sql");
+pub const TAKE_ANSWER_BACK: &str = include_str!("../../sql/launcher/take_answer_back.sql");
+pub const END_BACKENDS: &str = include_str!("../../sql/launcher/end_backends.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 
