@@ -19,6 +19,7 @@ mod import;
 mod install;
 mod job_desk;
 mod job_ends;
+mod job_rights;
 mod jobs;
 mod keep_and_why;
 mod large;
