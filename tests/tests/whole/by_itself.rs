@@ -8,7 +8,7 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{one, state};
+use crate::asking::one;
 use crate::messages::{row_state, say, scheduler, waits_for_lock};
 
 /// The server itself waits five seconds for other sessions to go.
