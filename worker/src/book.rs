@@ -320,12 +320,22 @@ fn server_major(session: &Session) -> u32 {
     digits.parse().unwrap_or(0)
 }
 
+/// A value of type "char". A byte that is no ASCII is written by newer servers as a backslash and three octal digits.
+fn character(value: Option<Vec<u8>>) -> Option<u8> {
+    let bytes = value?;
+    match bytes[..] {
+        [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
+            Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+        }
+        _ => bytes.first().copied(),
+    }
+}
+
 /// In the order of the statement's RETURNING list.
 fn task_row(row: Row) -> TaskRow {
     let mut values = row.into_iter();
     let mut next = || values.next().flatten();
     let truth = |value: Option<Vec<u8>>| value.as_deref() == Some(b"t");
-    let character = |value: Option<Vec<u8>>| value.and_then(|bytes| bytes.first().copied());
     let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     let task = text(next()).parse().unwrap_or_default();
     let attempt = text(next()).parse().unwrap_or_default();
@@ -359,5 +369,21 @@ fn task_row(row: Row) -> TaskRow {
         consequences: truth(next()),
         job: next(),
         at: next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::character;
+
+    #[test]
+    fn a_character_is_one_byte_however_the_server_writes_it() {
+        let read = |text: &[u8]| character(Some(text.to_vec()));
+        assert_eq!(read(b"\t"), Some(b'\t'));
+        assert_eq!(read(b"\\"), Some(b'\\'));
+        assert_eq!(read(b"\\303"), Some(0xc3));
+        assert_eq!(read(b"\\377"), Some(0xff));
+        assert_eq!(read(b"\xe9"), Some(0xe9));
+        assert_eq!((read(b""), character(None)), (None, None));
     }
 }

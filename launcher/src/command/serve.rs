@@ -7,6 +7,7 @@ use crate::cli::{Cli, Place};
 use crate::control_socket::ControlSocket;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
+use crate::service_manager::ServiceManager;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
@@ -114,6 +115,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         bell,
         control,
         embedded,
+        manager: ServiceManager::from_environment(&|name| std::env::var(name).ok()),
         target,
         name: config.name.clone(),
         poll: Duration::from_millis(config.poll_ms),

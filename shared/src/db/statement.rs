@@ -87,6 +87,8 @@ pub const CHECK_SENDER: &str = include_str!("../../sql/launcher/check_sender.sql
 pub const GIVE_ANSWER: &str = include_str!("../../sql/launcher/give_answer.sql");
 pub const TAKE_ANSWER_BACK: &str = include_str!("../../sql/launcher/take_answer_back.sql");
 pub const END_BACKENDS: &str = include_str!("../../sql/launcher/end_backends.sql");
+pub const CHECK_ROW: &str = include_str!("../../sql/launcher/check_row.sql");
+pub const CHECK_LAUNCHER: &str = include_str!("../../sql/launcher/check_launcher.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 
@@ -118,6 +120,9 @@ const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
           AND l.classid IN ({task_key}::oid, {unknown_key}::oid) AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
               {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid) END)";
+
+/// One more; a row that somebody inserted with the largest number begins anew, or it would fail the take of all.
+const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 ELSE 1 END";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
 /// are at: one that was stopped counts until its worker has let go of it.
@@ -194,6 +199,7 @@ impl Queue {
             ("{running}", RUNNING.replace("{queue}", &queue)),
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
+            ("{next_attempt}", NEXT_ATTEMPT.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),
         ];
