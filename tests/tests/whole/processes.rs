@@ -278,7 +278,7 @@ fn a_scheduler_killed_after_it_has_handed_a_slot_over_loses_no_task() {
 
 #[test]
 fn a_scheduler_killed_before_it_settles_a_dead_workers_task_leaves_it_to_the_next() {
-    survives("worker.after_begin:kill@1,scheduler.before_settle:kill@1", 2, &[]);
+    survives("scheduler.before_settle:kill@1,worker.after_begin:kill@1", 2, &[]);
 }
 
 #[test]

@@ -30,7 +30,9 @@ impl Sizes {
             schedulers.chain(launchers.iter().map(Supervisor::pid)).collect()
         });
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work)'";
-        let sessions = world.databases[0].look(sql, &[]).map_or(0, |rows| rows[0].get(0));
+        // the first look after a crash of the server finds its own session gone
+        let look = || world.databases[0].look(sql, &[]);
+        let sessions = look().or_else(look).map_or(0, |rows| rows[0].get(0));
         Sizes {
             memory_kib: pids.iter().filter_map(|pid| memory_kib(*pid)).sum(),
             descriptors: pids.iter().filter_map(|pid| descriptors(*pid)).sum(),
@@ -59,6 +61,7 @@ struct Book {
     done: i64,
     cancelled: i64,
     attempts: i64,
+    runs: i64,
     lost: BTreeSet<String>,
     doubled: BTreeSet<String>,
     overlapping: BTreeSet<String>,
@@ -93,10 +96,19 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
         ("done", sum(|book| book.done)),
         ("ended by a fault (cancelled)", sum(|book| book.cancelled)),
         ("attempts", sum(|book| book.attempts)),
+        ("runs of jobs", sum(|book| book.runs)),
     ] {
         println!("  {name:<28}{count:>10}");
     }
     println!("  drained after {drained:?}");
+    for (number, database) in world.databases.iter().enumerate() {
+        let jobs = "SELECT format('%s: %s runs, %s successes, %s failures, %s crashes, longest gap %s s', j.name, s.total_runs, \
+             s.total_successes, s.total_failures, s.total_crashes, \
+             (SELECT round(extract(epoch FROM max(g.gap)), 1) FROM (SELECT t.at::timestamptz - lag(t.at::timestamptz) \
+                 OVER (ORDER BY t.at::timestamptz) AS gap FROM public.tick t WHERE t.job = j.id::text) g)) \
+             FROM mill.job j JOIN mill.job_stat s ON s.job = j.id";
+        lines(database, jobs).iter().for_each(|line| println!("  t{number} job {line}"));
+    }
     let passed = &inserted.passed;
     println!(
         "databases that came and went  served {}, not served {}, dropped by force {}",
@@ -157,7 +169,9 @@ fn drain(world: &World) -> Duration {
     began.elapsed()
 }
 
-const UNFINISHED: &str = "SELECT count(*) FROM public.task WHERE state NOT IN ('DONE', 'FAIL', 'GONE')";
+/// A paused job's next run waits for ever.
+const UNFINISHED: &str =
+    "SELECT count(*) FROM public.task WHERE state IN ('TAKE', 'WORK') OR state = 'PLAN' AND job IS NULL";
 
 fn count(database: &Database, sql: &str) -> i64 {
     database.look(sql, &[]).map_or(i64::MAX / 8, |rows| rows[0].get(0))
@@ -173,7 +187,7 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
     let mut lost = lines(
         database,
         &format!(
-            "SELECT {one} FROM public.task t WHERE t.state = 'DONE' AND NOT EXISTS (SELECT FROM public.work w WHERE w.task = t.id)"
+            "SELECT {one} FROM public.task t WHERE t.job IS NULL AND t.state = 'DONE' AND NOT EXISTS (SELECT FROM public.work w WHERE w.task = t.id)"
         ),
     );
     let gone = "SELECT id::text FROM unnest($1::bigint[]) AS id WHERE NOT EXISTS (SELECT FROM public.task t WHERE t.id = id.id)";
@@ -182,29 +196,39 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
     }
     let doubled = format!(
         "SELECT concat_ws(' ', {one}, 'work done', (SELECT count(*) FROM public.work w WHERE w.task = t.id), 'times') \
-         FROM public.task t WHERE t.atomic AND (SELECT count(*) FROM public.work w WHERE w.task = t.id) <> (t.state = 'DONE')::int \
+         FROM public.task t WHERE t.job IS NULL AND t.atomic AND (SELECT count(*) FROM public.work w WHERE w.task = t.id) <> (t.state = 'DONE')::int \
          AND t.state IN ('DONE', 'FAIL')"
     );
     let overlapping =
         "SELECT concat_ws(' ', 'task', task, 'attempt', attempt, 'at', at) FROM public.ledger WHERE NOT alone";
     let wrong = format!(
-        "SELECT {one} FROM public.task t WHERE t.state = 'GONE' OR t.state = 'FAIL' AND (t.reason IS DISTINCT FROM 'cancelled' \
-         OR t.error !~ '(due to user request|due to administrator command)')"
+        "SELECT {one} FROM public.task t WHERE t.job IS NULL AND (t.state = 'GONE' OR t.state = 'FAIL' AND (t.reason IS DISTINCT FROM 'cancelled' \
+         OR t.error !~ '(due to user request|due to administrator command)'))"
     );
+    // a job's logical time becomes true once if the job is atomic, and its numbers say so
+    let jobs = "SELECT concat_ws(' ', 'job', j.name, 'at', t.at, 'ran', count(*), 'times') FROM public.tick t \
+         JOIN mill.job j ON j.id::text = t.job WHERE j.atomic GROUP BY j.name, t.at HAVING count(*) > 1 UNION ALL \
+         SELECT format('job %s has %s successes and did its work %s times', j.name, s.total_successes, \
+             (SELECT count(*) FROM public.tick t WHERE t.job = j.id::text)) \
+         FROM mill.job j JOIN mill.job_stat s ON s.job = j.id WHERE j.name <> 'failing' AND CASE WHEN j.atomic \
+         THEN s.total_successes <> (SELECT count(*) FROM public.tick t WHERE t.job = j.id::text) \
+         ELSE s.total_successes > (SELECT count(*) FROM public.tick t WHERE t.job = j.id::text) END";
     let stuck = format!(
-        "SELECT {one} || ' ' || mill.why(t.id) FROM public.task t WHERE t.state NOT IN ('DONE', 'FAIL', 'GONE')"
+        "SELECT {one} || ' ' || mill.why(t.id) FROM public.task t \
+         WHERE t.state IN ('TAKE', 'WORK') OR t.state = 'PLAN' AND t.job IS NULL"
     );
     let fsck = "SELECT concat_ws(' ', queue, task, problem) FROM mill.fsck()";
     // what is there only for a moment is no fault
     let first = lines(database, fsck);
     std::thread::sleep(Duration::from_millis(if first.is_empty() { 0 } else { 1500 }));
     Book {
-        tasks: count(database, "SELECT count(*) FROM public.task"),
-        done: count(database, "SELECT count(*) FROM public.task WHERE state = 'DONE'"),
-        cancelled: count(database, "SELECT count(*) FROM public.task WHERE state = 'FAIL'"),
-        attempts: count(database, "SELECT coalesce(sum(attempt), 0)::bigint FROM public.task"),
+        tasks: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL"),
+        done: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL AND state = 'DONE'"),
+        cancelled: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL AND state = 'FAIL'"),
+        attempts: count(database, "SELECT coalesce(sum(attempt), 0)::bigint FROM public.task WHERE job IS NULL"),
         lost,
-        doubled: lines(database, &doubled),
+        doubled: lines(database, &doubled).into_iter().chain(lines(database, jobs)).collect(),
+        runs: count(database, "SELECT coalesce(sum(total_runs), 0)::bigint FROM mill.job_stat"),
         overlapping: lines(database, overlapping),
         wrong: lines(database, &wrong),
         stuck: lines(database, &stuck),

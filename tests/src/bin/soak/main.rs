@@ -1,7 +1,7 @@
 //! The soak: everything at once, for as long as one likes, and the books at the end.
 //!
 //! `soak [minutes] [tasks per second]`: a server of its own, four databases, two launchers of one name (one leads, one
-//! stands by), tasks of a millisecond to two seconds, plain and atomic, that write an append-only ledger; databases that
+//! stands by), tasks of a millisecond to two seconds, plain and atomic, and jobs, that write an append-only ledger; databases that
 //! come and go; and faults: kill -9 of workers, schedulers and launchers, sessions cancelled and terminated, the server
 //! restarted as in a crash, almost all connections taken away, launchers whose clock is an hour or five years off. The
 //! last third is calm: load and databases go on, nothing is killed, and memory and descriptors must stay flat. At the
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         tests::steadily("time goes by", Duration::from_millis(500), || true);
         most = most.larger(Sizes::of(world));
     }
-    let inserted = work.end();
+    let inserted = work.end(world);
     let sound = books::close(world, &faults, &inserted, before, most);
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -18,12 +18,19 @@ use crate::world::World;
 
 const BOOKS: &str = "CREATE TABLE public.ledger (task bigint, attempt int, pid int DEFAULT pg_backend_pid(), alone bool, \
     at timestamptz DEFAULT clock_timestamp()); CREATE TABLE public.work (task bigint, at timestamptz DEFAULT clock_timestamp()); \
-    GRANT ALL ON public.ledger, public.work TO PUBLIC";
+    CREATE TABLE public.tick (job text, at text, pid int DEFAULT pg_backend_pid()); \
+    GRANT ALL ON public.ledger, public.work, public.tick TO PUBLIC";
 
 const FIRST: &str = "INSERT INTO public.ledger (task, attempt, alone) SELECT id, attempt, pg_try_advisory_lock(77, id::int) \
     FROM public.task WHERE id = current_setting('pg_task.id')::bigint";
 const LAST: &str = "INSERT INTO public.work VALUES (current_setting('pg_task.id')::bigint);\
     SELECT pg_advisory_unlock(77, current_setting('pg_task.id')::int)";
+
+/// Jobs, made by the queue's own user: an atomic one and a plain one each second, and one that always fails.
+const JOBS: &str = "INSERT INTO mill.job (name, input, schedule_interval, atomic, retry_period, crash_wait) VALUES \
+    ('exact', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1 s', true, '0.5 s', '0.5 s'), \
+    ('plain', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1.5 s', false, '0.5 s', '0.5 s'), \
+    ('failing', 'SELECT 1 / 0', '3 s', false, '1 s', '1 s')";
 
 /// How long a database that has come may wait for its table, and for its tasks.
 const PASSING_PATIENCE: Duration = Duration::from_secs(40);
@@ -59,6 +66,7 @@ impl Work {
         let pause = Duration::from_secs_f64(world.databases.len() as f64 / rate);
         let inserters = world.databases.iter().map(|database| {
             database.run(BOOKS);
+            database.connect().batch_execute(JOBS).expect("the user of a queue makes jobs");
             let stop = stop.clone();
             thread::spawn(move || insert(database, pause, &stop))
         });
@@ -70,10 +78,13 @@ impl Work {
     }
 
     /// No more tasks; which ones there are.
-    pub fn end(self) -> Inserted {
+    pub fn end(self, world: &World) -> Inserted {
         self.stop.store(true, SeqCst);
         let tasks = self.inserters.into_iter().map(|thread| thread.join().expect("an inserter lives")).collect();
         self.passing.join().expect("who makes databases lives");
+        for database in world.databases.iter() {
+            database.run("UPDATE mill.job SET scheduled = false");
+        }
         Inserted { tasks, passed: self.passed }
     }
 }
