@@ -6,13 +6,14 @@
 //! task's own (written into the row).
 
 use crate::atomic::BEGIN;
-use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
+use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
 use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
+use shared::conninfo::Target;
 use shared::db::statement::Queue;
 use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
@@ -20,8 +21,11 @@ use shared::fault;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Region, SlotHandle};
 use shared::sys::title;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long a worker may look past rows that were committed behind its back.
+const FLOOR_LIFE: Duration = Duration::from_millis(200);
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
 
@@ -50,8 +54,10 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         }
         Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
+    let target = Arc::new(order.target.clone());
     let (max, started) = (row.max, row.start.clone());
     let mut executed = 0;
+    let mut floored = Instant::now();
     loop {
         executed += 1;
         // Before the input is sent: whoever finds this worker dead must know what it was at.
@@ -61,7 +67,12 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
         fault::point("worker.after_begin");
         let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone() };
-        let run = Run { order, book: &book, row, watchdog, reuse };
+        let fresh = floored.elapsed() < FLOOR_LIFE;
+        let floor = (fresh && row.dressed).then(|| row.floor());
+        if !fresh {
+            floored = Instant::now();
+        }
+        let run = Run { order, target: &target, book: &book, row, watchdog, reuse, floor };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
@@ -87,11 +98,14 @@ fn stumble(
 
 pub(crate) struct Run<'a> {
     order: &'a WorkerOrder,
+    target: &'a Arc<Target>,
     pub(crate) book: &'a Book,
     pub(crate) row: TaskRow,
     pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
     pub(crate) reuse: Reuse,
+    /// From where on it looks, while that is fresh.
+    floor: Option<Floor>,
 }
 
 /// What came of the input.
@@ -121,7 +135,12 @@ impl Run<'_> {
             let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
             return self.write(Some(session), record, true);
         }
-        if let Err(error) = session::dress(&mut session, self.order, &self.row) {
+        let dressed = if self.row.dressed {
+            session::limit(&mut session, &self.row)
+        } else {
+            session::dress(&mut session, self.order, &self.row)
+        };
+        if let Err(error) = dressed {
             return self.undressed(session, error);
         }
         let timeout = u64::try_from(self.row.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
@@ -130,7 +149,7 @@ impl Run<'_> {
             attempt: self.row.attempt,
             canceller: session.canceller(),
             timeout,
-            target: self.order.target.clone(),
+            target: self.target.clone(),
         });
         let began = Instant::now();
         let mut outcome = self.send(session);
@@ -314,6 +333,18 @@ impl Run<'_> {
 
     /// A row that began to repeat while it ran is only finished together with its repetition.
     fn finish(&self, session: &mut Session, record: Record<'_>, reuse: Option<&Reuse>) -> Result<Finished, QueryError> {
+        if let (Some(reuse), true) = (reuse, self.short_way(session)) {
+            let mut first = self.book.finish_renewed(session, &self.row, record, reuse, self.floor)?;
+            if first.next.is_none() && self.floor.is_some() {
+                // The floor was only a hint.
+                first.next = self.book.next(session, reuse)?;
+            }
+            if first.written {
+                return Ok(first);
+            }
+            let second = self.book.finish(session, &self.row, record, Consequences::Full, None)?;
+            return Ok(Finished { written: second.written, next: first.next });
+        }
         let expected = if self.row.consequences { Consequences::Full } else { Consequences::NoneExpected };
         let first = self.book.finish(session, &self.row, record, expected, reuse)?;
         if first.written || expected == Consequences::Full {
@@ -323,11 +354,23 @@ impl Run<'_> {
         Ok(Finished { written: second.written, next: first.next })
     }
 
+    /// Nothing of the session is to be kept for the next task, and nothing else happens at the end of this one.
+    fn short_way(&self, session: &Session) -> bool {
+        !self.row.save
+            && !self.row.atomic
+            && !self.row.consequences
+            && session.status() == TransactionStatus::Idle
+            && session::speaks_as_opened(session)
+    }
+
     pub(crate) fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
         let Some(next) = next else {
             session.close();
             return Next::Leave(ExitCode::Asked);
         };
+        if next.dressed {
+            return Next::Run(Box::new((next, session)));
+        }
         match session::undress(&mut session, self.order, &self.row) {
             Ok(()) => Next::Run(Box::new((next, session))),
             // The next task is ours and not begun: the scheduler finds it by this session's backend.

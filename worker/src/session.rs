@@ -41,6 +41,12 @@ pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
     Ok(session)
 }
 
+/// The task has not changed the encoding: what it has said can be given back on a session that is as new.
+pub fn speaks_as_opened(session: &Session) -> bool {
+    let ascii = session.parameter("server_encoding") == Some(b"SQL_ASCII");
+    session.parameter("client_encoding") == Some(if ascii { b"SQL_ASCII" } else { b"UTF8" })
+}
+
 fn connect(order: &WorkerOrder, encoding: &str) -> Result<Session, ConnectError> {
     let name = format!("pg_task {} {}", order.schema, order.table);
     let mut parameters = vec![("application_name", name.as_str()), ("client_encoding", encoding)];
@@ -94,6 +100,16 @@ fn wait_for_turn(region: &Region, target: &Target, deadline: Instant) -> Result<
     }
 }
 
+/// The time limit of a task whose session is dressed otherwise.
+pub fn limit(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
+    if row.timeout_ms <= 0 {
+        return Ok(());
+    }
+    let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
+    let text = "SELECT pg_catalog.set_config('statement_timeout', $1, false)";
+    session.execute(text, &[Some(timeout.as_bytes())]).map(|_| ())
+}
+
 /// Sets what a task's SQL may read, and its time limit. In a message of its own: inside the input's string a
 /// procedure could no longer COMMIT.
 pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
@@ -133,7 +149,7 @@ pub fn undress(session: &mut Session, order: &WorkerOrder, finished: &TaskRow) -
         session.execute("RESET search_path", &[])?;
         session.execute("RESET statement_timeout", &[]).map(|_| ())
     } else {
-        session.execute("DISCARD ALL", &[]).map(|_| ())
+        session.discard_all()
     }
 }
 

@@ -92,7 +92,17 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote IS NOT N
     pg_catalog.current_setting('log_error_verbosity') AS verbosity,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
     t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
-    (t.repeat > interval '0' OR t."max" < 0) AS consequences"#;
+    (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.priority"#;
+
+/// What a task finds set in its session, set by the take itself. $5 schema, $6 table, $7 application_name, $8 the table.
+const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
+    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $5, false),
+    pg_catalog.set_config('pg_task.table', $6, false), pg_catalog.set_config('application_name', $7, false),
+    pg_catalog.pg_try_advisory_lock({task_key}, pg_catalog.hashtext(
+        pg_catalog.concat($8::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
+
+/// $9 max, $10 priority, $11 id of the last row taken.
+const FLOOR: &str = r#"AND t."max" = $9::int AND t.priority = $10::int AND t.id > $11::bigint"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
@@ -125,6 +135,15 @@ impl Queue {
     /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
     pub fn fill_take_walk(&self, rows: usize) -> String {
         self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string())])
+    }
+
+    /// `TAKE_NEXT`; `dressed`: for a session that is as new, which it dresses for the task. With a floor it looks only
+    /// at rows like the last one taken that came after it, past all that was taken before and is still in the index.
+    pub fn fill_take_next(&self, dressed: bool, floor: bool) -> String {
+        let dressing =
+            if dressed { DRESSING.replace("{task_key}", &lock_key::TASK.to_string()) } else { String::new() };
+        let floor = if floor { FLOOR } else { "" };
+        self.fill_with(TAKE_NEXT, [("{dressing}".to_owned(), dressing), ("{floor}".to_owned(), floor.to_owned())])
     }
 
     /// A statement that makes repetitions, with the columns that they copy.
@@ -253,7 +272,6 @@ mod tests {
             END_BACKEND,
             PLAN_AGAIN,
             BEGIN_TASK,
-            TAKE_NEXT,
             FINISH_TASK,
             PAUSE_GROUP,
             DELETE_FINISHED,
@@ -275,6 +293,7 @@ mod tests {
         }
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{'));
+        assert!([true, false].iter().all(|dressed| !queue.fill_take_next(*dressed, *dressed).contains('{')));
         for statement in [EXPIRE_TASKS, REPEAT_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
         }

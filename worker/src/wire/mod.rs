@@ -42,6 +42,7 @@ pub use server_error::ServerError;
 pub use sink::{Column, Sink};
 
 use dial::{Peer, dial, look_up};
+use extended::Standing;
 use incoming::Parameters;
 use link::Link;
 use outgoing::Outgoing;
@@ -55,6 +56,7 @@ pub struct Session {
     canceller: Canceller,
     parameters: Parameters,
     status: TransactionStatus,
+    standing: Standing,
     /// Its place in the budget of connections.
     seat: Option<Seat>,
 }
@@ -154,6 +156,7 @@ impl Session {
             canceller: Canceller { peer, keepalive: target.keepalive, tls, key, backend: greeting.pid },
             parameters: greeting.parameters,
             status: greeting.status,
+            standing: Standing::of(greeting.pid),
             seat: None,
         })
     }

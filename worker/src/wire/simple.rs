@@ -43,7 +43,7 @@ impl Session {
                 Incoming::Tag(tag) => sink.tag(tag),
                 Incoming::Error(error) => sink.error(error),
                 Incoming::Notice(notice) => sink.notice(notice),
-                Incoming::Empty | Incoming::Step => {}
+                Incoming::Empty | Incoming::Parsed | Incoming::Step => {}
                 Incoming::CopyIn => {
                     let mut refusal = BytesMut::new();
                     frontend::copy_fail(NO_COPY_IN, &mut refusal)?;
