@@ -5,11 +5,14 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
+use crate::catalog::Lack;
 use crate::doze::Doze;
+use crate::elsewhere::Elsewhere;
+use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
-use crate::run_table::{RunId, RunTable};
+use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -18,6 +21,7 @@ use nix::sys::signal::Signal;
 use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::migrate::Upgraded;
 use shared::db::saying::Saying;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
@@ -43,6 +47,8 @@ const MEND_LAST: Duration = Duration::from_secs(60);
 
 /// A worker leaves so when it has run its task and the database refuses every form of its end.
 const UNWRITTEN: i32 = ExitCode::Permanent.status();
+/// And so when only its task's remote can say what became of it.
+const UNSETTLED: i32 = ExitCode::Unsettled.status();
 
 /// What comes back from the database.
 #[derive(Debug)]
@@ -64,7 +70,18 @@ pub enum Answer {
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Named,
+    /// Whether the backend of a connection that is trusted no more is gone.
+    Retired {
+        backend: i32,
+        gone: bool,
+    },
     Mended(Mended),
+    /// The launcher's login has made the catalog, or let us in.
+    Attended,
+    /// The catalog has been upgraded to our version.
+    Upgraded(Upgraded),
+    /// The queue is known to the catalog, or why not.
+    Registered(Option<Lack>),
 }
 
 /// The question which rows are claimed and unfinished. It is never in flight together with a look: a row that the look
@@ -83,6 +100,7 @@ enum Event {
     Link(LinkEvent<Answer>),
     Probe(LinkEvent<Answer>),
     Mender(LinkEvent<Answer>),
+    Attendant(LinkEvent<Answer>),
     Passed,
 }
 
@@ -102,13 +120,22 @@ pub struct Scheduler {
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     pub(crate) probe: Option<Link<Answer>>,
     /// Another one that mends the table beside the service, and when it is dialled.
-    mender: Option<Link<Answer>>,
+    pub(crate) mender: Option<Link<Answer>>,
     pub(crate) mend_at: Option<Instant>,
+    /// A third one, as the launcher's login, for what our user may not do; and what it is to mend.
+    pub(crate) attendant: Option<Link<Answer>>,
+    pub(crate) lack: Option<Lack>,
+    /// The attendant is to upgrade the catalog.
+    pub(crate) upgrading: bool,
+    pub(crate) said_lack: Option<String>,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
+    pub(crate) lending: Lending,
+    /// Sessions on remotes that dead workers have left.
+    pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
     pub(crate) looking: Option<Vec<SlotHandle>>,
     /// No slot was free at the last look; the launcher rings when one is.
@@ -129,11 +156,13 @@ pub struct Scheduler {
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
-    leave: Option<ExitCode>,
+    pub(crate) leave: Option<ExitCode>,
+    /// This process was another version's before.
+    pub(crate) handed_down: bool,
 }
 
 impl Scheduler {
-    pub fn new(start: Start, order: SchedulerOrder, bell: Bell) -> std::io::Result<Scheduler> {
+    pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
         let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
         Ok(Scheduler {
@@ -148,10 +177,16 @@ impl Scheduler {
             probe: None,
             mender: None,
             mend_at: None,
+            attendant: None,
+            lack: None,
+            upgrading: false,
+            said_lack: None,
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
+            lending: Lending::open()?,
+            elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
             freed: false,
@@ -166,13 +201,14 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
+            handed_down,
             start,
             order,
         })
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label);
+        shared::info!("scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -200,8 +236,11 @@ impl Scheduler {
             PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.start.life.as_fd(), PollFlags::POLLIN),
         ];
-        let interests = [&self.link, &self.probe, &self.mender].into_iter().flatten().filter_map(Link::interest);
+        let links = [&self.link, &self.probe, &self.mender, &self.attendant];
+        let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.lending.poll_fds());
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -225,6 +264,9 @@ impl Scheduler {
         if let Some(mender) = &mut self.mender {
             mender.turn(now).into_iter().for_each(|event| send(Event::Mender(event)));
         }
+        if let Some(attendant) = &mut self.attendant {
+            attendant.turn(now).into_iter().for_each(|event| send(Event::Attendant(event)));
+        }
         send(Event::Passed);
     }
 
@@ -236,8 +278,11 @@ impl Scheduler {
             self.link.as_ref().and_then(Link::deadline),
             self.probe.as_ref().and_then(Link::deadline),
             self.mender.as_ref().and_then(Link::deadline),
+            self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.lending.deadline().filter(|_| working),
+            self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_reset),
@@ -278,16 +323,20 @@ impl Scheduler {
                 self.statements = None;
                 self.mender = None;
                 self.mend_at = None;
+                self.attendant = None;
                 // From here on the session has its own reason, and takes it back itself.
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
+                self.lending.all_unretired(now);
+                self.elsewhere.all_unmarked();
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
+            Event::Attendant(event) => self.attended(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -296,8 +345,10 @@ impl Scheduler {
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
         self.reap(now);
+        self.retire(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
+        self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
@@ -315,6 +366,11 @@ impl Scheduler {
 
     fn reap(&mut self, now: Instant) {
         let (ends, questions) = self.runs.reap(now);
+        // Whoever has ended has offered before.
+        self.lending.turn(&self.start.region, |slot, pid| slot_of(&ends, &self.runs, slot, pid), now);
+        for worker in &ends {
+            self.lending.ended(&self.start.region, worker.slot, worker.end == End::Exited(0), now);
+        }
         for worker in &ends {
             match worker.end {
                 End::Exited(0 | UNWRITTEN) => {
@@ -326,6 +382,7 @@ impl Scheduler {
                 End::Killed(_) => {
                     shared::warning!("worker died", queue = self.label, task = worker.task, end = worker.end);
                 }
+                End::Exited(UNSETTLED) => {}
                 End::Exited(_) => {
                     if let Some(reason) = &worker.reason {
                         self.stumbled = true;
@@ -338,7 +395,8 @@ impl Scheduler {
             }
         }
         self.freed |= !ends.is_empty();
-        if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0 && status != UNWRITTEN)) {
+        let stumbled = |end: End| matches!(end, End::Exited(status) if ![0, UNWRITTEN, UNSETTLED].contains(&status));
+        if ends.iter().any(|worker| stumbled(worker.end)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {
@@ -359,14 +417,7 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
-                SessionEffect::Prepare => {
-                    let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
-                    if let Some(link) = &mut self.link {
-                        link.ask("preparing the queue", PATIENCE, |client| async move {
-                            Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
-                        });
-                    }
-                }
+                SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
@@ -374,6 +425,15 @@ impl Scheduler {
                     self.leave = Some(ExitCode::Temporary);
                 }
             }
+        }
+    }
+
+    pub(crate) fn prepare(&mut self) {
+        let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+        if let Some(link) = &mut self.link {
+            link.ask("preparing the queue", PATIENCE, |client| async move {
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
+            });
         }
     }
 
@@ -429,9 +489,16 @@ impl Scheduler {
         if !self.stopping.asked() {
             return None;
         }
-        let done = self.looking.is_none() && self.runs.is_empty();
+        // What only a remote knows that cannot be reached is for the next start.
+        let done = self.looking.is_none() && self.runs.len() <= self.elsewhere.unknown();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(ExitCode::Asked)
     }
+}
+
+/// Which use of a slot a worker of ours sits in, or sat in until just now.
+fn slot_of(ends: &[WorkerEnd], runs: &RunTable, slot: u32, pid: i32) -> Option<SlotHandle> {
+    let ended = ends.iter().find(|worker| worker.slot.index() == slot && worker.pid == pid);
+    ended.map(|worker| worker.slot).or_else(|| runs.slot_of(slot, pid))
 }

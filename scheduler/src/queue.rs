@@ -4,6 +4,7 @@
 //! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `Trouble`, in a
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
+use crate::catalog::Installed;
 use crate::event_loop::Answer;
 use crate::{catalog, column_defaults, mending};
 use shared::config::ColumnDefaults;
@@ -38,6 +39,7 @@ pub struct Prepared {
     pub look: Statement,
     pub end_backend: Statement,
     pub plan_again: Statement,
+    pub retire: Statement,
     pub unfinished: Statement,
 }
 
@@ -56,6 +58,8 @@ pub enum Readiness {
     Ready(Box<Ready>),
     /// Another scheduler holds the queue.
     HeldElsewhere,
+    /// The catalog is of another version than this code.
+    OtherVersion(Installed),
 }
 
 #[derive(Debug)]
@@ -64,6 +68,8 @@ pub struct Ready {
     pub unfinished: Vec<Unfinished>,
     /// The table lacks something that it can be served without.
     pub mends: bool,
+    /// Why it is served without the catalog.
+    pub lack: Option<catalog::Lack>,
     pub superuser: bool,
     pub backend: i32,
     /// Names and values of the scheduler's settings below our config.
@@ -75,6 +81,9 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     if found.get::<_, bool>("standby") {
         return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
     }
+    if let Some(found) = other_version(&client).await? {
+        return Ok(Readiness::OtherVersion(found));
+    }
     if found.get::<_, Option<u32>>("relid").is_none() {
         make(&client, &queue, &defaults).await?;
         found = look(&client, &queue).await?;
@@ -85,9 +94,13 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     if !held {
         return Ok(Readiness::HeldElsewhere);
     }
+    // Whoever upgrades the catalog holds all queues meanwhile: what is read now stays while the queue is ours.
+    if let Some(found) = other_version(&client).await? {
+        return Ok(Readiness::OtherVersion(found));
+    }
     let mends = mending::reshape(&client, &queue, &defaults).await?;
     let aligned = column_defaults::align(&client, &queue, &defaults).await?;
-    catalog::prepare(&client, &queue, relid).await?;
+    let lack = catalog::prepare(&client, &queue, relid).await?;
     client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;
     let unfinished = unfinished(&client, &statements).await?;
@@ -95,10 +108,15 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         statements: Rc::new(statements),
         unfinished,
         mends: mends || !aligned,
+        lack,
         superuser: found.get("superuser"),
         backend: found.get("backend"),
         settings: settings(&client).await?,
     })))
+}
+
+async fn other_version(client: &Client) -> Result<Option<Installed>, Trouble> {
+    Ok(catalog::installed(client).await?.filter(|found| found.version != shared::VERSION))
 }
 
 async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<Prepared, Trouble> {
@@ -119,6 +137,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         look: text(queue.fill(statement::LOOK_TASK)).await?,
         end_backend: text(queue.fill(statement::END_BACKEND)).await?,
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
+        retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
     })
 }

@@ -6,6 +6,7 @@
 use crate::column_defaults;
 use crate::doze::{Looked, Pace};
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
+use crate::lending::ToRetire;
 use crate::look::{Ask, Seen, Taken, look};
 use crate::mending::Mended;
 use crate::queue::{self, Readiness, Ready, Unfinished};
@@ -27,6 +28,7 @@ impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         match answer {
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
+            Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
             Answer::Unfinished(unfinished) => {
                 self.unfinished = UnfinishedQuestion::None;
@@ -35,6 +37,7 @@ impl Scheduler {
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
+            Answer::Retired { backend, gone } => self.lending.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
             Answer::Chores { rows, bytes, deleted } => {
                 self.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
@@ -47,6 +50,10 @@ impl Scheduler {
             }
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
             Answer::Mended(mended) => self.table_mended(mended, now),
+            Answer::Attended => self.admitted(),
+            Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
+            Answer::Registered(None) => {}
+            Answer::Registered(Some(lack)) => self.say_lack(lack),
         }
     }
 
@@ -66,6 +73,10 @@ impl Scheduler {
         self.signs.clear();
         self.next_chores = now;
         self.mend_at = ready.mends.then_some(now);
+        match ready.lack {
+            Some(lack) => self.lacks_catalog(lack),
+            None => self.said_lack = None,
+        }
     }
 
     /// What is left for later is said once, and tried again ever more seldom.
@@ -167,9 +178,10 @@ impl Scheduler {
             return;
         }
         let arm = self.doze.begin(now);
-        let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
+        let running = self.runs.len().saturating_sub(self.elsewhere.unknown());
+        let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
-        let seats = seats.saturating_sub(taken) as usize;
+        let seats = seats.saturating_sub(taken) as usize + self.lending.idle();
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
         let slots = self.reserve(count);
         let wanted = [
@@ -186,6 +198,7 @@ impl Scheduler {
             arm,
             cursor: self.cursor,
             running: self.runs.running(),
+            idle_backends: self.lending.idle_backends(),
         };
         self.looking = Some(slots);
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
@@ -279,6 +292,8 @@ impl Scheduler {
     }
 
     fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
+        let (lent, gifts) = if self.settings.lend { self.lending.gifts() } else { Default::default() };
+        self.start.region.expect_return(slot);
         let order = WorkerOrder {
             target: self.order.target.clone(),
             schema: self.order.schema.clone(),
@@ -286,9 +301,15 @@ impl Scheduler {
             task: row.task,
             attempt: row.attempt,
             output_limit: self.settings.output_limit,
+            remotes: self.order.remotes.clone(),
+            lent,
         };
-        match self.nursery.spawn(slot, Kind::Worker, &self.label, &order, worker::run) {
+        let inherited = order.lent.as_ref().map(|lent| lent.backend);
+        match self.nursery.spawn_with(slot, Kind::Worker, &self.label, &order, worker::run, gifts) {
             Ok(worker) => {
+                if let Some(backend) = inherited {
+                    self.lending.lent(backend, slot);
+                }
                 shared::debug!("worker started", queue = self.label, task = row.task, pid = worker.0.pid());
                 let ack_by = now + Duration::from_millis(self.settings.close_ms);
                 self.runs.started(row.task, row.attempt, worker, slot, ack_by);
@@ -304,6 +325,21 @@ impl Scheduler {
                 let pause = self.stumbling.next(now);
                 self.doze.hold_off(pause);
             }
+        }
+    }
+
+    /// Ends the backends of connections that are not trusted any more.
+    pub(crate) fn retire(&mut self, now: Instant) {
+        let (Some(link), Some(statements), true) = (&mut self.link, &self.statements, self.session.working()) else {
+            return;
+        };
+        for ToRetire { backend, began } in self.lending.due_for_retirement(now) {
+            let statements = statements.clone();
+            link.ask("retiring a connection", PATIENCE, move |client| async move {
+                let rows = client.query(&statements.retire, &[&backend, &began]).await;
+                let gone = rows.map_err(|error| Trouble::of(&error))?.is_empty();
+                Ok(Answer::Retired { backend, gone })
+            });
         }
     }
 
@@ -325,7 +361,9 @@ impl Scheduler {
     fn settled(&mut self, run: RunId, task: i64, settlement: Settlement, now: Instant) {
         match settlement {
             Settlement::StillRunning => self.runs.unsettled(run, now),
+            Settlement::Elsewhere(lead) => self.look_elsewhere(run, lead, now),
             Settlement::PlannedAgain => {
+                self.found(run, task);
                 // While no worker can begin, all tasks come back again and again, and the reason has been said.
                 let level = if self.stumbled { Level::Debug } else { Level::Info };
                 shared::log_line!(level, "task planned again", queue = self.label, task = task);
@@ -335,6 +373,7 @@ impl Scheduler {
                 }
             }
             Settlement::NotOurs => {
+                self.found(run, task);
                 self.runs.settled(run);
                 // Its worker may have died while the server still finished it and took the next one for it.
                 self.ask_unfinished();

@@ -5,11 +5,14 @@
 
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
-use crate::region::{CellError, Region, SlotHandle, Ticket};
+use crate::conninfo::untrusted::Entries;
+use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// Launcher → scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +22,27 @@ pub struct SchedulerOrder {
     pub table: String,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
+    /// The launcher's own login on the same server, for what the row's user may not do at its first start.
+    #[serde(default)]
+    pub installer: Option<Target>,
+    /// Where the programs of other versions are.
+    #[serde(default)]
+    pub versions: PathBuf,
+    /// A catalog of an older version is upgraded.
+    #[serde(default)]
+    pub upgrade: bool,
+    /// What both sides must agree on, see `hand_down`.
+    #[serde(default)]
+    pub handshake: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
+}
+
+impl SchedulerOrder {
+    /// What it cannot do without comes first: a login that leaves no room for a second one goes alone.
+    pub fn fitting(self) -> SchedulerOrder {
+        if encode(&self).len() > CELL_PAYLOAD_BYTES { SchedulerOrder { installer: None, ..self } } else { self }
+    }
 }
 
 /// Scheduler → worker. What a user can make long (input, group, remote) is read from the row instead.
@@ -30,6 +54,43 @@ pub struct WorkerOrder {
     pub task: i64,
     pub attempt: i32,
     pub output_limit: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
+    /// The connection that the worker inherits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent: Option<Lent>,
+}
+
+/// What must be known of a connection to go on with it: it travels beside its socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lent {
+    /// The server's process, when it began (as the server writes it), and how it is cancelled.
+    pub backend: i32,
+    pub began: String,
+    pub key: (i32, i32),
+    /// Which of the target's places it leads to, and the address of that.
+    pub place: usize,
+    pub address: Option<SocketAddr>,
+    /// What the server has reported of its settings.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// Worker → scheduler, with the socket: a connection that the worker has made and will leave behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    pub slot: u32,
+    pub pid: i32,
+    pub seat: Option<u64>,
+    pub lent: Lent,
+}
+
+/// Descriptors that a child is given beside its order.
+#[derive(Debug, Default)]
+pub struct Gifts {
+    /// The socket of the connection in the order.
+    pub lent: Option<OwnedFd>,
+    /// Where a connection of its own may be offered.
+    pub back: Option<OwnedFd>,
 }
 
 /// What a forked child begins with.
@@ -41,6 +102,7 @@ pub struct Start {
     pub parent: Pid,
     /// Readable (end of file) once the parent is gone, whatever happened to the parent-death signal.
     pub life: OwnedFd,
+    pub gifts: Gifts,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -91,8 +153,20 @@ mod tests {
         );
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
-        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults };
-        let length = encode(&order).len();
+        let installer = Some(target.clone());
+        let order = SchedulerOrder {
+            target,
+            schema: name.clone(),
+            table: name,
+            settings,
+            defaults,
+            installer,
+            versions: path.into(),
+            upgrade: true,
+            handshake: crate::hand_down::HANDSHAKE,
+            remotes: Default::default(),
+        };
+        let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }
 }

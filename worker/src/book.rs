@@ -14,6 +14,7 @@ use crate::error_text::Verbosity;
 use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
 use shared::db::statement::{self, Queue};
+use shared::remote_session::RemoteSession;
 
 /// A deadlock or a late cancel is worth another try; more of them in a row are not bad luck.
 const TRIES: usize = 5;
@@ -25,7 +26,8 @@ pub struct TaskRow {
     pub attempt: i32,
     pub input: Vec<u8>,
     pub group: Vec<u8>,
-    pub remote: bool,
+    /// Runs on another server: its conninfo, or the name of one.
+    pub remote: Option<Vec<u8>>,
     pub atomic: bool,
     pub format: Format,
     pub timeout_ms: i64,
@@ -86,6 +88,15 @@ pub struct Reuse {
     pub max: i32,
     pub executed: u32,
     pub started: Vec<u8>,
+    pub far: Option<FarReuse>,
+}
+
+/// The same of a worker with a session on a remote: its next task runs there too.
+#[derive(Clone, Debug)]
+pub struct FarReuse {
+    pub remote: Vec<u8>,
+    pub pid: String,
+    pub name: String,
 }
 
 /// What came of an end.
@@ -140,19 +151,11 @@ impl Book {
         let (max, executed) = (reuse.max.to_string(), reuse.executed.to_string());
         let mut name = format!("pg_task {} {} ", self.queue.schema, self.queue.table).into_bytes();
         name.extend_from_slice(&reuse.group);
-        let asked = [
-            &reuse.group[..],
-            max.as_bytes(),
-            executed.as_bytes(),
-            &reuse.started[..],
-            self.queue.schema.as_bytes(),
-            self.queue.table.as_bytes(),
-            &name,
-            self.name.as_bytes(),
-        ]
-        .map(Some);
+        let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
+        let dressing = [self.queue.schema.as_bytes(), self.queue.table.as_bytes(), &name, self.name.as_bytes()];
         let floor = floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
-        let mut asked = asked.to_vec();
+        // No remote, and so no pid and session of it.
+        let mut asked = [&asked[..], &[None; 3], &dressing.map(Some)].concat();
         asked.extend(floor.iter().flatten().map(|number| Some(number.as_bytes())));
         let take = if floor.is_some() { &self.next_floored } else { &self.next_dressed };
         let prefix = session.standing_prefix().to_owned();
@@ -185,6 +188,23 @@ impl Book {
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
+    /// The row names the session on its remote. False: the task is no longer ours.
+    pub fn begin_remote(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        pid: i32,
+        name: &RemoteSession,
+    ) -> Result<bool, QueryError> {
+        let text = self.queue.fill(statement::BEGIN_REMOTE);
+        let key = Key::new(row.task, row.attempt);
+        let [task, attempt] = key.params();
+        let (pid, name) = (pid.to_string(), name.to_string());
+        let params = [task, attempt, Some(pid.as_bytes()), Some(name.as_bytes())];
+        let rows = retried(session, &[Statement::once(&text, &params)])?;
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
+    }
+
     /// WORK → DONE or FAIL with its consequences, and the take of the next task, if there is to be one.
     pub fn finish(
         &self,
@@ -210,10 +230,8 @@ impl Book {
         if record.output.is_none() && record.error.is_none() {
             statements.push(Statement::once(&self.delete, &own));
         }
-        let numbers = reuse.map(|reuse| (reuse.max.to_string(), reuse.executed.to_string()));
-        let asked = reuse.zip(numbers.as_ref()).map(|(reuse, (max, executed))| {
-            [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some)
-        });
+        let numbers = reuse.map(Numbers::new);
+        let asked = reuse.zip(numbers.as_ref()).map(|(reuse, numbers)| numbers.params(reuse));
         if let Some(asked) = &asked {
             statements.push(Statement::once(&self.next, asked));
         }
@@ -256,8 +274,8 @@ impl Book {
 
     /// The next task for a worker whose last one is already committed.
     pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
-        let (max, executed) = (reuse.max.to_string(), reuse.executed.to_string());
-        let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
+        let numbers = Numbers::new(reuse);
+        let asked = numbers.params(reuse);
         let mut rows = retried(session, &[Statement::once(&self.next, &asked)])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
@@ -289,6 +307,31 @@ impl Key {
 
     fn params(&self) -> [Option<&[u8]>; 2] {
         [Some(self.task.as_bytes()), Some(self.attempt.as_bytes())]
+    }
+}
+
+/// The numbers of `Reuse` as parameters.
+struct Numbers {
+    max: String,
+    executed: String,
+}
+
+impl Numbers {
+    fn new(reuse: &Reuse) -> Numbers {
+        Numbers { max: reuse.max.to_string(), executed: reuse.executed.to_string() }
+    }
+
+    fn params<'a>(&'a self, reuse: &'a Reuse) -> [Option<&'a [u8]>; 7] {
+        let far = reuse.far.as_ref();
+        [
+            Some(&reuse.group[..]),
+            Some(self.max.as_bytes()),
+            Some(self.executed.as_bytes()),
+            Some(&reuse.started[..]),
+            far.map(|far| &far.remote[..]),
+            far.map(|far| far.pid.as_bytes()),
+            far.map(|far| far.name.as_bytes()),
+        ]
     }
 }
 
@@ -384,7 +427,7 @@ fn task_row(row: Row) -> TaskRow {
     let attempt = text(next()).parse().unwrap_or_default();
     let input = next().unwrap_or_default();
     let group = next().unwrap_or_default();
-    let remote = truth(next());
+    let remote = next();
     let atomic = truth(next());
     let format = Format {
         header: truth(next()),

@@ -10,6 +10,7 @@ use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, Task
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
+use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
 use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
@@ -21,11 +22,16 @@ use shared::fault;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Region, SlotHandle};
 use shared::sys::title;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a worker may look past rows that were committed behind its back.
 const FLOOR_LIFE: Duration = Duration::from_millis(200);
+/// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
+/// has put off. Only a server that will never answer is left so late.
+const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
+
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
 
@@ -46,14 +52,30 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         }
     };
     let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
-    let mut row = match book.begin(&mut session, order.task, order.attempt) {
+    let mut begun = book.begin(&mut session, order.task, order.attempt);
+    if let (Err(QueryError::Link(_)), true) = (&begun, order.lent.is_some()) {
+        // What was lent may have been cut meanwhile. The fence makes a second try harmless.
+        if let Ok(own) = session::open(order) {
+            session = own;
+            begun = book.begin(&mut session, order.task, order.attempt);
+            if matches!(begun, Ok(None)) {
+                // Begun by the lost session, perhaps: the scheduler finds out.
+                return ExitCode::Temporary;
+            }
+        }
+    }
+    let mut row = match begun {
         Ok(Some(row)) => row,
         Ok(None) => {
             shared::debug!("the task is no longer ours", task = order.task);
+            session.close();
             return ExitCode::Asked;
         }
         Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
+    if row.remote.is_some() {
+        return remote::execute(&Workplace { order, region, slot, watchdog, book: &book }, session, row);
+    }
     let target = Arc::new(order.target.clone());
     let (max, started) = (row.max, row.start.clone());
     let mut executed = 0;
@@ -62,11 +84,9 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         executed += 1;
         // Before the input is sent: whoever finds this worker dead must know what it was at.
         region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
-        let group = String::from_utf8_lossy(&row.group);
-        let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
-        title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
+        announce(order, &row);
         fault::point("worker.after_begin");
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone() };
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None };
         let fresh = floored.elapsed() < FLOOR_LIFE;
         let floor = (fresh && row.dressed).then(|| row.floor());
         if !fresh {
@@ -78,6 +98,13 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             Next::Run(next) => (row, session) = *next,
         }
     }
+}
+
+/// What `ps` shows.
+pub(crate) fn announce(order: &WorkerOrder, row: &TaskRow) {
+    let group = String::from_utf8_lossy(&row.group);
+    let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
+    title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
 }
 
 /// The task has not begun. Many workers may fail for one reason, so it is left in the slot for the scheduler, who says
@@ -97,15 +124,15 @@ fn stumble(
 }
 
 pub(crate) struct Run<'a> {
-    order: &'a WorkerOrder,
-    target: &'a Arc<Target>,
+    pub(crate) order: &'a WorkerOrder,
+    pub(crate) target: &'a Arc<Target>,
     pub(crate) book: &'a Book,
     pub(crate) row: TaskRow,
     pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
     pub(crate) reuse: Reuse,
     /// From where on it looks, while that is fresh.
-    floor: Option<Floor>,
+    pub(crate) floor: Option<Floor>,
 }
 
 /// What came of the input.
@@ -116,17 +143,22 @@ pub(crate) struct Outcome {
     pub(crate) session: Option<Session>,
     last_word: Option<ServerError>,
     /// The server itself speaks of a statement timeout: the role's, or one that the task has set.
-    said_timeout: bool,
+    pub(crate) said_timeout: bool,
+}
+
+impl Next {
+    /// Of a worker that is done in any case.
+    pub(crate) fn code(self) -> ExitCode {
+        match self {
+            Next::Leave(code) => code,
+            Next::Run(_) => ExitCode::Temporary,
+        }
+    }
 }
 
 impl Run<'_> {
     /// What fails before anything is sent.
     fn refused(&self, session: &Session) -> Option<Vec<u8>> {
-        if self.row.remote {
-            let text =
-                "ERROR:  remote tasks are not supported by this version\nHINT:  Insert the task without \"remote\".";
-            return Some(text.as_bytes().to_vec());
-        }
         if self.row.atomic { self.refused_before_sending(session) } else { None }
     }
 
@@ -148,13 +180,19 @@ impl Run<'_> {
             task: self.row.task,
             attempt: self.row.attempt,
             canceller: session.canceller(),
+            hang_up: session.as_fd().try_clone_to_owned().ok(),
             timeout,
             target: self.target.clone(),
+            far: false,
         });
+        session.set_patience(END_PATIENCE);
         let began = Instant::now();
         let mut outcome = self.send(session);
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
         let cancelled = self.watchdog.finished();
+        if let (Some(_), Some(session)) = (cancelled, &mut outcome.session) {
+            session.taint();
+        }
         if let Ending::Lost { server, .. } = &mut outcome.ending {
             (*server, outcome.session) = self.look_again();
         }
@@ -179,7 +217,7 @@ impl Run<'_> {
     }
 
     /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
-    fn send(&self, mut session: Session) -> Outcome {
+    pub(crate) fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
         let mut log =
             TaskLog { task: self.row.task, notices: 0, code: None, said_timeout: false, watchdog: self.watchdog };
@@ -292,6 +330,7 @@ impl Run<'_> {
         let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
             return Next::Leave(ExitCode::Temporary);
         };
+        session.set_patience(END_PATIENCE);
         let reuse = (again && self.row.reuse && !self.watchdog.last_task()).then_some(&self.reuse);
         let mut answer = self.finish(&mut session, record, reuse);
         if let Err(QueryError::Link(lost)) = &answer {
@@ -357,6 +396,7 @@ impl Run<'_> {
     /// Nothing of the session is to be kept for the next task, and nothing else happens at the end of this one.
     fn short_way(&self, session: &Session) -> bool {
         !self.row.save
+            && self.row.remote.is_none()
             && !self.row.atomic
             && !self.row.consequences
             && session.status() == TransactionStatus::Idle

@@ -5,10 +5,11 @@ use crate::wire::{ConnectError, QueryError, Session};
 use shared::conninfo::Target;
 use shared::db::identifier::qualified;
 use shared::db::lock_key;
-use shared::db::pinned::WATCH;
-use shared::hand_over::WorkerOrder;
-use shared::region::{Permit, Region, Seat, server_key};
-use std::sync::OnceLock;
+pub use shared::db::pinned::WATCH as WATCHED;
+use shared::hand_over::{Gifts, Offered, WorkerOrder, encode};
+use shared::region::{Permit, Region, Seat, SlotHandle, server_key};
+use shared::sys::pass;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,38 @@ const LONGEST_TURN_PAUSE: Duration = Duration::from_millis(100);
 /// Where this process asks for its turn and its place in the budget of connections.
 static REGION: OnceLock<Region> = OnceLock::new();
 
+/// What this process was given by its parent, and in which slot it sits; each gift is used once.
+static GIFTS: Mutex<Option<(SlotHandle, Gifts)>> = Mutex::new(None);
+
 /// Once, at the start of the process.
-pub fn keep_to(region: &Region) {
+pub fn keep_to(region: &Region, slot: SlotHandle, gifts: Gifts) {
     let _ = REGION.set(region.clone());
+    *GIFTS.lock().unwrap_or_else(PoisonError::into_inner) = Some((slot, gifts));
+}
+
+/// The connection that the parent has lent, the first time.
+fn inherit(order: &WorkerOrder) -> Option<Session> {
+    let mut gifts = GIFTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (slot, gifts) = gifts.as_mut()?;
+    let (region, socket) = (REGION.get()?, gifts.lent.take()?);
+    Session::inherit(socket, order.lent.as_ref()?, &order.target, (region.clone(), *slot))
+}
+
+/// Lets the parent inherit a connection of our own, once. Whatever is in the way, it is then simply ours.
+fn offer(session: &mut Session) {
+    let mut gifts = GIFTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((slot, gifts)) = gifts.as_mut() else { return };
+    let (Some(region), Some(back)) = (REGION.get(), gifts.back.take()) else { return };
+    let asked = "SELECT extract(epoch FROM a.backend_start)::pg_catalog.text \
+                   FROM pg_catalog.pg_stat_activity a WHERE a.pid = pg_catalog.pg_backend_pid()";
+    let rows = session.execute(asked, &[]).unwrap_or_default();
+    let began = rows.into_iter().flatten().flatten().next().and_then(|text| String::from_utf8(text).ok());
+    let Some(lent) = began.and_then(|began| session.lendable(began)) else { return };
+    let pid = nix::unistd::getpid().as_raw();
+    let offered = encode(&Offered { slot: slot.index(), pid, seat: session.seat(), lent });
+    if pass::send(&back, &offered, &*session).is_ok() {
+        session.bequeath((region.clone(), *slot));
+    }
 }
 
 /// Connects as the row's user. The server looks for us every 300 ms while it works: a killed worker's statement must
@@ -33,10 +63,16 @@ pub fn keep_to(region: &Region) {
 /// Texts are carried as UTF-8, but for a SQL_ASCII database, which may hold any bytes: there they are carried as they
 /// are. Nothing in the worker depends on it, because it treats all text as bytes.
 pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
-    let session = connect(order, "UTF8")?;
+    if let Some(session) = inherit(order) {
+        return Ok(session);
+    }
+    let mut session = connect(order, "UTF8")?;
     if session.parameter("server_encoding") == Some(b"SQL_ASCII") {
         session.close();
-        return connect(order, "SQL_ASCII");
+        session = connect(order, "SQL_ASCII")?;
+    }
+    if !order.target.late_settings {
+        offer(&mut session);
     }
     Ok(session)
 }
@@ -48,10 +84,15 @@ pub fn speaks_as_opened(session: &Session) -> bool {
 }
 
 fn connect(order: &WorkerOrder, encoding: &str) -> Result<Session, ConnectError> {
-    let name = format!("pg_task {} {}", order.schema, order.table);
+    let name = application_name(order);
     let mut parameters = vec![("application_name", name.as_str()), ("client_encoding", encoding)];
-    parameters.extend(WATCH);
+    parameters.extend(WATCHED);
     connect_in_turn(&order.target, &parameters, Instant::now() + order.target.patience())
+}
+
+/// What pg_stat_activity shows; the group joins it with the task.
+pub fn application_name(order: &WorkerOrder) -> String {
+    format!("pg_task {} {}", order.schema, order.table)
 }
 
 /// Within the budget of connections, and not with too many others at once.
@@ -113,30 +154,54 @@ pub fn limit(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
 /// Sets what a task's SQL may read, and its time limit. In a message of its own: inside the input's string a
 /// procedure could no longer COMMIT.
 pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
-    let task = row.task.to_string();
-    let mut name = format!("pg_task {} {} ", order.schema, order.table).into_bytes();
-    name.extend_from_slice(&row.group);
-    let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
-    let text = "SELECT pg_catalog.set_config('pg_task.id', $1, false), pg_catalog.set_config('pg_task.group', $2, false), \
+    let text = format!("{DRESS}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()", sign("$7", "$1"));
+    let queue = qualified(&order.schema, &order.table);
+    let dress = Dress::new(order, row);
+    let [id, group, schema, table, name, timeout] = dress.values(order, row);
+    let rows = session.execute(&text, &[id, group, schema, table, name, timeout, queue.as_bytes()].map(Some))?;
+    // A pooler has numbers of its own; who is to be terminated must be known by the server's.
+    session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
+    Ok(())
+}
+
+const DRESS: &str = "SELECT pg_catalog.set_config('pg_task.id', $1, false), pg_catalog.set_config('pg_task.group', $2, false), \
          pg_catalog.set_config('pg_task.schema', $3, false), pg_catalog.set_config('pg_task.table', $4, false), \
          pg_catalog.set_config('application_name', $5, false), \
          CASE WHEN $6 <> '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END, \
          pg_catalog.set_config('client_connection_check_interval', '300', false)";
-    let text = format!("{text}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()", sign("$7", "$1"));
-    let queue = qualified(&order.schema, &order.table);
-    let values: [&[u8]; 7] = [
-        task.as_bytes(),
-        &row.group,
-        order.schema.as_bytes(),
-        order.table.as_bytes(),
-        &name,
-        timeout.as_bytes(),
-        queue.as_bytes(),
-    ];
-    let rows = session.execute(&text, &values.map(Some))?;
-    // A pooler has numbers of its own; who is to be terminated must be known by the server's.
-    session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
-    Ok(())
+
+/// The texts of it.
+struct Dress {
+    task: String,
+    name: Vec<u8>,
+    timeout: String,
+}
+
+impl Dress {
+    fn new(order: &WorkerOrder, row: &TaskRow) -> Dress {
+        let mut name = format!("{} ", application_name(order)).into_bytes();
+        name.extend_from_slice(&row.group);
+        let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
+        Dress { task: row.task.to_string(), name, timeout }
+    }
+
+    fn values<'a>(&'a self, order: &'a WorkerOrder, row: &'a TaskRow) -> [&'a [u8]; 6] {
+        let (schema, table) = (order.schema.as_bytes(), order.table.as_bytes());
+        [self.task.as_bytes(), &row.group, schema, table, &self.name, self.timeout.as_bytes()]
+    }
+}
+
+/// The same on a remote, where our table is not.
+pub fn dress_far(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
+    let dress = Dress::new(order, row);
+    session.execute(DRESS, &dress.values(order, row).map(Some)).map(|_| ())
+}
+
+/// The lock of a task that runs elsewhere, held by the session that will write its end.
+pub fn mark(home: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
+    let text = format!("SELECT pg_catalog.pg_try_advisory_lock({})", sign("$1", "$2"));
+    let (queue, task) = (qualified(&order.schema, &order.table), row.task.to_string());
+    home.execute(&text, &[Some(queue.as_bytes()), Some(task.as_bytes())]).map(|_| ())
 }
 
 /// Between two tasks of one worker: as new, or, if the finished one asked to `save`, all but the path and the time
@@ -150,6 +215,16 @@ pub fn undress(session: &mut Session, order: &WorkerOrder, finished: &TaskRow) -
         session.execute("RESET statement_timeout", &[]).map(|_| ())
     } else {
         session.discard_all()
+    }
+}
+
+/// `undress` on a remote.
+pub fn undress_far(session: &mut Session, finished: &TaskRow) -> Result<(), QueryError> {
+    if finished.save {
+        session.execute("RESET search_path", &[])?;
+        session.execute("RESET statement_timeout", &[]).map(|_| ())
+    } else {
+        session.execute("DISCARD ALL", &[]).map(|_| ())
     }
 }
 

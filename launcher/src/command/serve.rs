@@ -1,12 +1,12 @@
 //! The long command: makes the region, opens the control socket, starts the embedded server if there is to be one,
 //! and hands over to the loop.
 
-use super::{check, environment, read_config};
+use super::check::{self, wanted};
+use super::{environment, read_config};
 use crate::cli::{Cli, Place};
 use crate::control_socket::ControlSocket;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
-use crate::row_entry::Wanted;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
@@ -98,7 +98,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
-        version = env!("CARGO_PKG_VERSION"),
+        version = shared::VERSION,
         name = config.name,
         rows = rows.len(),
         control = config.control.display(),
@@ -169,8 +169,7 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
         .target(environment)
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
     let rows = config.rows.iter();
-    let rows =
-        rows.filter_map(|row| Some(Wanted { target: config.row_target(row, environment).ok()?, row: row.clone() }));
+    let rows = rows.filter_map(|row| wanted(config, row, environment).ok());
     Ok(Reloaded { target, rows: rows.collect() })
 }
 

@@ -12,6 +12,7 @@ mod passfile;
 mod resolve;
 mod service;
 mod target;
+pub mod untrusted;
 
 pub use passfile::Answer as PasswordAnswer;
 pub(crate) use resolve::LONGEST_SOCKET_PATH;

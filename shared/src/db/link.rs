@@ -19,6 +19,7 @@ use super::route::{Failure, Route};
 use super::socket::Wire;
 use super::trouble::Trouble;
 use crate::conninfo::Target;
+use crate::mishap;
 use crate::region::{Permit, Region, Seat};
 use nix::poll::PollFlags;
 use std::future::Future;
@@ -200,10 +201,14 @@ impl<A> Link<A> {
     /// Drives everything that can go on without waiting.
     pub fn turn(&mut self, now: Instant) -> Vec<LinkEvent<A>> {
         let mut events = Vec::new();
+        self.allow();
         // Bounded: a connection that always finds something to do must not hold the loop.
         for _ in 0..64 {
             self.woken.0.store(false, SeqCst);
-            if let Err(trouble) = self.advance(now, &mut events) {
+            let advanced = mishap::catch(|| self.advance(now, &mut events));
+            let advanced = advanced
+                .unwrap_or_else(|said| Err(Trouble::passing(format!("the server's answer cannot be read: {said}"))));
+            if let Err(trouble) = advanced {
                 self.lose(trouble, &mut events);
                 return events;
             }
@@ -215,6 +220,17 @@ impl<A> Link<A> {
             self.lose(late, &mut events);
         }
         events
+    }
+
+    /// A turn may read so much and no more.
+    fn allow(&self) {
+        match &self.stage {
+            Stage::Dialling(dialling) => dialling.wire.allow(),
+            Stage::Greeting { session, .. } | Stage::Probing { session, .. } | Stage::Up(session) => {
+                session.wire.allow()
+            }
+            Stage::Queueing { .. } | Stage::Resolving(_) | Stage::Down => {}
+        }
     }
 
     fn advance(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
@@ -263,8 +279,10 @@ impl<A> Link<A> {
                 self.probed(&said, events)
             }
             Stage::Up(session) => {
-                let notified = session.drive(&mut context)?;
-                events.extend((0..notified).map(|_| LinkEvent::Notified));
+                // Many of them say no more than one.
+                if session.drive(&mut context)? > 0 {
+                    events.push(LinkEvent::Notified);
+                }
                 self.collect(events)
             }
         }

@@ -32,7 +32,15 @@ pub const UNLOCK_SIGN: &str = include_str!("../../sql/task/unlock_sign.sql");
 pub const MEASURE_QUEUE: &str = include_str!("../../sql/task/measure_queue.sql");
 pub const DELETE_OLD: &str = include_str!("../../sql/task/delete_old.sql");
 pub const LOOK_TASK: &str = include_str!("../../sql/task/look_task.sql");
+pub const BEGIN_REMOTE: &str = include_str!("../../sql/task/begin_remote.sql");
+pub const NAME_REMOTE: &str = include_str!("../../sql/task/name_remote.sql");
+pub const END_REMOTE: &str = include_str!("../../sql/task/end_remote.sql");
+pub const CRASH_TASK: &str = include_str!("../../sql/task/crash_task.sql");
+pub const CRASH_REFUSED: &str = include_str!("../../sql/task/crash_refused.sql");
+pub const MARK_UNKNOWN: &str = include_str!("../../sql/task/mark_unknown.sql");
+pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql");
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
+pub const RETIRE_BACKEND: &str = include_str!("../../sql/task/retire_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
 pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
 pub const TAKE_NEXT: &str = include_str!("../../sql/task/take_next.sql");
@@ -52,6 +60,9 @@ pub const MISS_HASH: &str = include_str!("../../sql/task/upgrade/miss_hash.sql")
 pub const FILL_HASH: &str = include_str!("../../sql/task/upgrade/fill_hash.sql");
 pub const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
+pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql");
+pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
+pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
@@ -72,10 +83,19 @@ const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years'
     THEN pg_catalog.to_timestamp($4::float8) + t.live > statement_timestamp() ELSE true END)";
 
 /// An earlier attempt still runs: somebody planned the row again before its worker had let go of it. A backend that has
-/// a row in WORK is at that one.
-const BUSY: &str = "(t.pid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
-    WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
-      AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.pid = t.pid)))";
+/// a row in WORK is at that one, and one that is kept for the next worker ($3) is at none. Of a remote task's backend nothing is seen here: its worker holds the task's lock as
+/// long as it is at it, and the scheduler another one while nobody knows.
+const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
+    THEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+        WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
+          AND a.pid <> ALL ($3::int[])
+          AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.remote_session IS NULL AND w.pid = t.pid))
+    ELSE EXISTS (SELECT FROM pg_catalog.pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+          AND (l.pid <> pg_catalog.pg_backend_pid() OR l.classid = {unknown_key}::oid)
+          AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+          AND l.classid IN ({task_key}::oid, {unknown_key}::oid) AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
+              {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid) END)";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
 /// are at: one that was stopped counts until its worker has let go of it.
@@ -87,22 +107,22 @@ const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others 
 
 /// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
 /// its session writes and reads dates.
-const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote IS NOT NULL AS remote, t.atomic, t.header,
+const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomic, t.header,
     t.string, t.delimiter, t.escape, t.quote, t."null", ceil(extract(epoch FROM t.timeout) * 1000)::bigint AS timeout_ms,
     pg_catalog.current_setting('log_error_verbosity') AS verbosity,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
     t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
     (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.priority"#;
 
-/// What a task finds set in its session, set by the take itself. $5 schema, $6 table, $7 application_name, $8 the table.
+/// What a task finds set in its session, set by the take itself. $8 schema, $9 table, $10 application_name, $11 the table.
 const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
-    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $5, false),
-    pg_catalog.set_config('pg_task.table', $6, false), pg_catalog.set_config('application_name', $7, false),
+    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $8, false),
+    pg_catalog.set_config('pg_task.table', $9, false), pg_catalog.set_config('application_name', $10, false),
     pg_catalog.pg_try_advisory_lock({task_key}, pg_catalog.hashtext(
-        pg_catalog.concat($8::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
+        pg_catalog.concat($11::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
 
-/// $9 max, $10 priority, $11 id of the last row taken.
-const FLOOR: &str = r#"AND t."max" = $9::int AND t.priority = $10::int AND t.id > $11::bigint"#;
+/// $12 max, $13 priority, $14 id of the last row taken.
+const FLOOR: &str = r#"AND t."max" = $12::int AND t.priority = $13::int AND t.id > $14::bigint"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
@@ -167,7 +187,7 @@ impl Queue {
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
             ("{running}", RUNNING.replace("{queue}", &queue)),
-            ("{busy}", BUSY.replace("{queue}", &queue)),
+            ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),
@@ -175,6 +195,16 @@ impl Queue {
         let own = own.map(|(name, value)| (name.to_owned(), value));
         fill(statement, &own.into_iter().chain(more).collect::<Vec<_>>())
     }
+}
+
+fn busy(queue: &str) -> String {
+    let names = [
+        ("{task_key}", lock_key::TASK.to_string()),
+        ("{unknown_key}", lock_key::UNKNOWN.to_string()),
+        ("{queue_text}", literal(queue)),
+        ("{queue}", queue.to_owned()),
+    ];
+    fill(BUSY, &names.map(|(name, value)| (name.to_owned(), value)))
 }
 
 /// A statement that names no queue, without its head comment.
@@ -272,6 +302,13 @@ mod tests {
             END_BACKEND,
             PLAN_AGAIN,
             BEGIN_TASK,
+            RETIRE_BACKEND,
+            BEGIN_REMOTE,
+            NAME_REMOTE,
+            END_REMOTE,
+            CRASH_REFUSED,
+            MARK_UNKNOWN,
+            UNMARK_UNKNOWN,
             FINISH_TASK,
             PAUSE_GROUP,
             DELETE_FINISHED,
@@ -294,7 +331,7 @@ mod tests {
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{'));
         assert!([true, false].iter().all(|dressed| !queue.fill_take_next(*dressed, *dressed).contains('{')));
-        for statement in [EXPIRE_TASKS, REPEAT_TASK] {
+        for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
         }
     }

@@ -13,12 +13,14 @@ mod layout;
 #[cfg(test)]
 mod model;
 mod notes;
+mod returned;
 mod slot;
 
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
-pub use layout::CELL_PAYLOAD_BYTES;
+pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
+pub use returned::Returned;
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
 
 use crate::sys::map::Words;
@@ -51,9 +53,40 @@ impl Region {
         Ok(region)
     }
 
+    /// The region of another program, by its descriptor. Refused unless it is laid out as ours would be.
+    pub fn adopt(file: std::fs::File) -> io::Result<Region> {
+        let words = Words::open(file)?;
+        let head = |index: usize| if index < words.count() { words.at(index).load(Ordering::Acquire) } else { 0 };
+        let (magic, version) = (head(layout::HEADER_MAGIC), head(layout::HEADER_LAYOUT_VERSION));
+        let (limit, seats) = (head(layout::HEADER_LIMIT) as u32, head(layout::HEADER_SEATS) as u32);
+        if magic != layout::MAGIC || version != layout::LAYOUT_VERSION {
+            return Err(io::Error::other(format!(
+                "the region has layout {version}, this program knows {}",
+                layout::LAYOUT_VERSION
+            )));
+        }
+        if words.count() != layout::total_words(limit, seats) {
+            return Err(io::Error::other("the region has not the size that it says"));
+        }
+        Ok(Region { words, limit, seats })
+    }
+
+    /// The slot that this process holds, if it is this one in this use.
+    pub fn own_slot(&self, index: u32, generation: u32) -> Option<SlotHandle> {
+        let me = nix::unistd::getpid();
+        let mut holders = self.slots().holders().into_iter();
+        let own = holders.find(|holder| holder.handle.index() == index && holder.handle.generation() == generation)?;
+        (own.pid == me && !own.reserved).then_some(own.handle)
+    }
+
     /// Permission to have one connection; None when the budget is used up.
     pub fn take_seat(&self) -> Option<Seat> {
         gate::take_seat(self)
+    }
+
+    /// Takes the seat over from a process that has handed its connection to this one.
+    pub fn adopt_seat(&self, place: u64, from: nix::unistd::Pid) -> Option<Seat> {
+        gate::adopt_seat(self, place as usize, from)
     }
 
     /// How many seats there are, and how many are taken.

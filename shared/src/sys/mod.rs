@@ -4,8 +4,10 @@
 //! here: decisions. These rooms do what they are told and report what happened.
 #![allow(unsafe_code)]
 
+pub mod exec;
 pub mod fork;
 pub mod map;
+pub mod pass;
 pub mod signal;
 pub mod title;
 pub mod wait;

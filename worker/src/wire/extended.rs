@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::time::{Duration, Instant};
 
 use super::Session;
 use super::error::{LinkError, QueryError};
@@ -18,6 +19,10 @@ use super::sink::Deaf;
 
 /// No answer to a statement of ours is longer than the longest value a server can hold.
 const ANSWER_BYTES: usize = 1 << 30;
+/// What a row and a value cost besides their bytes.
+const ROW_BYTES: usize = 256;
+/// What a server may say besides answering before it is not believed to answer at all.
+const NOTICES: usize = 100_000;
 
 /// One row, each value as text, None for NULL.
 pub type Row = Vec<Option<Vec<u8>>>;
@@ -97,9 +102,16 @@ impl Session {
     ) -> Result<Vec<Vec<Row>>, QueryError> {
         let answers = self.pipeline(first, statements);
         if matches!(answers, Err(QueryError::Server(_))) && self.status != TransactionStatus::Idle {
+            self.link.set_deadline(Some(Instant::now() + self.patience));
             self.run(b"ROLLBACK", &mut Deaf)?;
+            self.link.set_deadline(None);
         }
         answers
+    }
+
+    /// How long a server may take for statements of ours: one that never answers must not hold a worker for ever.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     fn pipeline(&mut self, first: Option<&str>, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
@@ -121,12 +133,17 @@ impl Session {
             outgoing.execute(&name, statement.params).map_err(QueryError::Server)?;
         }
         outgoing.sync();
-        let answered = match first.map(|_| self.rows(&mut outgoing, &mut VecDeque::new(), true)) {
-            None | Some(Ok(Ok(_))) => self.rows(&mut outgoing, &mut parsing, false),
+        self.asked += 1 + u64::from(first.is_some());
+        self.link.set_deadline(Some(Instant::now() + self.patience));
+        let answered = match first.map(|_| self.rows(&mut outgoing, &mut VecDeque::new(), None)) {
+            None | Some(Ok(Ok(_))) => self.rows(&mut outgoing, &mut parsing, Some(statements.len())),
             Some(Ok(Err(refusal))) => Err(io::Error::other(refusal.to_string())),
             Some(Err(error)) => Err(error),
         };
         self.link.forget_long();
+        if answered.is_ok() {
+            self.link.set_deadline(None);
+        }
         if let Ok(Err(refusal)) = &answered
             && matches!(refusal.code(), Some(b"26000" | b"0A000" | b"42P05"))
         {
@@ -164,42 +181,53 @@ impl Session {
         self.link.broken(format!("lost the session while a statement ran: {error}"))
     }
 
-    /// The rows of each statement that ended, or the first error. `more`: another request is behind this one.
+    /// The rows of each statement that ended, or the first error. None wanted: another request is behind this one,
+    /// and its answers are of no interest.
     fn rows(
         &mut self,
         outgoing: &mut Outgoing<'_>,
         parsing: &mut VecDeque<Option<usize>>,
-        more: bool,
+        wanted: Option<usize>,
     ) -> io::Result<Result<Vec<Vec<Row>>, ServerError>> {
         let mut answers = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
         let mut refusal = None;
         let mut room = ANSWER_BYTES;
+        let mut chat = 0;
         loop {
             match receive(&mut self.link, &mut self.parameters, outgoing, room)? {
                 Incoming::Row(values) => {
                     let row: Row = values.iter().map(|value| value.map(<[u8]>::to_vec)).collect();
-                    room = room.saturating_sub(row.iter().flatten().map(Vec::len).sum());
+                    let bytes: usize = row.iter().flatten().map(Vec::len).sum();
+                    room = room.saturating_sub(bytes + ROW_BYTES * (1 + row.len()));
+                    if room == 0 {
+                        return Err(io::Error::other("the answer is longer than 1 GiB"));
+                    }
                     rows.push(row);
                 }
+                Incoming::Tag(_) | Incoming::Empty if Some(answers.len()) == wanted => return Err(unexpected(b'C')),
                 Incoming::Tag(_) | Incoming::Empty => answers.push(std::mem::take(&mut rows)),
-                Incoming::Error(error) => {
-                    refusal.get_or_insert(error);
+                Incoming::Error(error) if refusal.is_none() => refusal = Some(error),
+                Incoming::Error(_) | Incoming::Notice(_) | Incoming::Step => {
+                    chat += 1;
+                    if chat > NOTICES {
+                        return Err(io::Error::other("server does not come to an end"));
+                    }
                 }
-                Incoming::Notice(_) | Incoming::Step => {}
                 Incoming::Parsed => {
                     if let Some(index) = parsing.pop_front().flatten() {
                         self.standing.texts[index].1 = true;
                     }
                 }
                 Incoming::TooLong => return Err(io::Error::other("the answer is longer than 1 GiB")),
-                Incoming::Columns(_) if more => {}
+                Incoming::Columns(_) if wanted.is_none() => {}
                 Incoming::Columns(_) => return Err(unexpected(b'T')),
                 Incoming::CopyOut => return Err(unexpected(b'H')),
                 Incoming::CopyData(_) => return Err(unexpected(b'd')),
                 Incoming::CopyIn => return Err(unexpected(b'G')),
-                Incoming::Ready(_) if !more && !outgoing.is_empty() => return Err(unexpected(b'Z')),
+                Incoming::Ready(_) if wanted.is_some() && !outgoing.is_empty() => return Err(unexpected(b'Z')),
                 Incoming::Ready(status) => {
+                    self.answered += 1;
                     self.status = status;
                     return Ok(refusal.map_or(Ok(answers), Err));
                 }

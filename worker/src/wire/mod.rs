@@ -5,8 +5,8 @@
 //! `tls` (the same encrypted), `link` (frames), `incoming` and `outgoing` (messages), `startup` (login), `simple` (a task's input),
 //! `extended` (our statements), `cancel`. Text is bytes everywhere, because a server may hold any.
 //!
-//! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. No call
-//! after `connect` has a time limit of its own: the watchdog cancels, then ends. Not spoken: GSSAPI.
+//! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. A task's input
+//! has no time limit here: the watchdog cancels, then ends, then hangs up. Our own statements have one. Not spoken: GSSAPI.
 
 mod cancel;
 mod dial;
@@ -25,13 +25,14 @@ mod tests;
 mod tls;
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use shared::conninfo::{Place, Target};
 use shared::db::pinned;
 use shared::db::route::{Attempt, Cover, Leg, Route};
-use shared::region::Seat;
+use shared::hand_over::Lent;
+use shared::region::{Region, Returned, Seat, SlotHandle};
 use shared::tls::Prepared;
 
 pub use cancel::Canceller;
@@ -50,6 +51,9 @@ use outgoing::Outgoing;
 /// A farewell is not worth a longer wait.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
+/// How long a server may take for a statement of ours, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// One logged-in connection. Dropping it closes the socket without a farewell.
 pub struct Session {
     link: Link,
@@ -57,8 +61,21 @@ pub struct Session {
     parameters: Parameters,
     status: TransactionStatus,
     standing: Standing,
+    /// How long statements of ours may take.
+    patience: Duration,
     /// Its place in the budget of connections.
     seat: Option<Seat>,
+    /// Requests that end with a ReadyForQuery, sent and seen.
+    asked: u64,
+    answered: u64,
+    /// A cancel was sent: it may still be on its way.
+    tainted: bool,
+    /// Left to the parent at the end, in the name of this slot.
+    heir: Option<(Region, SlotHandle)>,
+    /// Which of the target's places it is at.
+    place: usize,
+    /// The server asked for a password, and it was right.
+    password_counted: bool,
 }
 
 /// What a session is made by.
@@ -157,14 +174,83 @@ impl Session {
             parameters: greeting.parameters,
             status: greeting.status,
             standing: Standing::of(greeting.pid),
+            patience: PATIENCE,
             seat: None,
+            asked: 0,
+            answered: 0,
+            tainted: false,
+            heir: None,
+            place: target.places.iter().position(|place| *place == attempt.place).unwrap_or(0),
+            password_counted: greeting.password_counted,
         })
+    }
+
+    /// Goes on with a connection that an earlier worker has left, and that its parent has made as new.
+    pub fn inherit(socket: OwnedFd, lent: &Lent, target: &Target, heir: (Region, SlotHandle)) -> Option<Session> {
+        let place = target.places.get(lent.place)?.clone();
+        let peer = Peer::of(&Attempt { place, address: lent.address, cover: Cover::Plain });
+        let text = |(name, value): &(String, String)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        let (keepalive, key, backend) = (target.keepalive, lent.key, lent.backend);
+        Some(Session {
+            link: Link::new(socket, None),
+            canceller: Canceller { peer, keepalive, tls: None, key, backend },
+            parameters: lent.parameters.iter().map(text).collect(),
+            status: TransactionStatus::Idle,
+            standing: Standing::of(lent.backend),
+            patience: PATIENCE,
+            seat: None,
+            asked: 0,
+            answered: 0,
+            tainted: false,
+            heir: Some(heir),
+            place: lent.place,
+            password_counted: false,
+        })
+    }
+
+    /// What another process must know to go on with it; None: it is encrypted, and nobody else can.
+    pub fn lendable(&self, began: String) -> Option<Lent> {
+        if self.canceller.tls.is_some() || self.link.is_encrypted() {
+            return None;
+        }
+        let address = match &self.canceller.peer {
+            Peer::Unix(_) => None,
+            Peer::Tcp { address, .. } => Some(*address),
+        };
+        let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).ok();
+        let parameters = self.parameters.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        Some(Lent {
+            backend: self.canceller.backend,
+            began,
+            key: self.canceller.key,
+            place: self.place,
+            address,
+            parameters: parameters.collect(),
+        })
+    }
+
+    /// At its end the connection is left to the parent, not closed. The parent has a copy of the socket, and the seat.
+    pub fn bequeath(&mut self, heir: (Region, SlotHandle)) {
+        self.heir = Some(heir);
+        self.seat = None;
+    }
+
+    pub fn seat(&self) -> Option<u64> {
+        self.seat.as_ref().map(Seat::place)
+    }
+
+    /// A cancel was sent to it: whatever comes next, it is not left to anybody.
+    pub fn taint(&mut self) {
+        self.tainted = true;
     }
 
     /// What could not go into the startup message; and who the backend is, since a pooler has its own numbers.
     fn set_late(&mut self, parameters: &[(&str, &str)], place: &str) -> Result<(), ConnectError> {
-        let late: Vec<(&str, &str)> =
-            parameters.iter().filter(|(name, _)| !USUAL_PARAMETERS.contains(name)).copied().collect();
+        let late: Vec<(&str, &str)> = parameters
+            .iter()
+            .filter(|(name, _)| !USUAL_PARAMETERS.contains(name) && *name != "options")
+            .copied()
+            .collect();
         let sql = format!("{}, pg_catalog.pg_backend_pid()", pinned::set(&late));
         let sql = if late.is_empty() { "SELECT pg_catalog.pg_backend_pid()".to_owned() } else { sql };
         match self.execute(&sql, &[]) {
@@ -202,6 +288,16 @@ impl Session {
         self.canceller.backend
     }
 
+    /// Which of the target's places the session is at.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// The server let us in because of the password.
+    pub fn password_counted(&self) -> bool {
+        self.password_counted
+    }
+
     /// A setting that the server reports (server_version, client_encoding, ..), as last told.
     pub fn parameter(&self, name: &str) -> Option<&[u8]> {
         self.parameters.get(name.as_bytes()).map(Vec::as_slice)
@@ -218,8 +314,21 @@ impl Session {
         self.link.has_unread()
     }
 
-    /// Says farewell and closes. A server that no longer listens is closed all the same.
+    /// Says farewell and closes. A server that no longer listens is closed all the same. A connection that the parent
+    /// inherits is left as it is, with a word about its state; a tainted one without.
     pub fn close(mut self) {
+        if let Some((region, slot)) = self.heir.take() {
+            let status = match self.status {
+                TransactionStatus::Idle => b'I',
+                TransactionStatus::InBlock => b'T',
+                TransactionStatus::Failed => b'E',
+            };
+            let unread = u64::from(self.link.has_unread());
+            if !self.tainted {
+                region.leave_clean(slot, Returned { status, unread, asked: self.asked, answered: self.answered });
+            }
+            return;
+        }
         self.link.set_deadline(Some(Instant::now() + CLOSE_WAIT));
         let mut farewell = Outgoing::default();
         farewell.own(b"X\0\0\0\x04");

@@ -250,6 +250,35 @@ fn hostile_messages_end_the_link() {
 }
 
 #[test]
+fn answers_without_an_end_to_our_own_statements_end_the_link() {
+    for flood in [message(b'C', b"DO\0"), message(b'N', b"SNOTICE\0Mn\0\0"), message(b'E', b"SERROR\0Mn\0\0")] {
+        let error = session(&[flood.repeat(200_000)]).execute("SELECT 1", &[]).unwrap_err();
+        assert!(matches!(error, QueryError::Link(_)), "{error}");
+    }
+    // nothing but overhead: a GiB of it is enough
+    let rows = vec![row(&[]).repeat(1 << 16); 70];
+    let error = session(&rows).execute("SELECT 1", &[]).unwrap_err();
+    assert!(error.to_string().contains("longer than 1 GiB"), "{error}");
+}
+
+#[test]
+fn a_server_that_never_answers_our_own_statement_is_left() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(&greeting()).unwrap();
+    let mut session = log_in(ours).unwrap();
+    session.set_patience(Duration::from_millis(30));
+    let error = session.execute("SELECT 1", &[]).unwrap_err();
+    assert!(error.to_string().contains("time is up"), "{error}");
+}
+
+#[test]
+fn a_server_that_asks_for_the_password_again_and_again_is_left() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(&message(b'R', b"\0\0\0\x03").repeat(100)).unwrap();
+    assert!(log_in(ours).unwrap_err().to_string().contains("without an end"));
+}
+
+#[test]
 fn an_endless_error_is_kept_in_part_and_the_session_goes_on() {
     let mut body = b"SERROR\0VERROR\0CP0001\0M".to_vec();
     body.extend("€".repeat(1 << 20).as_bytes());
