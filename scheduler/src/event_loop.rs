@@ -8,6 +8,7 @@
 use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
+use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
@@ -15,6 +16,7 @@ use crate::queue::{self, Prepared, Readiness, Unfinished};
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
+use crate::waiting::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -27,6 +29,7 @@ use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
+use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Notes, Phase, SlotHandle};
 use shared::stopping::{self, StopEvent, Stopping};
@@ -53,6 +56,7 @@ const UNSETTLED: i32 = ExitCode::Unsettled.status();
 /// What comes back from the database.
 #[derive(Debug)]
 pub enum Answer {
+    Stood(Verdict),
     Prepared(Readiness),
     Seen(Box<Seen>),
     Settled {
@@ -67,6 +71,8 @@ pub enum Answer {
         bytes: i64,
         deleted: u64,
     },
+    /// The marker table as it is now.
+    Marker(Option<u32>),
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Named,
@@ -76,6 +82,19 @@ pub enum Answer {
         gone: bool,
     },
     Mended(Mended),
+    /// What is asked about jobs is prepared, or why it has to wait.
+    Jobs(Result<Rc<JobStatements>, String>),
+    JobsFailed(String),
+    /// Next starts were filled in; whether there may be more.
+    Filled(bool),
+    Watched {
+        asked: Vec<i32>,
+        found: Vec<Definition>,
+    },
+    RunsDeleted {
+        deleted: i64,
+        last: Option<i32>,
+    },
     /// The launcher's login has made the catalog, or let us in.
     Attended,
     /// The catalog has been upgraded to our version.
@@ -143,6 +162,7 @@ pub struct Scheduler {
     /// Slots came free by us since the last turn.
     pub(crate) freed: bool,
     pub(crate) unfinished: UnfinishedQuestion,
+    pub(crate) jobs: Jobs,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -157,6 +177,11 @@ pub struct Scheduler {
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
     pub(crate) leave: Option<ExitCode>,
+    /// How it leaves once it has stopped, if nobody asked it to.
+    pub(crate) parting: Option<ExitCode>,
+    /// The marker table of the catalog, as it was when the session began.
+    pub(crate) marker: Option<u32>,
+    pub(crate) next_marker: Instant,
     /// This process was another version's before.
     pub(crate) handed_down: bool,
 }
@@ -164,7 +189,11 @@ pub struct Scheduler {
 impl Scheduler {
     pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
-        let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
+        let nursery = Nursery::open(
+            &start.region,
+            start.slot,
+            ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"],
+        )?;
         Ok(Scheduler {
             queue: Queue { schema: order.schema.clone(), table: order.table.clone() },
             label: format!("{} {}.{}", order.target.database, order.schema, order.table),
@@ -191,6 +220,7 @@ impl Scheduler {
             wants_slot: false,
             freed: false,
             unfinished: UnfinishedQuestion::None,
+            jobs: Jobs::new(),
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -201,6 +231,9 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
+            parting: None,
+            marker: None,
+            next_marker: now,
             handed_down,
             start,
             order,
@@ -208,7 +241,9 @@ impl Scheduler {
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label, version = shared::VERSION);
+        // One that only looks whether there is a catalog comes every minute, to every database.
+        let level = if self.order.found { Level::Debug } else { Level::Info };
+        shared::log_line!(level, "scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -218,7 +253,8 @@ impl Scheduler {
             self.start_look();
             self.offer_slots();
             if let Some(code) = self.finished() {
-                shared::info!("scheduler ended", queue = self.label, code = code.status());
+                let level = if self.leave == Some(code) && self.order.found { Level::Debug } else { Level::Info };
+                shared::log_line!(level, "scheduler ended", queue = self.label, code = code.status());
                 return code;
             }
         }
@@ -282,6 +318,7 @@ impl Scheduler {
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
             self.lending.deadline().filter(|_| working),
+            self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
@@ -328,6 +365,7 @@ impl Scheduler {
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
+                self.jobs.forget();
                 self.release_reserved();
                 self.runs.all_unsettled(now);
                 self.lending.all_unretired(now);
@@ -348,6 +386,7 @@ impl Scheduler {
         self.retire(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
+        self.pass_jobs(now);
         self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
@@ -417,6 +456,18 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
+                SessionEffect::Stand => {
+                    let (queue, wait) = (self.queue.clone(), self.order.wait);
+                    let catalog = (self.order.found, self.order.installed);
+                    if waiting::waits(wait) {
+                        self.notes().set_reason("waits for the end of the transaction that asked for its restart");
+                    }
+                    if let Some(link) = &mut self.link {
+                        link.ask("waiting for a transaction", waiting::PATIENCE, move |client| async move {
+                            Ok(Answer::Stood(waiting::stand(client, queue, wait, catalog).await?))
+                        });
+                    }
+                }
                 SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
@@ -442,7 +493,7 @@ impl Scheduler {
         format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.settings.sleep_ms)
     }
 
-    fn stop(&mut self, event: StopEvent) {
+    pub(crate) fn stop(&mut self, event: StopEvent) {
         let step = stopping::step(self.stopping, event);
         if step.next == self.stopping {
             return;
@@ -493,7 +544,7 @@ impl Scheduler {
         let done = self.looking.is_none() && self.runs.len() <= self.elsewhere.unknown();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
-        (done || stranded || self.stopping.over(Instant::now())).then_some(ExitCode::Asked)
+        (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))
     }
 }
 

@@ -59,10 +59,11 @@ impl Scheduler {
     }
 
     fn plan_gone(&mut self, run: RunId, task: i64, attempt: i32, now: Instant) {
+        let why = self.runs.why(run);
         match (&mut self.link, self.statements.clone()) {
             (Some(link), Some(statements)) if self.session.working() => {
                 link.ask("settling a remote task", PATIENCE, move |client| async move {
-                    let settlement = settle::plan_again(&client, &statements, task, attempt).await?;
+                    let settlement = settle::plan_again(&client, &statements, task, attempt, why).await?;
                     Ok(Answer::Settled { run, task, settlement })
                 });
             }

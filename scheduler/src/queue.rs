@@ -6,8 +6,9 @@
 
 use crate::catalog::Installed;
 use crate::event_loop::Answer;
-use crate::{catalog, column_defaults, mending};
+use crate::{catalog, column_defaults, mending, waiting};
 use shared::config::ColumnDefaults;
+use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -41,6 +42,7 @@ pub struct Prepared {
     pub plan_again: Statement,
     pub retire: Statement,
     pub unfinished: Statement,
+    pub find_marker: Statement,
 }
 
 /// A claimed row that nobody has finished.
@@ -71,6 +73,8 @@ pub struct Ready {
     /// Why it is served without the catalog.
     pub lack: Option<catalog::Lack>,
     pub superuser: bool,
+    /// The marker table of the catalog, if there is one by now.
+    pub marker: Option<u32>,
     pub backend: i32,
     /// Names and values of the scheduler's settings below our config.
     pub settings: Vec<(String, String)>,
@@ -110,6 +114,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         mends: mends || !aligned,
         lack,
         superuser: found.get("superuser"),
+        marker: waiting::marker(&client).await?.map(|marker| marker.relid),
         backend: found.get("backend"),
         settings: settings(&client).await?,
     })))
@@ -139,6 +144,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
+        find_marker: text(statement::bare(statement::FIND_MARKER)).await?,
     })
 }
 
@@ -186,6 +192,13 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
             _ => "no table",
         };
         return Err(refuse(format!("{} is {kind}; choose another name for the queue", queue.fill("{queue}"))));
+    }
+    if !found.get::<_, bool>("trusted") {
+        let (table, owner) = (queue.fill("{queue}"), quoted(&found.get::<_, String>("owner")));
+        return Err(refuse(format!(
+            "{table} belongs to {owner}, who could run anything with the rights of the row's user; make it the row's \
+             (ALTER TABLE {table} OWNER TO ..), or give the row the user {owner}"
+        )));
     }
     if found.get("guarded") {
         return Err(refuse(format!(

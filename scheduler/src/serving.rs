@@ -13,20 +13,27 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
+use crate::waiting::{UNINSTALLED, Verdict};
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
+use shared::exit_code::ExitCode;
 use shared::fault;
-use shared::hand_over::WorkerOrder;
+use shared::hand_over::{WaitFor, WorkerOrder};
 use shared::log::Level;
 use shared::region::{Kind, Phase, SlotHandle};
+use shared::stopping::StopEvent;
 use std::time::{Duration, Instant};
 
 /// How often the queue is measured and old rows are deleted, at most.
 const CHORES: Duration = Duration::from_secs(60);
+/// How often the catalog is looked for, at most.
+const MARKER: Duration = Duration::from_secs(1);
 
 impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         match answer {
+            Answer::Stood(verdict) => self.stood(verdict),
+            Answer::Marker(marker) => self.marker_found(marker, now),
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
@@ -48,16 +55,66 @@ impl Scheduler {
                     self.doze.hurry(now + Duration::from_millis(self.settings.sleep_ms));
                 }
             }
+            Answer::Jobs(answer) => self.jobs_prepared(answer, now),
+            Answer::JobsFailed(why) => self.jobs_failed(&why, now),
+            Answer::Filled(more) => self.jobs_filled(more, now),
+            Answer::Watched { asked, found } => self.jobs_watched(&asked, &found, now),
+            Answer::RunsDeleted { deleted, last } => self.runs_deleted(deleted, last, now),
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
             Answer::Mended(mended) => self.table_mended(mended, now),
             Answer::Attended => self.admitted(),
             Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
-            Answer::Registered(None) => {}
+            Answer::Registered(None) => self.ask_jobs(),
             Answer::Registered(Some(lack)) => self.say_lack(lack),
         }
     }
 
+    /// What was waited for is over: there is something to serve here, or there is not.
+    fn stood(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Go { marker } => {
+                // The next session waits for whatever is then in the way, not for this again.
+                self.order.wait = WaitFor::default();
+                self.mark(marker);
+                self.session_event(SessionEvent::Admitted);
+            }
+            Verdict::Leave { code, why } => {
+                self.notes().set_reason(&why);
+                shared::debug!("scheduler leaves", queue = self.label, why = why);
+                self.leave = Some(code);
+            }
+        }
+    }
+
+    fn mark(&mut self, marker: Option<u32>) {
+        self.marker = marker;
+        self.order.installed |= marker.is_some();
+        self.notes().set_marker(marker.unwrap_or(0));
+    }
+
+    /// A catalog that went too quickly for anybody to see it go: what was said of it does not hold any more.
+    fn marker_found(&mut self, marker: Option<u32>, now: Instant) {
+        if marker == self.marker || self.stopping.asked() {
+            return;
+        }
+        match marker {
+            // One that came later, by another row or by an operator.
+            Some(_) if self.marker.is_none() => self.mark(marker),
+            Some(_) => {
+                shared::info!("the catalog is another one; beginning anew", queue = self.label);
+                self.parting = Some(ExitCode::Asked);
+                self.stop(StopEvent::Cancel { now });
+            }
+            None => {
+                self.notes().set_reason(UNINSTALLED);
+                self.parting = Some(ExitCode::NotInstalled);
+                self.stop(StopEvent::Cancel { now });
+            }
+        }
+    }
+
     fn prepared(&mut self, ready: Ready, now: Instant) {
+        self.mark(ready.marker);
         if ready.superuser && !self.session.held_before {
             shared::warning!(
                 "tasks of this queue run as a superuser; give the row a user of its own",
@@ -75,7 +132,10 @@ impl Scheduler {
         self.mend_at = ready.mends.then_some(now);
         match ready.lack {
             Some(lack) => self.lacks_catalog(lack),
-            None => self.said_lack = None,
+            None => {
+                self.said_lack = None;
+                self.ask_jobs();
+            }
         }
     }
 
@@ -199,6 +259,7 @@ impl Scheduler {
             cursor: self.cursor,
             running: self.runs.running(),
             idle_backends: self.lending.idle_backends(),
+            jobs: self.jobs.ask(now, slots.len()),
         };
         self.looking = Some(slots);
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
@@ -209,6 +270,14 @@ impl Scheduler {
         link.ask("looking for tasks", PATIENCE, move |client| async move {
             Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?)))
         });
+        if now >= self.next_marker {
+            self.next_marker = now + MARKER;
+            let statements = statements.clone();
+            link.ask("looking for the catalog", PATIENCE, move |client| async move {
+                let row = client.query_opt(&statements.find_marker, &[]).await.map_err(|error| Trouble::of(&error))?;
+                Ok(Answer::Marker(row.map(|row| row.get("marker"))))
+            });
+        }
         if now >= self.next_chores {
             self.next_chores = now + CHORES;
             let keep_ms = self.settings.keep_ms;
@@ -222,7 +291,10 @@ impl Scheduler {
     /// last time, so that a slot that comes free meanwhile is either seen here or brings a ring.
     fn reserve(&mut self, count: usize) -> Vec<SlotHandle> {
         let counter = self.start.region.slots();
-        let reserve = || std::iter::from_fn(|| counter.reserve()).take(count).collect::<Vec<SlotHandle>>();
+        let reserve = || {
+            let few = count.min(counter.for_workers() as usize);
+            std::iter::from_fn(|| counter.reserve()).take(few).collect::<Vec<SlotHandle>>()
+        };
         let notes = counter.notes(self.start.slot);
         let mut slots = reserve();
         if slots.is_empty() && count > 0 {
@@ -246,7 +318,8 @@ impl Scheduler {
         let slots = self.start.region.slots();
         let own = self.start.slot.index();
         let wanted = |slot: SlotHandle| slot.index() != own && slots.notes(slot).wants_slot();
-        if slots.used() < slots.limit() && slots.holders().iter().any(|holder| wanted(holder.handle)) {
+        let somebody = || slots.wanted() > 0 || slots.holders().iter().any(|holder| wanted(holder.handle));
+        if slots.used() < slots.limit() && somebody() {
             self.start.ring_parent();
         }
     }
@@ -264,6 +337,10 @@ impl Scheduler {
         let mut slots = self.looking.take().unwrap_or_default();
         let asked = slots.len();
         self.cursor = seen.cursor;
+        if let Some(why) = &seen.jobs_failed {
+            self.jobs_failed(why, now);
+        }
+        let due = seen.pulse.and_then(|pulse| self.pulsed(pulse, asked, now));
         let pace = Pace { sleep: Duration::from_millis(self.settings.sleep_ms), idle: self.settings.idle };
         let looked = Looked {
             now,
@@ -272,7 +349,7 @@ impl Scheduler {
             armed: seen.armed,
             refused: seen.refused,
             busy: seen.busy,
-            next_plan: seen.next_plan,
+            next_plan: [seen.next_plan, due].into_iter().flatten().min(),
         };
         self.doze.looked(looked, pace);
         fault::point("scheduler.after_take");
@@ -312,7 +389,8 @@ impl Scheduler {
                 }
                 shared::debug!("worker started", queue = self.label, task = row.task, pid = worker.0.pid());
                 let ack_by = now + Duration::from_millis(self.settings.close_ms);
-                self.runs.started(row.task, row.attempt, worker, slot, ack_by);
+                let run = self.runs.started(row.task, row.attempt, worker, slot, ack_by);
+                self.job_claimed(run, row, now);
             }
             Err(error) => {
                 shared::error!(
@@ -345,11 +423,11 @@ impl Scheduler {
 
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
-        for ToSettle { run, task, attempt, terminate } in questions {
+        for ToSettle { run, task, attempt, terminate, why } in questions {
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() => {
                     link.ask("settling a task", PATIENCE, move |client| async move {
-                        let settlement = settle(client, statements, task, attempt, terminate).await?;
+                        let settlement = settle(client, statements, task, attempt, terminate, why).await?;
                         Ok(Answer::Settled { run, task, settlement })
                     });
                 }
@@ -371,6 +449,12 @@ impl Scheduler {
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);
                 }
+            }
+            Settlement::Closed => {
+                self.found(run, task);
+                shared::info!("run of a job closed", queue = self.label, task = task);
+                self.runs.settled(run);
+                self.doze.hurry(now);
             }
             Settlement::NotOurs => {
                 self.found(run, task);

@@ -36,12 +36,12 @@ pub struct Nursery {
     /// Children read end of file from `life` when `_breath` is closed: when this process is gone.
     life: OwnedFd,
     _breath: OwnedFd,
-    points: [&'static str; 2],
+    points: [&'static str; 3],
 }
 
 impl Nursery {
-    /// `points`: the fault points before and after the fork.
-    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 2]) -> io::Result<Nursery> {
+    /// `points`: the fault points before and after the fork, and after the slot is the child's.
+    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 3]) -> io::Result<Nursery> {
         let (life, breath) = io::pipe()?;
         Ok(Nursery { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
     }
@@ -55,11 +55,39 @@ impl Nursery {
         order: &T,
         entry: fn(Start) -> ExitCode,
     ) -> Result<(Child, Ticket), SpawnError> {
-        self.spawn_with(slot, kind, label, order, entry, Gifts::default())
+        self.try_spawn(slot, kind, label, order, entry).inspect_err(|_| {
+            self.region.slots().release(slot);
+        })
     }
 
     /// The same, with descriptors for the child. Ours are closed in any case.
     pub fn spawn_with<T: Serialize>(
+        &self,
+        slot: SlotHandle,
+        kind: Kind,
+        label: &str,
+        order: &T,
+        entry: fn(Start) -> ExitCode,
+        gifts: Gifts,
+    ) -> Result<(Child, Ticket), SpawnError> {
+        self.try_spawn_with(slot, kind, label, order, entry, gifts).inspect_err(|_| {
+            self.region.slots().release(slot);
+        })
+    }
+
+    /// The same, but on an error the slot stays reserved for another try (unless it was lost).
+    pub fn try_spawn<T: Serialize>(
+        &self,
+        slot: SlotHandle,
+        kind: Kind,
+        label: &str,
+        order: &T,
+        entry: fn(Start) -> ExitCode,
+    ) -> Result<(Child, Ticket), SpawnError> {
+        self.try_spawn_with(slot, kind, label, order, entry, Gifts::default())
+    }
+
+    fn try_spawn_with<T: Serialize>(
         &self,
         slot: SlotHandle,
         kind: Kind,
@@ -73,13 +101,9 @@ impl Nursery {
         let mut payload = encode(order);
         let filled = self.region.fill(slot, &payload);
         payload.fill(0);
-        let spawned = filled.map_err(SpawnError::from).and_then(|ticket| {
-            let child = self.fork(slot, ticket, entry, gifts).inspect_err(|_| self.region.free(ticket))?;
-            Ok((child, ticket))
-        });
-        spawned.inspect_err(|_| {
-            self.region.slots().release(slot);
-        })
+        let ticket = filled?;
+        let child = self.fork(slot, ticket, entry, gifts).inspect_err(|_| self.region.free(ticket))?;
+        Ok((child, ticket))
     }
 
     fn fork(
@@ -101,6 +125,7 @@ impl Nursery {
             child.reap();
             return Err(lost.into());
         }
+        fault::point(self.points[2]);
         Ok(child)
     }
 }

@@ -41,6 +41,9 @@ pub struct TaskRow {
     pub save: bool,
     /// It repeats or pauses its group: more happens at its end than a change of its row.
     pub consequences: bool,
+    /// The job whose run it is, and the logical time that it runs for, as the server writes them.
+    pub job: Option<Vec<u8>>,
+    pub at: Option<Vec<u8>>,
     pub priority: i32,
     /// The take has set up the session for it.
     pub dressed: bool,
@@ -89,6 +92,8 @@ pub struct Reuse {
     pub executed: u32,
     pub started: Vec<u8>,
     pub far: Option<FarReuse>,
+    /// Runs of one job, or plain tasks: never mixed.
+    pub job: Option<Vec<u8>>,
 }
 
 /// The same of a worker with a session on a remote: its next task runs there too.
@@ -154,8 +159,8 @@ impl Book {
         let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
         let dressing = [self.queue.schema.as_bytes(), self.queue.table.as_bytes(), &name, self.name.as_bytes()];
         let floor = floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
-        // No remote, and so no pid and session of it.
-        let mut asked = [&asked[..], &[None; 3], &dressing.map(Some)].concat();
+        // No remote, and so no pid and session of it; and no job.
+        let mut asked = [&asked[..], &[None; 4], &dressing.map(Some)].concat();
         asked.extend(floor.iter().flatten().map(|number| Some(number.as_bytes())));
         let take = if floor.is_some() { &self.next_floored } else { &self.next_dressed };
         let prefix = session.standing_prefix().to_owned();
@@ -240,11 +245,13 @@ impl Book {
         Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
     }
 
-    /// WORK → PLAN, by the session that ran it and runs nothing any more.
-    pub fn plan_again(&self, session: &mut Session, row: &TaskRow) -> Result<bool, QueryError> {
+    /// WORK → PLAN, or, for the run of a job, its end; by the session that ran it and runs nothing any more.
+    pub fn plan_again(&self, session: &mut Session, row: &TaskRow, reason: &str) -> Result<bool, QueryError> {
         let text = self.queue.fill(statement::PLAN_AGAIN);
         let key = Key::new(row.task, row.attempt);
-        let rows = retried(session, &[Statement::once(&text, &key.params())])?;
+        let [task, attempt] = key.params();
+        let params = [task, attempt, Some(reason.as_bytes())];
+        let rows = retried(session, &[Statement::once(&text, &params)])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -256,20 +263,22 @@ impl Book {
         row: &TaskRow,
         record: Record<'_>,
     ) -> Result<bool, QueryError> {
-        let columns = session.execute(&self.queue.fill(statement::LIST_COLUMNS), &[])?;
+        // The frame first: until then the path is the task's own, and whatever stands on it would be picked up.
+        let frame = frame(server_major(session));
+        let list = self.queue.fill(statement::LIST_COLUMNS);
+        let mut first: Vec<Statement<'_>> = frame.iter().skip(1).map(|sql| Statement::once(sql, &[])).collect();
+        first.push(Statement::once(&list, &[]));
+        let columns = session.transaction(&first)?.pop().unwrap_or_default();
         let repeat = self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns));
         let pause = self.queue.fill(statement::PAUSE_GROUP);
         let key = Key::new(row.task, row.attempt);
         let own = key.params();
         let [task, attempt] = own;
         let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, None, Some(&b"t"[..])];
-        let frame = frame(server_major(session));
-        let mut statements: Vec<Statement<'_>> = frame.iter().skip(1).map(|sql| Statement::once(sql, &[])).collect();
-        let at = statements.len();
-        statements.push(Statement::once(&self.finish, &end));
+        let mut statements = vec![Statement::once(&self.finish, &end)];
         statements.extend([&repeat, &pause, &self.delete].map(|sql| Statement::once(sql, &own)));
         let rows = session.transaction(&statements)?;
-        Ok(rows.get(at).is_some_and(|rows| !rows.is_empty()))
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
     /// The next task for a worker whose last one is already committed.
@@ -321,7 +330,7 @@ impl Numbers {
         Numbers { max: reuse.max.to_string(), executed: reuse.executed.to_string() }
     }
 
-    fn params<'a>(&'a self, reuse: &'a Reuse) -> [Option<&'a [u8]>; 7] {
+    fn params<'a>(&'a self, reuse: &'a Reuse) -> [Option<&'a [u8]>; 8] {
         let far = reuse.far.as_ref();
         [
             Some(&reuse.group[..]),
@@ -331,6 +340,7 @@ impl Numbers {
             far.map(|far| &far.remote[..]),
             far.map(|far| far.pid.as_bytes()),
             far.map(|far| far.name.as_bytes()),
+            reuse.job.as_deref(),
         ]
     }
 }
@@ -416,12 +426,22 @@ fn server_major(session: &Session) -> u32 {
     digits.parse().unwrap_or(0)
 }
 
+/// A value of type "char". A byte that is no ASCII is written by newer servers as a backslash and three octal digits.
+fn character(value: Option<Vec<u8>>) -> Option<u8> {
+    let bytes = value?;
+    match bytes[..] {
+        [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
+            Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+        }
+        _ => bytes.first().copied(),
+    }
+}
+
 /// In the order of the statement's RETURNING list.
 fn task_row(row: Row) -> TaskRow {
     let mut values = row.into_iter();
     let mut next = || values.next().flatten();
     let truth = |value: Option<Vec<u8>>| value.as_deref() == Some(b"t");
-    let character = |value: Option<Vec<u8>>| value.and_then(|bytes| bytes.first().copied());
     let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     let task = text(next()).parse().unwrap_or_default();
     let attempt = text(next()).parse().unwrap_or_default();
@@ -453,7 +473,25 @@ fn task_row(row: Row) -> TaskRow {
         reuse: truth(next()),
         save: truth(next()),
         consequences: truth(next()),
+        job: next(),
+        at: next(),
         priority: text(next()).parse().unwrap_or(0),
         dressed: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::character;
+
+    #[test]
+    fn a_character_is_one_byte_however_the_server_writes_it() {
+        let read = |text: &[u8]| character(Some(text.to_vec()));
+        assert_eq!(read(b"\t"), Some(b'\t'));
+        assert_eq!(read(b"\\"), Some(b'\\'));
+        assert_eq!(read(b"\\303"), Some(0xc3));
+        assert_eq!(read(b"\\377"), Some(0xff));
+        assert_eq!(read(b"\xe9"), Some(0xe9));
+        assert_eq!((read(b""), character(None)), (None, None));
     }
 }

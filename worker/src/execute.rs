@@ -9,7 +9,7 @@ use crate::atomic::BEGIN;
 use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
-use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
+use crate::outcome::{CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
 use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
@@ -20,7 +20,7 @@ use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
-use shared::region::{Region, SlotHandle};
+use shared::region::{Notes, Phase, Region, SlotHandle};
 use shared::sys::title;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -52,6 +52,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         }
     };
     let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
+    fault::point("worker.before_begin");
     let mut begun = book.begin(&mut session, order.task, order.attempt);
     if let (Err(QueryError::Link(_)), true) = (&begun, order.lent.is_some()) {
         // What was lent may have been cut meanwhile. The fence makes a second try harmless.
@@ -86,13 +87,15 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
         announce(order, &row);
         fault::point("worker.after_begin");
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None };
+        let job = row.job.clone();
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None, job };
         let fresh = floored.elapsed() < FLOOR_LIFE;
         let floor = (fresh && row.dressed).then(|| row.floor());
         if !fresh {
             floored = Instant::now();
         }
-        let run = Run { order, target: &target, book: &book, row, watchdog, reuse, floor };
+        let notes = region.slots().notes(slot);
+        let run = Run { order, target: &target, book: &book, row, watchdog, reuse, floor, notes };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
@@ -133,6 +136,7 @@ pub(crate) struct Run<'a> {
     pub(crate) reuse: Reuse,
     /// From where on it looks, while that is fresh.
     pub(crate) floor: Option<Floor>,
+    pub(crate) notes: Notes<'a>,
 }
 
 /// What came of the input.
@@ -241,7 +245,7 @@ impl Run<'_> {
                 Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: log.said_timeout }
             }
             Err(lost) => {
-                let code = lost.fatal.as_ref().and_then(|fatal| fatal.code()).map(<[u8]>::to_vec);
+                let code = lost.fatal.as_ref().and_then(farewell);
                 let last_word = Some(lost.fatal.unwrap_or_else(|| {
                     ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
                 }));
@@ -274,7 +278,7 @@ impl Run<'_> {
                 let output = Some(texts.output.as_deref().unwrap_or_default());
                 self.write(session, Record { state: "FAIL", output, error: Some(&error), reason }, again)
             }
-            Verdict::PlanAgain => Next::Leave(self.give_back(session)),
+            Verdict::PlanAgain { reason } => Next::Leave(self.give_back(session, reason)),
             Verdict::Nothing => {
                 shared::info!("task ended: its owner took it back", task = self.row.task);
                 if let Some(session) = session {
@@ -292,6 +296,7 @@ impl Run<'_> {
         match text {
             FailText::Collected => collected.unwrap_or_default(),
             FailText::Timeout => own("57014", "canceling statement due to statement timeout"),
+            FailText::Overrun => own("57014", "canceling statement due to max_runtime of the job"),
             FailText::Overflow => {
                 own("54000", &format!("output exceeds output_limit of {} bytes", self.order.output_limit))
             }
@@ -308,11 +313,19 @@ impl Run<'_> {
         }
     }
 
+    /// Whoever settles the row in our place must know if it was no crash.
+    pub(crate) fn leave_word(&self, reason: &str) {
+        if reason == INTERRUPTED {
+            self.notes.set_phase(Phase::Stopping);
+        }
+    }
+
     /// Back to PLAN by ourselves where the session still stands; otherwise the scheduler does it, once the backend
     /// is gone.
-    fn give_back(&self, session: Option<Session>) -> ExitCode {
+    fn give_back(&self, session: Option<Session>, reason: &'static str) -> ExitCode {
+        self.leave_word(reason);
         let Some(mut session) = session else { return ExitCode::Temporary };
-        match self.book.plan_again(&mut session, &self.row) {
+        match self.book.plan_again(&mut session, &self.row, reason) {
             Ok(planned) => {
                 shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();
@@ -350,6 +363,7 @@ impl Run<'_> {
         }
         match answer {
             Ok(Finished { written, next }) => {
+                fault::point("worker.after_finish");
                 if written {
                     shared::debug!("task finished", task = self.row.task, state = record.state);
                 } else {
@@ -397,6 +411,7 @@ impl Run<'_> {
     fn short_way(&self, session: &Session) -> bool {
         !self.row.save
             && self.row.remote.is_none()
+            && self.row.job.is_none()
             && !self.row.atomic
             && !self.row.consequences
             && session.status() == TransactionStatus::Idle
@@ -438,6 +453,16 @@ impl Run<'_> {
             }
             answer => answer,
         }
+    }
+}
+
+/// The SQLSTATE of the server's last word. An immediate shutdown says goodbye with the code of an orderly one, but as a
+/// mere warning.
+fn farewell(word: &ServerError) -> Option<Vec<u8>> {
+    match word.code() {
+        Some(code) if word.is_fatal() => Some(code.to_vec()),
+        Some(_) => Some(CRASH_SHUTDOWN.to_vec()),
+        None => None,
     }
 }
 

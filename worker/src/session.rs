@@ -154,21 +154,34 @@ pub fn limit(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
 /// Sets what a task's SQL may read, and its time limit. In a message of its own: inside the input's string a
 /// procedure could no longer COMMIT.
 pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
-    let text = format!("{DRESS}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()", sign("$7", "$1"));
+    let text = format!(
+        "{DRESS}, {WATCH_CLIENT}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()",
+        sign("$7", "$1")
+    );
     let queue = qualified(&order.schema, &order.table);
     let dress = Dress::new(order, row);
     let [id, group, schema, table, name, timeout] = dress.values(order, row);
     let rows = session.execute(&text, &[id, group, schema, table, name, timeout, queue.as_bytes()].map(Some))?;
+    dress_run(session, row)?;
     // A pooler has numbers of its own; who is to be terminated must be known by the server's.
     session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
     Ok(())
 }
 
+/// What the run of a job may read beside: whose run it is, for which time, and the how-manieth try.
+fn dress_run(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
+    let Some(job) = &row.job else { return Ok(()) };
+    let text = "SELECT pg_catalog.set_config('mill.job', $1, false), pg_catalog.set_config('mill.at', $2, false), \
+         pg_catalog.set_config('mill.attempt', $3, false)";
+    let attempt = row.attempt.to_string();
+    session.execute(text, &[&job[..], row.at.as_deref().unwrap_or_default(), attempt.as_bytes()].map(Some)).map(|_| ())
+}
+
 const DRESS: &str = "SELECT pg_catalog.set_config('pg_task.id', $1, false), pg_catalog.set_config('pg_task.group', $2, false), \
          pg_catalog.set_config('pg_task.schema', $3, false), pg_catalog.set_config('pg_task.table', $4, false), \
          pg_catalog.set_config('application_name', $5, false), \
-         CASE WHEN $6 <> '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END, \
-         pg_catalog.set_config('client_connection_check_interval', '300', false)";
+         CASE WHEN $6 OPERATOR(pg_catalog.<>) '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END";
+const WATCH_CLIENT: &str = "pg_catalog.set_config('client_connection_check_interval', '300', false)";
 
 /// The texts of it.
 struct Dress {
@@ -194,7 +207,8 @@ impl Dress {
 /// The same on a remote, where our table is not.
 pub fn dress_far(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
     let dress = Dress::new(order, row);
-    session.execute(DRESS, &dress.values(order, row).map(Some)).map(|_| ())
+    session.execute(DRESS, &dress.values(order, row).map(Some))?;
+    dress_run(session, row)
 }
 
 /// The lock of a task that runs elsewhere, held by the session that will write its end.

@@ -213,8 +213,13 @@ fn asked(post: &Post, region: &Region, slot: SlotHandle) -> Option<Cancelled> {
     if post.interrupted {
         return Some(Cancelled::Interrupt);
     }
-    let Request { cancel: Cancel::Unwanted, task, attempt } = region.slots().notes(slot).requested()?;
-    (task == watched.task && attempt == watched.attempt).then_some(Cancelled::Unwanted)
+    let Request { cancel, task, attempt } = region.slots().notes(slot).requested()?;
+    let why = match cancel {
+        Cancel::Unwanted => Cancelled::Unwanted,
+        Cancel::Overrun => Cancelled::Overrun,
+        Cancel::Deleted => Cancelled::Deleted,
+    };
+    (task == watched.task && attempt == watched.attempt).then_some(why)
 }
 
 /// Sends the cancel, once, and says when to look again.

@@ -20,6 +20,7 @@ const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/schedule.sql"),
     include_str!("../../sql/catalog/parts/job_face.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
+    include_str!("../../sql/catalog/parts/fsck.sql"),
     include_str!("../../sql/catalog/parts/message.sql"),
     include_str!("../../sql/catalog/parts/uninstall.sql"),
     #[cfg(feature = "next")]
@@ -55,6 +56,7 @@ fn fill(part: &str, version: &str) -> String {
         ("{version}", literal(version)),
         ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
+        ("{task_key}", lock_key::TASK.to_string()),
         ("{bell_key}", lock_key::BELL.to_string()),
         ("{cancelled_text}", literal(CANCELLED)),
         ("{install_key}", lock_key::INSTALL.to_string()),
@@ -75,8 +77,10 @@ fn fill(part: &str, version: &str) -> String {
 /// The beginning of every transaction that makes or changes our objects: one maker at a time, and nobody queues behind
 /// one that waits.
 pub fn alone() -> String {
+    // Only makers wait here, and one of them may be waiting for a launcher's answer.
     format!(
-        "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0);",
+        "BEGIN; SET LOCAL lock_timeout = '15s'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); \
+         SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';",
         lock_key::INSTALL
     )
 }
@@ -100,7 +104,10 @@ pub fn task_text() -> String {
 /// The first task table is made known, and those who serve queues here are let in.
 pub fn admit_text(users: &[String]) -> String {
     let users = users.iter().map(|user| format!("SELECT mill.admit({});\n", literal(user)));
-    format!("SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}", users.collect::<String>())
+    format!(
+        "SELECT mill.s_register('public.task'::pg_catalog.regclass);\nSELECT mill.s_attach('public.task'::pg_catalog.regclass);\n{}",
+        users.collect::<String>()
+    )
 }
 
 /// The whole installation as one transaction, to be run by hand.

@@ -59,11 +59,37 @@ pub const LOOK_INDEX: &str = include_str!("../../sql/task/upgrade/look_index.sql
 pub const MISS_HASH: &str = include_str!("../../sql/task/upgrade/miss_hash.sql");
 pub const FILL_HASH: &str = include_str!("../../sql/task/upgrade/fill_hash.sql");
 pub const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
+pub const NEXT_EVENT: &str = include_str!("../../sql/job/next_event.sql");
+pub const START_JOBS: &str = include_str!("../../sql/job/start_jobs.sql");
+pub const WATCH_JOBS: &str = include_str!("../../sql/job/watch_jobs.sql");
+pub const LIST_UNFILLED: &str = include_str!("../../sql/job/list_unfilled.sql");
+pub const FILL_NEXT_START: &str = include_str!("../../sql/job/fill_next_start.sql");
+pub const DELETE_OLD_RUNS: &str = include_str!("../../sql/job/delete_old_runs.sql");
+pub const LOOK_CLOCK: &str = include_str!("../../sql/job/look_clock.sql");
+pub const LOOK_ATTACHED: &str = include_str!("../../sql/job/look_attached.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
 pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql");
 pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
+pub const LOOK_CRON: &str = include_str!("../../sql/import/look_cron.sql");
+pub const LIST_CRON_JOBS: &str = include_str!("../../sql/import/list_cron_jobs.sql");
+pub const LOOK_IMPORT_QUEUE: &str = include_str!("../../sql/import/look_queue.sql");
+pub const LIST_SAME_NAMES: &str = include_str!("../../sql/import/list_same_names.sql");
+pub const INSERT_JOB: &str = include_str!("../../sql/import/insert_job.sql");
+pub const WAIT_MESSAGE: &str = include_str!("../../sql/catalog/wait_message.sql");
+pub const LOOK_MARKER: &str = include_str!("../../sql/catalog/look_marker.sql");
+pub const FIND_MARKER: &str = include_str!("../../sql/catalog/find_marker.sql");
+pub const LOOK_META: &str = include_str!("../../sql/catalog/look_meta.sql");
+pub const WATCH_LOCKS: &str = include_str!("../../sql/launcher/watch_locks.sql");
+pub const LIST_DATABASES: &str = include_str!("../../sql/launcher/list_databases.sql");
+pub const LIST_QUEUES: &str = include_str!("../../sql/launcher/list_queues.sql");
+pub const CHECK_SENDER: &str = include_str!("../../sql/launcher/check_sender.sql");
+pub const GIVE_ANSWER: &str = include_str!("../../sql/launcher/give_answer.sql");
+pub const TAKE_ANSWER_BACK: &str = include_str!("../../sql/launcher/take_answer_back.sql");
+pub const END_BACKENDS: &str = include_str!("../../sql/launcher/end_backends.sql");
+pub const CHECK_ROW: &str = include_str!("../../sql/launcher/check_row.sql");
+pub const CHECK_LAUNCHER: &str = include_str!("../../sql/launcher/check_launcher.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 
@@ -97,12 +123,16 @@ const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
           AND l.classid IN ({task_key}::oid, {unknown_key}::oid) AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
               {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid) END)";
 
+/// One more; a row that somebody inserted with the largest number begins anew, or it would fail the take of all.
+const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 ELSE 1 END";
+
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
 /// are at: one that was stopped counts until its worker has let go of it.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM (
         SELECT "group", remote FROM {queue} WHERE state IN ('TAKE', 'WORK')
         UNION ALL
-        SELECT "group", remote FROM {queue} WHERE id = ANY ($2::bigint[]) AND state IN ('STOP', 'PLAN')) AS r
+        SELECT "group", remote FROM {queue} WHERE id = ANY ($2::bigint[])
+           AND (state IN ('STOP', 'PLAN') OR (job IS NOT NULL AND state NOT IN ('TAKE', 'WORK')))) AS r
     GROUP BY "group", remote)"#;
 
 /// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
@@ -112,17 +142,18 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomi
     pg_catalog.current_setting('log_error_verbosity') AS verbosity,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
     t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
-    (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.priority"#;
+    (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.job,
+    pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS at, t.priority"#;
 
-/// What a task finds set in its session, set by the take itself. $8 schema, $9 table, $10 application_name, $11 the table.
+/// What a task finds set in its session, set by the take itself. $9 schema, $10 table, $11 application_name, $12 the table.
 const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
-    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $8, false),
-    pg_catalog.set_config('pg_task.table', $9, false), pg_catalog.set_config('application_name', $10, false),
+    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $9, false),
+    pg_catalog.set_config('pg_task.table', $10, false), pg_catalog.set_config('application_name', $11, false),
     pg_catalog.pg_try_advisory_lock({task_key}, pg_catalog.hashtext(
-        pg_catalog.concat($11::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
+        pg_catalog.concat($12::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
 
-/// $12 max, $13 priority, $14 id of the last row taken.
-const FLOOR: &str = r#"AND t."max" = $12::int AND t.priority = $13::int AND t.id > $14::bigint"#;
+/// $13 max, $14 priority, $15 id of the last row taken.
+const FLOOR: &str = r#"AND t."max" = $13::int AND t.priority = $14::int AND t.id > $15::bigint"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
@@ -189,6 +220,7 @@ impl Queue {
             ("{running}", RUNNING.replace("{queue}", &queue)),
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
+            ("{next_attempt}", NEXT_ATTEMPT.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),
         ];
@@ -323,6 +355,14 @@ mod tests {
             MISS_HASH,
             FILL_HASH,
             MAKE_HASH_TRIGGER,
+            NEXT_EVENT,
+            START_JOBS,
+            WATCH_JOBS,
+            LIST_UNFILLED,
+            FILL_NEXT_START,
+            DELETE_OLD_RUNS,
+            LOOK_ATTACHED,
+            LOOK_CLOCK,
         ];
         for statement in all {
             let filled = queue.fill(statement);

@@ -52,11 +52,12 @@ END
 $function$;
 COMMENT ON FUNCTION mill.s_start(oid, int, timestamptz) IS 'pgmill: starts the due jobs of a queue';
 
--- Those of these jobs that are still there, and how long a run of theirs may take (0 = unlimited).
-CREATE FUNCTION mill.s_watch(jobs int[]) RETURNS TABLE (job int, ms float8)
+-- Those of these jobs that are still there, how long a run of theirs may take (0 = unlimited), and whether they are
+-- paused.
+CREATE FUNCTION mill.s_watch(jobs int[]) RETURNS TABLE (job int, ms float8, scheduled bool)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-    SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8 FROM mill.job j WHERE j.id = ANY (jobs);
+    SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled FROM mill.job j WHERE j.id = ANY (jobs);
 END;
 COMMENT ON FUNCTION mill.s_watch(int[]) IS 'pgmill: which jobs are still there, and their max_runtime';
 
@@ -129,7 +130,7 @@ BEGIN
         EXECUTE format('SELECT job FROM %I.%I WHERE job > $1 ORDER BY job LIMIT 1', place.schema, place.name) INTO last USING last;
         EXIT WHEN last IS NULL OR cardinality(tasks) >= 1000;
         EXECUTE format('SELECT array_agg(o.id) FROM (
-                            SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''DONE'', ''FAIL'', ''GONE'') AND stop < $2 LIMIT 300
+                            (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''DONE'', ''FAIL'', ''GONE'') AND stop < $2 LIMIT 300)
                             UNION (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state = ''DONE'' ORDER BY id DESC OFFSET 1000 LIMIT 300)
                             UNION (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''FAIL'', ''GONE'')
                                     ORDER BY id DESC OFFSET 1000 LIMIT 300)) AS o', place.schema, place.name)
