@@ -9,10 +9,11 @@ use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
 use crate::jobs::{Definition, JobStatements, Jobs};
+use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
-use crate::run_table::{RunId, RunTable};
+use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
 use crate::waiting::{self, Verdict};
@@ -75,6 +76,11 @@ pub enum Answer {
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Named,
+    /// Whether the backend of a connection that is trusted no more is gone.
+    Retired {
+        backend: i32,
+        gone: bool,
+    },
     Mended(Mended),
     /// What is asked about jobs is prepared, or why it has to wait.
     Jobs(Result<Rc<JobStatements>, String>),
@@ -146,6 +152,7 @@ pub struct Scheduler {
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
+    pub(crate) lending: Lending,
     /// Sessions on remotes that dead workers have left.
     pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
@@ -207,6 +214,7 @@ impl Scheduler {
             statements: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
+            lending: Lending::open()?,
             elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
@@ -268,6 +276,7 @@ impl Scheduler {
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.lending.poll_fds());
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -308,6 +317,7 @@ impl Scheduler {
             self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.lending.deadline().filter(|_| working),
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
@@ -358,6 +368,7 @@ impl Scheduler {
                 self.jobs.forget();
                 self.release_reserved();
                 self.runs.all_unsettled(now);
+                self.lending.all_unretired(now);
                 self.elsewhere.all_unmarked();
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
@@ -372,6 +383,7 @@ impl Scheduler {
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
         self.reap(now);
+        self.retire(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
         self.pass_jobs(now);
@@ -393,6 +405,11 @@ impl Scheduler {
 
     fn reap(&mut self, now: Instant) {
         let (ends, questions) = self.runs.reap(now);
+        // Whoever has ended has offered before.
+        self.lending.turn(&self.start.region, |slot, pid| slot_of(&ends, &self.runs, slot, pid), now);
+        for worker in &ends {
+            self.lending.ended(&self.start.region, worker.slot, worker.end == End::Exited(0), now);
+        }
         for worker in &ends {
             match worker.end {
                 End::Exited(0 | UNWRITTEN) => {
@@ -529,4 +546,10 @@ impl Scheduler {
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))
     }
+}
+
+/// Which use of a slot a worker of ours sits in, or sat in until just now.
+fn slot_of(ends: &[WorkerEnd], runs: &RunTable, slot: u32, pid: i32) -> Option<SlotHandle> {
+    let ended = ends.iter().find(|worker| worker.slot.index() == slot && worker.pid == pid);
+    ended.map(|worker| worker.slot).or_else(|| runs.slot_of(slot, pid))
 }

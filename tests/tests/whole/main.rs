@@ -24,6 +24,7 @@ mod jobs;
 mod keep_and_why;
 mod large;
 mod ledger;
+mod lending;
 mod log_lines;
 mod messages;
 mod names;
