@@ -48,7 +48,7 @@ fn probe(mill: &Supervisor<'_>, database: &Database) -> (String, i64) {
 #[test]
 fn the_next_worker_finds_an_inherited_session_as_new_whatever_the_one_before_did() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).start();
+    let mill = Supervisor::of(&database).row_key("lend", true).start();
     let (new, mut backend) = probe(&mill, &database);
     let mut inherited = 0;
     for input in ORDERLY {
@@ -70,7 +70,7 @@ fn the_next_worker_finds_an_inherited_session_as_new_whatever_the_one_before_did
 #[test]
 fn without_lending_every_task_has_a_session_of_its_own() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).start();
     let backends: BTreeSet<i64> = (0..5).map(|_| probe(&mill, &database).1).collect();
     assert_eq!(backends.len(), 5);
     mill.eventually("none is kept", || {
@@ -82,7 +82,7 @@ fn without_lending_every_task_has_a_session_of_its_own() {
 fn a_connection_that_was_cut_while_nobody_used_it_costs_no_attempt() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let mill = Supervisor::of(&database).start();
+    let mill = Supervisor::of(&database).row_key("lend", true).start();
     for round in 0..5 {
         let (_, backend) = probe(&mill, &database);
         if round == 2 {
@@ -99,7 +99,7 @@ fn a_connection_that_was_cut_while_nobody_used_it_costs_no_attempt() {
 #[test]
 fn a_task_planned_again_by_its_owner_does_not_wait_for_the_backend_that_is_kept() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).start();
+    let mill = Supervisor::of(&database).row_key("lend", true).start();
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     database.run(&format!("UPDATE public.task SET state = 'PLAN' WHERE id = {id}"));
@@ -109,7 +109,7 @@ fn a_task_planned_again_by_its_owner_does_not_wait_for_the_backend_that_is_kept(
 #[test]
 fn random_kills_leave_no_session_behind_and_no_answer_out_of_step() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).start();
+    let mill = Supervisor::of(&database).row_key("lend", true).start();
     let tasks = sized(150, 10_000);
     database.run(&format!(
         "INSERT INTO public.task (\"group\", input, \"max\") \

@@ -30,7 +30,7 @@ fn batches(database: &Database, group: &str) -> Vec<i64> {
 #[test]
 fn a_worker_goes_on_as_the_next_rows_own_live_and_count_allow() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).start();
     // group, columns of its five rows, tasks per server process
     let groups: [(&str, &str, &[i64]); 6] = [
         ("none", "0, '0'", &[1, 1, 1, 1, 1]),
@@ -68,7 +68,7 @@ fn a_worker_goes_on_as_the_next_rows_own_live_and_count_allow() {
 #[test]
 fn a_worker_takes_no_row_with_a_smaller_max_than_it_was_started_for() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("run", 1).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).row_key("run", 1).start();
     in_one_go(
         &mill,
         &database,
@@ -95,7 +95,7 @@ const PROBE: &str = "SELECT current_setting('work_mem'), current_setting('search
 #[test]
 fn between_tasks_the_session_is_as_new_unless_the_finished_one_had_save() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).start();
     let role = format!("{}_other", database.name());
     let (role, owner) = (quote_ident(&role), quote_ident(database.owner()));
     database.run(&format!(
@@ -142,7 +142,7 @@ fn between_tasks_the_session_is_as_new_unless_the_finished_one_had_save() {
 #[test]
 fn a_terminated_launcher_lets_a_live_worker_finish_its_task_and_no_more() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).start();
     database.run(
         "INSERT INTO public.task (input, live) SELECT 'SELECT pg_sleep(0.3)', '1 hour' FROM generate_series(1, 30)",
     );
@@ -162,7 +162,7 @@ fn a_terminated_launcher_lets_a_live_worker_finish_its_task_and_no_more() {
 #[test]
 fn a_live_worker_killed_in_its_third_task_costs_that_task_one_more_attempt_and_nothing_else() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).start();
     database.run("CREATE TABLE ledger (task bigint); GRANT ALL ON ledger TO PUBLIC");
     let first = database.insert_with("SELECT pg_sleep(600)", "live = '1 hour', data = 'gate'");
     let backend = running(&mill, &database, first);
@@ -188,7 +188,7 @@ fn a_live_worker_killed_in_its_third_task_costs_that_task_one_more_attempt_and_n
 #[test]
 fn a_finished_task_planned_again_while_its_worker_is_at_others_costs_no_worker_and_no_slot() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).start();
     let first = database.insert_with("SELECT pg_sleep(0.3)", "live = '1 hour', max = 1");
     database.insert_with("SELECT pg_sleep(2)", "live = '1 hour', max = 1, plan = now() + interval '0.1 s'");
     mill.finished(&database, first);

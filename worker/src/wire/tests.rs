@@ -363,7 +363,7 @@ proptest! {
         let mut session = session.unwrap();
         let mut heard = Heard { room: 50, ..Heard::default() };
         let _ = session.run(b"SELECT 1", &mut heard);
-        let statement = Statement { sql: "s", params: &[None, Some(b"x")] };
+        let statement = Statement { sql: "s", params: &[None, Some(b"x")], standing: false };
         let _ = session.transaction(&[statement, statement]);
         let _ = session.execute("SELECT 1", &[]);
     }
