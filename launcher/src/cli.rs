@@ -50,7 +50,9 @@ Examples:
   launcher check --config mill.json       what is wrong with this file?
   launcher check                          and with the PG* environment, for a start without a file?
 
-Nothing is connected to and nothing is changed. A mistake is named by its place:
+  launcher check --connect --config ..    and may every login do what it has to?
+
+Nothing is changed, and nothing connected to without --connect. A mistake is named by its place:
 
   mill.json: json[2].sleeep: unknown key; did you mean \"sleep\"?";
 
@@ -93,6 +95,7 @@ Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   launcher upgrade app --config mill.json       as the login of the config's connect
+  launcher upgrade --print 0.1.0 | psql -d app  by hand, as the catalog's owner
   {\"data\": \"app\", \"upgrade\": \"auto\"}          in the config: at the next start, without a command
 
 Schedulers of the database stop when it begins and go on when it is committed or rolled back.
@@ -105,7 +108,6 @@ Examples:
   SELECT mill.uninstall();                      the same in SQL, as the catalog's owner
 
 Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
-
 const IMPORT_EXAMPLES: &str = "\
 Examples:
   launcher import pg_cron --database app --dry-run            what would become of each job of cron.job in app
@@ -135,7 +137,11 @@ pub struct Place {
 pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
-    Check,
+    Check {
+        /// Also log in, as the launcher and as every row, and say which rights are missing. Exit 1 if any is.
+        #[arg(long)]
+        connect: bool,
+    },
     /// Let the schedulers of a database run. Exit 0 once they do.
     #[command(after_help = ORDER_EXAMPLES)]
     Start { database: String },
@@ -171,7 +177,14 @@ pub enum Command {
     },
     /// Bring the catalog mill of a database to the version of this program, in one transaction.
     #[command(after_help = UPGRADE_EXAMPLES)]
-    Upgrade { database: String },
+    Upgrade {
+        /// The database; not needed with --print.
+        #[arg(required_unless_present = "print")]
+        database: Option<String>,
+        /// Only print the SQL, for a catalog of version FROM.
+        #[arg(long, value_name = "FROM")]
+        print: Option<String>,
+    },
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },

@@ -15,6 +15,7 @@ use crate::orders::Orders;
 use crate::row_entry::Wanted;
 use crate::row_state::Rung;
 use crate::row_table::RowTable;
+use crate::service_manager::ServiceManager;
 use crate::status_report::{Outline, report};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -55,6 +56,7 @@ pub struct Parts {
     pub bell: Bell,
     pub control: ControlSocket,
     pub embedded: Option<Embedded>,
+    pub manager: ServiceManager,
     pub target: Target,
     pub name: String,
     pub poll: Duration,
@@ -193,6 +195,7 @@ impl Launcher {
             self.rows.deadline(),
             self.parts.control.deadline(),
             self.stopping.deadline(),
+            self.parts.manager.deadline(),
             self.parts.embedded.as_ref().map(|server| now + server.check_again_in(now)),
             Some(now + self.parts.poll),
         ];
@@ -242,6 +245,7 @@ impl Launcher {
 
     /// Reconciles everything, whatever woke us.
     fn pass(&mut self, now: Instant) {
+        self.parts.manager.beat(now);
         self.rows.reap(now);
         self.reap_orphans();
         self.watch_server(now);
@@ -372,6 +376,7 @@ impl Launcher {
         if ready && !self.said_ready && !self.stopping.asked() {
             shared::info!("ready", slots = self.parts.region.slots().limit());
             self.said_ready = true;
+            self.parts.manager.ready(self.said.current().unwrap_or("serving"));
         }
     }
 
@@ -384,12 +389,14 @@ impl Launcher {
         let rung = if step.cancel_tasks { Rung::Cancel } else { Rung::Finish };
         let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
         shared::info!("launcher stops", how = how);
+        self.parts.manager.stopping(how);
         self.rows.end_all(rung, Instant::now());
     }
 
     /// SIGQUIT: leave now. Every process of ours dies with us; the next start recovers.
     fn quit(mut self) -> bool {
         shared::warning!("launcher quits at once");
+        self.parts.manager.stopping("quitting at once");
         if let Some(server) = &mut self.parts.embedded {
             server.stop(Stop::Immediate);
         }
@@ -423,6 +430,7 @@ impl Launcher {
     }
 
     fn reload(&mut self, now: Instant) {
+        self.parts.manager.reloading();
         match (self.parts.reload)() {
             Some(Reloaded { target, rows, operators }) => {
                 self.parts.operators = operators;
@@ -440,7 +448,10 @@ impl Launcher {
                 self.said_ready = false;
                 shared::info!("config read again");
             }
-            None => shared::error!("the config has mistakes; the old one stays in force"),
+            None => {
+                shared::error!("the config has mistakes; the old one stays in force");
+                self.parts.manager.ready("the config has mistakes; the old one stays in force");
+            }
         }
     }
 }

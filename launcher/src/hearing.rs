@@ -12,6 +12,7 @@ use crate::row_table::Surroundings;
 use shared::db::lock_key;
 use shared::db::statement::{self, bare};
 use shared::db::trouble::Trouble;
+use shared::fault;
 use shared::hand_over::WaitFor;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -232,6 +233,7 @@ impl Launcher {
     }
 
     fn give(&mut self, answer: AnswerKey) {
+        fault::point("launcher.before_answer");
         self.tell("answering a message", statement::GIVE_ANSWER, answer);
     }
 

@@ -22,6 +22,7 @@ mod restart_policy;
 mod row_entry;
 mod row_state;
 mod row_table;
+mod service_manager;
 mod status_report;
 
 use clap::Parser;
@@ -34,7 +35,7 @@ fn main() -> ExitCode {
     shared::log::start(cli.log_level.into(), cli.log.into());
     ExitCode::from(match &cli.command {
         None => command::serve::run(&cli),
-        Some(Command::Check) => command::check::run(&cli.place),
+        Some(Command::Check { connect }) => command::check::run(&cli.place, *connect),
         Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
         Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
         Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
@@ -42,11 +43,14 @@ fn main() -> ExitCode {
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
         }
+        Some(Command::Upgrade { print: Some(from), .. }) => command::upgrade::print_text(from),
+        Some(Command::Upgrade { database, print: None }) => {
+            command::upgrade::run(&cli.place, database.as_deref().unwrap_or_default())
+        }
+        Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Import { source: ImportSource::PgCron, options }) => {
             command::import::pg_cron(&cli.place, options)
         }
-        Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
-        Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })

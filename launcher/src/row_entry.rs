@@ -57,7 +57,7 @@ impl Wanted {
             wait,
             found: origin == Origin::Found,
             installed,
-            installer: self.installer.clone(),
+            installer: self.installer.clone().map(|login| Target { database: self.target.database.clone(), ..login }),
             versions: self.versions.clone(),
             upgrade: self.row.upgrade,
             handshake: HANDSHAKE,

@@ -182,7 +182,11 @@ pub struct Scheduler {
 impl Scheduler {
     pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
-        let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
+        let nursery = Nursery::open(
+            &start.region,
+            start.slot,
+            ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"],
+        )?;
         Ok(Scheduler {
             queue: Queue { schema: order.schema.clone(), table: order.table.clone() },
             label: format!("{} {}.{}", order.target.database, order.schema, order.table),

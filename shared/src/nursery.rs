@@ -36,12 +36,12 @@ pub struct Nursery {
     /// Children read end of file from `life` when `_breath` is closed: when this process is gone.
     life: OwnedFd,
     _breath: OwnedFd,
-    points: [&'static str; 2],
+    points: [&'static str; 3],
 }
 
 impl Nursery {
-    /// `points`: the fault points before and after the fork.
-    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 2]) -> io::Result<Nursery> {
+    /// `points`: the fault points before and after the fork, and after the slot is the child's.
+    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 3]) -> io::Result<Nursery> {
         let (life, breath) = io::pipe()?;
         Ok(Nursery { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
     }
@@ -91,6 +91,7 @@ impl Nursery {
             child.reap();
             return Err(lost.into());
         }
+        fault::point(self.points[2]);
         Ok(child)
     }
 }

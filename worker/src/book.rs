@@ -180,7 +180,12 @@ impl Book {
         row: &TaskRow,
         record: Record<'_>,
     ) -> Result<bool, QueryError> {
-        let columns = session.execute(&self.queue.fill(statement::LIST_COLUMNS), &[])?;
+        // The frame first: until then the path is the task's own, and whatever stands on it would be picked up.
+        let frame = frame(server_major(session));
+        let list = self.queue.fill(statement::LIST_COLUMNS);
+        let mut first: Vec<Statement<'_>> = frame.iter().skip(1).map(|sql| Statement { sql, params: &[] }).collect();
+        first.push(Statement { sql: &list, params: &[] });
+        let columns = session.transaction(&first)?.pop().unwrap_or_default();
         let repeat = self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns));
         let finish = self.queue.fill(statement::FINISH_TASK);
         let pause = self.queue.fill(statement::PAUSE_GROUP);
@@ -189,14 +194,10 @@ impl Book {
         let own = key.params();
         let [task, attempt] = own;
         let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, None, Some(&b"t"[..])];
-        let frame = frame(server_major(session));
-        let mut statements: Vec<Statement<'_>> =
-            frame.iter().skip(1).map(|sql| Statement { sql, params: &[] }).collect();
-        let at = statements.len();
-        statements.push(Statement { sql: &finish, params: &end });
+        let mut statements = vec![Statement { sql: &finish, params: &end }];
         statements.extend([&repeat, &pause, &delete].map(|sql| Statement { sql, params: &own }));
         let rows = session.transaction(&statements)?;
-        Ok(rows.get(at).is_some_and(|rows| !rows.is_empty()))
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
     /// The next task for a worker whose last one is already committed.

@@ -128,7 +128,7 @@ fn dress_run(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
 const DRESS: &str = "SELECT pg_catalog.set_config('pg_task.id', $1, false), pg_catalog.set_config('pg_task.group', $2, false), \
          pg_catalog.set_config('pg_task.schema', $3, false), pg_catalog.set_config('pg_task.table', $4, false), \
          pg_catalog.set_config('application_name', $5, false), \
-         CASE WHEN $6 <> '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END";
+         CASE WHEN $6 OPERATOR(pg_catalog.<>) '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END";
 const WATCH_CLIENT: &str = "pg_catalog.set_config('client_connection_check_interval', '300', false)";
 
 /// The texts of it.

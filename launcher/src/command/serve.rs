@@ -7,6 +7,7 @@ use crate::cli::{Cli, Place};
 use crate::control_socket::ControlSocket;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
+use crate::service_manager::ServiceManager;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
@@ -96,8 +97,9 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     let region =
         Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
     let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
-    let nursery = Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork"])
-        .map_err(|error| trouble("cannot make a pipe", &error))?;
+    let nursery =
+        Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_hand_over"])
+            .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
         version = shared::VERSION,
@@ -113,6 +115,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         bell,
         control,
         embedded,
+        manager: ServiceManager::from_environment(&|name| std::env::var(name).ok()),
         target,
         name: config.name.clone(),
         poll: Duration::from_millis(config.poll_ms),

@@ -186,7 +186,7 @@ fn every_queue_that_a_found_catalog_knows_is_served_and_no_table_is_made_beside_
     assert_eq!(schedulers(&mill), 0);
     assert!(say(&mut client, "start()"));
     becomes(&mill, "several", &both);
-    must(&mut client, "DROP TABLE two.jobs");
+    must(&mut client, "DROP TABLE two.jobs CASCADE");
     mill.wait("a queue that is gone is forgotten")
         .within(SOON)
         .until(|| !rows_of(&mill, "several").iter().any(|(queue, _)| queue == "two.jobs"));

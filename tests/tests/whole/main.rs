@@ -3,6 +3,7 @@
 
 mod asking;
 mod atomic;
+mod books;
 mod by_itself;
 mod calendar;
 mod cli;
@@ -13,6 +14,7 @@ mod embedded;
 mod every_database;
 mod harness;
 mod hostile;
+mod hosts;
 mod import;
 mod install;
 mod job_desk;
@@ -38,9 +40,11 @@ mod rights;
 mod running;
 mod security;
 mod server;
+mod service_manager;
 mod settings;
 mod signals;
 mod slots;
+mod soak;
 mod status;
 mod take;
 mod take_over;
