@@ -1,0 +1,120 @@
+-- A job of the graph is activated: its row, what holds it back, and jobs without input, which need no worker.
+-- parameters: none; locks: none; caller: whoever installs, once per database
+
+-- Rows of jobs without input, which the scheduler that keeps the timers brings to their end.
+CREATE TABLE mill.errand (
+    job int NOT NULL,
+    at timestamptz NOT NULL,
+    queue oid NOT NULL,
+    task bigint NOT NULL,
+    PRIMARY KEY (job, at, task)
+);
+COMMENT ON TABLE mill.errand IS 'pgmill: rows of jobs without input that are to be set DONE';
+
+-- How many tasks of a flow may start yet; NULL: no limit. The caller has the flow's lock alone.
+CREATE FUNCTION mill.places(flow text) RETURNS int
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    most int := (SELECT f.parallel FROM mill.flow f WHERE f.name = places.flow);
+    q record;
+    some int;
+BEGIN
+    IF most IS NULL THEN
+        RETURN NULL;
+    END IF;
+    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+               JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = places.flow AND j.input IS NOT NULL GROUP BY 1, 2 LOOP
+        EXECUTE format('SELECT count(*) FROM %I.%I WHERE job = ANY ($1) AND (state IN (''TAKE'', ''WORK'') OR state = ''PLAN'' AND NOT held)',
+                       q.schema, q.name) INTO some USING q.jobs;
+        most := most - some;
+    END LOOP;
+    RETURN GREATEST(most, 0);
+END
+$function$;
+
+-- The row of an activation. NULL: the job may not run there any more, and has paused itself.
+CREATE FUNCTION mill.activate_node(j mill.job, at timestamptz, epoch int, low bool, loops bool) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    moment timestamptz := mill.now();
+    q mill.queue;
+    task bigint;
+BEGIN
+    task := mill.activate(j.id, activate_node.at, moment, epoch => CASE WHEN loops THEN -1 ELSE activate_node.epoch END,
+        held => loops OR j.input IS NULL OR COALESCE(mill.places(j.flow) = 0, false),
+        priority => CASE WHEN low THEN j.priority - 1000 END);
+    IF task IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT k.* INTO q FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = j.id;
+    IF loops THEN
+        EXECUTE format('UPDATE %I.%I SET state = ''FAIL'', start = $2, stop = $2, reason = ''loop'', error = $3 WHERE id = $1', q.schema, q.name)
+          USING task, clock_timestamp(),
+                format('ERROR:  job "%s" has been activated 100 times for %s; it is stopped here', j.name, activate_node.at);
+    ELSIF j.input IS NULL THEN
+        INSERT INTO mill.errand (job, at, queue, task) VALUES (j.id, activate_node.at, q.relid, task);
+        PERFORM mill.ring(0);
+    END IF;
+    RETURN task;
+END
+$function$;
+
+-- Brings rows of jobs without input to their end, up to so many in one transaction, ordered by job and time. How many.
+CREATE FUNCTION mill.s_run_errands(most int) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    e record;
+    done int := 0;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR e IN SELECT r.*, q.schema, q.name FROM mill.errand r LEFT JOIN mill.queue q ON q.relid = r.queue
+               LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
+              WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)
+              ORDER BY r.job, r.at, r.task LIMIT most FOR UPDATE OF r SKIP LOCKED LOOP
+        DELETE FROM mill.errand r WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+        done := done + 1;
+        IF e.name IS NOT NULL AND to_regclass(format('%I.%I', e.schema, e.name)) IS NOT NULL THEN
+            EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2 WHERE id = $1 AND state = ''PLAN''',
+                           e.schema, e.name) USING e.task, clock_timestamp();
+        END IF;
+    END LOOP;
+    RETURN done;
+END
+$function$;
+
+-- What the scheduler that keeps the timers wants to know before it sleeps: is there anything of the graph at all, are there
+-- errands, stretches to fill, and how many milliseconds until the next timer is due.
+CREATE FUNCTION mill.s_look_graph() RETURNS TABLE (used bool, errands bool, due_ms float8)
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    SELECT EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand) OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL),
+           EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
+                    WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)),
+           (SELECT CASE WHEN t.stale IS NOT NULL THEN 0
+                        ELSE GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) END::float8
+              FROM mill.timer t
+             WHERE (t.stale IS NOT NULL OR t.due IS NOT NULL) AND NOT (t.stale IS NULL AND mill.stands_still(t))
+             ORDER BY t.stale NULLS LAST, t.due LIMIT 1)
+$function$;
+
+-- What was finished long ago: tokens of which none waits, and stashed values. A small batch; how many.
+CREATE FUNCTION mill.s_sweep_graph(most int) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    gone int;
+    more int;
+BEGIN
+    WITH old AS (
+        SELECT k.job, k.at FROM mill.token k LEFT JOIN mill.job j ON j.id = k.job LEFT JOIN mill.flow f ON f.name = j.flow
+         WHERE k.touched < clock_timestamp() - LEAST(interval '1 month', (SELECT min(keep) FROM mill.flow)) AND k.waiting = '{}'
+           AND k.touched < clock_timestamp() - COALESCE(f.keep, interval '1 month')
+         ORDER BY k.touched LIMIT most FOR UPDATE OF k SKIP LOCKED)
+    DELETE FROM mill.token k USING old WHERE k.job = old.job AND k.at = old.at;
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    WITH old AS (
+        SELECT s.ctid FROM mill.stash s LEFT JOIN mill.flow f ON f.name = s.flow
+         WHERE s.touched < clock_timestamp() - COALESCE(f.keep, interval '1 month') LIMIT most FOR UPDATE OF s SKIP LOCKED)
+    DELETE FROM mill.stash s USING old WHERE s.ctid = old.ctid;
+    GET DIAGNOSTICS more = ROW_COUNT;
+    RETURN gone + more;
+END
+$function$;
