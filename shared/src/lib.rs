@@ -4,6 +4,7 @@
 //! loops speak to a server, `tls` how both clients encrypt; `hand_over` is what travels in a cell; `log` and `exit_code` are how a process speaks and
 //! leaves. What is dangerous stands in `sys`, and nowhere else.
 
+pub mod calendar;
 pub mod config;
 pub mod conninfo;
 pub mod db;

@@ -7,8 +7,18 @@ use super::identifier::literal;
 use super::{lock_key, statement};
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 2] =
-    [include_str!("../../sql/catalog/parts/meta.sql"), include_str!("../../sql/catalog/parts/why.sql")];
+const PARTS: [&str; 7] = [
+    include_str!("../../sql/catalog/parts/meta.sql"),
+    include_str!("../../sql/catalog/parts/calendar.sql"),
+    include_str!("../../sql/catalog/parts/job.sql"),
+    include_str!("../../sql/catalog/parts/run.sql"),
+    include_str!("../../sql/catalog/parts/schedule.sql"),
+    include_str!("../../sql/catalog/parts/job_face.sql"),
+    include_str!("../../sql/catalog/parts/why.sql"),
+];
+
+/// What a row of a job carries as its error when a person has stopped it; triggers know it by that.
+const CANCELLED: &str = "ERROR:  task cancelled";
 
 /// Nothing in the schema is for everybody.
 const CLOSING: &str = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mill FROM PUBLIC;";
@@ -18,6 +28,8 @@ pub fn text(version: &str) -> String {
     let names = [
         ("{version}", literal(version)),
         ("{queue_key}", lock_key::QUEUE.to_string()),
+        ("{bell_key}", lock_key::BELL.to_string()),
+        ("{cancelled_text}", literal(CANCELLED)),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
     ];

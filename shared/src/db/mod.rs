@@ -7,6 +7,7 @@
 
 mod address;
 pub mod back_off;
+mod calendar_type;
 pub mod catalog;
 mod dial;
 pub mod identifier;

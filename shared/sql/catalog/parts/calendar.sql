@@ -1,0 +1,260 @@
+-- The calendar as far as the server must know it: what a cron expression, a zone and a step may be, and the next slot of
+-- a schedule that is not cron. The program's calendar is its twin (shared/src/calendar): same verdicts, same words, same
+-- moments. On a zone's wall clock a local time happens at the first moment when the clock shows it or has gone past it.
+-- parameters: none; locks: none; caller: whoever installs, once per database
+CREATE FUNCTION mill.check_cron(cron text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    fields text[];
+    names text[] := ARRAY['second', 'minute', 'hour', 'day of month', 'month', 'day of week'];
+    lows int[] := ARRAY[0, 0, 0, 1, 1, 0];
+    highs int[] := ARRAY[59, 59, 23, 31, 12, 7];
+    longest int[] := ARRAY[60, 60, 24, 31, 12, 7];
+    months text[] := ARRAY['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
+    weekdays text[] := ARRAY['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'];
+    lengths int[] := ARRAY[31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    trimmed text := btrim(cron, E' \t\n\r');
+    item text;
+    range_text text;
+    step_text text;
+    ends text[];
+    numbers bigint[];
+    low int;
+    high int;
+    step int;
+    day_set bigint := 0;
+    month_set bigint := 0;
+    last_day bool := false;
+BEGIN
+    IF char_length(cron) > 1000 THEN
+        RETURN 'it is longer than 1000 characters';
+    END IF;
+    IF starts_with(trimmed, '@') THEN
+        CASE lower(trimmed COLLATE "C")
+        WHEN '@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly' THEN
+            RETURN NULL;
+        ELSE
+            RETURN format('there is no shortcut %s; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly',
+                          trimmed);
+        END CASE;
+    END IF;
+    fields := CASE WHEN trimmed = '' THEN '{}'::text[] ELSE regexp_split_to_array(trimmed, E'[ \t\n\r]+') END;
+    IF cardinality(fields) = 5 THEN
+        fields := '0'::text || fields;
+    ELSIF cardinality(fields) <> 6 THEN
+        RETURN format('it has %s fields; five are needed, or six with seconds in front', cardinality(fields));
+    END IF;
+    FOR i IN 1 .. 6 LOOP
+        FOREACH item IN ARRAY string_to_array(fields[i], ',') LOOP
+            IF i = 4 AND item IN ('L', 'l', '$') THEN
+                last_day := true;
+                CONTINUE;
+            END IF;
+            range_text := split_part(item, '/', 1);
+            step_text := CASE WHEN strpos(item, '/') > 0 THEN substr(item, strpos(item, '/') + 1) END;
+            IF range_text = '*' THEN
+                low := lows[i];
+                high := LEAST(highs[i], CASE WHEN i = 6 THEN 6 ELSE 59 END);
+            ELSE
+                ends := CASE WHEN strpos(range_text, '-') > 0
+                    THEN ARRAY[split_part(range_text, '-', 1), substr(range_text, strpos(range_text, '-') + 1)]
+                    ELSE ARRAY[range_text] END;
+                numbers := ARRAY(SELECT COALESCE(
+                    CASE i WHEN 5 THEN array_position(months, lower(e COLLATE "C"))
+                           WHEN 6 THEN array_position(weekdays, lower(e COLLATE "C")) - 1 END,
+                    CASE WHEN e ~ '^[0-9]{1,9}$' THEN e::bigint END) FROM unnest(ends) WITH ORDINALITY AS u(e, n) ORDER BY n);
+                IF array_position(numbers, NULL) IS NOT NULL THEN
+                    RETURN format('%s: "%s" is not a value, a range or a step', names[i], item);
+                END IF;
+                FOR n IN 1 .. cardinality(ends) LOOP
+                    IF numbers[n] NOT BETWEEN lows[i] AND highs[i] THEN
+                        RETURN format('%s: %s is not within %s to %s', names[i], ends[n], lows[i], highs[i]);
+                    END IF;
+                END LOOP;
+                low := numbers[1];
+                IF cardinality(ends) = 2 THEN
+                    high := CASE WHEN i = 6 AND low > 0 AND lower(ends[2] COLLATE "C") = 'sun' THEN 7 ELSE numbers[2] END;
+                ELSIF step_text IS NOT NULL THEN
+                    RETURN format('%s: the step in %s needs a range, as in %s-%s/%s', names[i], item, range_text, highs[i], step_text);
+                ELSE
+                    high := low;
+                END IF;
+                IF low > high THEN
+                    RETURN format('%s: the range %s goes backward', names[i], item);
+                END IF;
+            END IF;
+            step := 1;
+            IF step_text IS NOT NULL THEN
+                IF step_text !~ '^[0-9]{1,9}$' THEN
+                    RETURN format('%s: "%s" is not a value, a range or a step', names[i], item);
+                END IF;
+                step := step_text::int;
+                IF step NOT BETWEEN 1 AND longest[i] THEN
+                    RETURN format('%s: the step %s is not within 1 to %s', names[i], step_text, longest[i]);
+                END IF;
+            END IF;
+            IF i = 4 THEN
+                day_set := day_set | (SELECT bit_or(1::bigint << v) FROM generate_series(low, high, step) AS v);
+            ELSIF i = 5 THEN
+                month_set := month_set | (SELECT bit_or(1::bigint << v) FROM generate_series(low, high, step) AS v);
+            END IF;
+        END LOOP;
+    END LOOP;
+    -- restricted by day and by weekday: one of them is enough
+    IF last_day OR NOT starts_with(fields[4], '*') AND NOT starts_with(fields[6], '*')
+       OR EXISTS (SELECT FROM unnest(lengths) WITH ORDINALITY AS m(length, number)
+                   WHERE month_set & (1::bigint << number::int) <> 0 AND day_set & ((2::bigint << length) - 1) <> 0) THEN
+        RETURN NULL;
+    END IF;
+    RETURN 'it never fires: no month of it has such a day';
+END
+$function$;
+COMMENT ON FUNCTION mill.check_cron(text) IS 'pgmill: why a cron expression is refused; NULL if it is good';
+CREATE FUNCTION mill.check_zone(zone text) RETURNS text
+    LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    -- The server also takes abbreviations and rules like "XYZ-3", which are no zones; a word with a slash and no digit
+    -- can only be a name. Everything else is looked up in the list, which takes a while to make.
+    IF zone ~ '^[A-Za-z_]+(/[A-Za-z_]+)+$' THEN
+        PERFORM timezone(zone, timestamptz 'epoch');
+        RETURN NULL;
+    ELSIF lower(zone) = 'utc' OR EXISTS (SELECT FROM pg_timezone_names n WHERE lower(n.name) = lower(zone)) THEN
+        RETURN NULL;
+    END IF;
+    RETURN format('there is no time zone "%s"', left(zone, 80));
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN format('there is no time zone "%s"', left(zone, 80));
+END
+$function$;
+COMMENT ON FUNCTION mill.check_zone(text) IS 'pgmill: why a name is no time zone; NULL if it is one';
+CREATE FUNCTION mill.check_step(step interval) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    months numeric;
+    clock numeric;
+BEGIN
+    IF NOT isfinite(step) THEN
+        RETURN 'an infinite interval cannot be repeated';
+    END IF;
+    months := extract(year FROM step) * 12 + extract(month FROM step);
+    clock := extract(day FROM step) * 86400 + extract(hour FROM step) * 3600 + extract(minute FROM step) * 60 + extract(second FROM step);
+    IF months < 0 OR clock < 0 OR months = 0 AND clock = 0 THEN
+        RETURN 'an interval of nothing or less cannot be repeated';
+    ELSIF months > 0 AND (extract(day FROM step) <> 0 OR clock <> 0) THEN
+        RETURN 'months cannot be mixed with days or hours in a schedule';
+    END IF;
+    RETURN NULL;
+END
+$function$;
+COMMENT ON FUNCTION mill.check_step(interval) IS 'pgmill: why an interval cannot be the step of a fixed schedule; NULL if it can';
+-- By how much the zone's clock is ahead of UTC.
+CREATE FUNCTION mill.zone_offset(moment timestamptz, zone text) RETURNS interval
+    LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
+    RETURN timezone(zone, moment) - timezone('UTC', moment);
+-- The change of the clock within the 26 hours up to a moment; NULL if there was none. By halving, to the second.
+CREATE FUNCTION mill.zone_change(moment timestamptz, zone text) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    low timestamptz := date_trunc('second', moment, 'UTC') - interval '26 hours';
+    seconds int := 26 * 3600;
+    half int;
+    before interval := mill.zone_offset(low, zone);
+BEGIN
+    IF before = mill.zone_offset(moment, zone) THEN
+        RETURN NULL;
+    END IF;
+    WHILE seconds > 1 LOOP
+        half := seconds / 2;
+        IF mill.zone_offset(low + half * interval '1 second', zone) = before THEN
+            low := low + half * interval '1 second';
+            seconds := seconds - half;
+        ELSE
+            seconds := half;
+        END IF;
+    END LOOP;
+    RETURN low + interval '1 second';
+END
+$function$;
+-- The farthest that the zone's clock has got at a moment.
+CREATE FUNCTION mill.zone_reading(moment timestamptz, zone text) RETURNS timestamp
+    LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    change timestamptz := mill.zone_change(moment, zone);
+BEGIN
+    -- in an hour that is shown for the second time: the end of that hour
+    RETURN GREATEST(timezone(zone, moment), timezone(zone, change - interval '1 microsecond'));
+END
+$function$;
+-- The first moment at which the zone's clock has got to a reading or past it.
+CREATE FUNCTION mill.zone_first(wall timestamp, zone text) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    guess timestamptz := timezone(zone, wall);
+    change timestamptz := mill.zone_change(guess, zone);
+    before timestamptz;
+BEGIN
+    IF change IS NULL THEN
+        RETURN guess;
+    END IF;
+    before := timezone('UTC', wall - mill.zone_offset(change - interval '1 second', zone));
+    IF before < change THEN
+        RETURN before;
+    END IF;
+    RETURN GREATEST(change, timezone('UTC', wall - mill.zone_offset(change, zone)));
+END
+$function$;
+CREATE FUNCTION mill.next_slot(initial_start timestamptz, step interval, zone text, after timestamptz) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    clock text := COALESCE(zone, 'UTC');
+    months bigint := extract(year FROM step) * 12 + extract(month FROM step);
+    span numeric := (extract(day FROM step) * 86400 + extract(hour FROM step) * 3600 + extract(minute FROM step) * 60
+                     + extract(second FROM step)) * 1000000;
+    origin timestamp;
+    reading timestamp;
+    distance numeric;
+    low bigint;
+    high bigint;
+    middle bigint;
+    slot timestamptz;
+BEGIN
+    IF after < initial_start OR after IS NULL OR initial_start IS NULL OR step IS NULL THEN
+        RETURN CASE WHEN after < initial_start THEN initial_start END;
+    ELSIF NOT isfinite(after) OR NOT isfinite(initial_start) THEN
+        RETURN NULL;
+    END IF;
+    IF months < 0 OR span < 0 OR months = 0 AND span = 0 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'an interval of nothing or less cannot be repeated';
+    END IF;
+    origin := timezone(clock, initial_start);
+    reading := mill.zone_reading(after, clock);
+    distance := GREATEST(extract(epoch FROM reading - origin) * 1000000, 0);
+    IF months = 0 THEN
+        low := div(distance, span);
+    ELSE
+        -- a month has 28 to 31 days; between the two bounds by halving, as in the program
+        low := GREATEST(div(distance, months * 2678400000000 + span) - 1, 0);
+        high := div(distance, months * 2419200000000 + span) + 2;
+        WHILE low + 1 < high LOOP
+            middle := low + (high - low) / 2;
+            IF mill.steps_on(origin, months, span, middle) <= reading THEN
+                low := middle;
+            ELSE
+                high := middle;
+            END IF;
+        END LOOP;
+    END IF;
+    slot := mill.zone_first(mill.steps_on(origin, months, span, low + 1), clock);
+    -- the program's calendar ends here
+    RETURN CASE WHEN slot <= timestamptz '9999-12-27 22:00:00.999999+00' THEN slot END;
+EXCEPTION WHEN datetime_field_overflow OR interval_field_overflow OR numeric_value_out_of_range THEN
+    RETURN NULL;
+END
+$function$;
+COMMENT ON FUNCTION mill.next_slot(timestamptz, interval, text, timestamptz) IS
+    'pgmill: the first initial_start + k * step after a moment, on the zone''s wall clock (NULL: UTC); NULL beyond the year 9999';
+-- k steps on from a reading, on a clock whose days are 24 hours long.
+CREATE FUNCTION mill.steps_on(origin timestamp, months bigint, span numeric, k bigint) RETURNS timestamp
+    LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
+    RETURN origin + make_interval(months => (k * months)::int) + div(k * span, 86400000000)::int * interval '1 day'
+           + mod(k * span, 86400000000)::float8 * interval '1 microsecond';

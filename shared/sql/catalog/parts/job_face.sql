@@ -1,0 +1,179 @@
+-- Jobs for people: the functions that users of TimescaleDB know, and what is to be seen.
+-- The functions run as their caller, so that the rules of the tables hold; those that touch a task table run as the
+-- catalog's owner and ask whether the session may.
+-- parameters: none; locks: none; caller: whoever installs, once per database
+CREATE FUNCTION mill.add_job(proc regproc, schedule_interval interval DEFAULT NULL, config jsonb DEFAULT NULL,
+                             initial_start timestamptz DEFAULT NULL, scheduled bool DEFAULT true,
+                             check_config regproc DEFAULT NULL, fixed_schedule bool DEFAULT true,
+                             timezone text DEFAULT NULL, job_name text DEFAULT NULL, cron text DEFAULT NULL,
+                             queue text DEFAULT NULL) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    verb text := (SELECT CASE p.prokind WHEN 'p' THEN 'CALL ' WHEN 'f' THEN 'SELECT ' END FROM pg_proc p WHERE p.oid = add_job.proc);
+    made int;
+BEGIN
+    IF verb IS NULL THEN
+        RAISE EXCEPTION '"%" is neither a procedure nor a function', proc USING ERRCODE = '42883';
+    END IF;
+    INSERT INTO mill.job (name, routine, schedule_interval, config, initial_start, scheduled, check_config, fixed_schedule,
+                          timezone, cron, queue)
+    VALUES (job_name, verb || proc::text, add_job.schedule_interval, add_job.config, add_job.initial_start,
+            COALESCE(add_job.scheduled, true), add_job.check_config::text, COALESCE(add_job.fixed_schedule, true),
+            add_job.timezone, add_job.cron, add_job.queue)
+    RETURNING id INTO made;
+    RETURN made;
+END
+$function$;
+COMMENT ON FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text) IS
+    'pgmill: a job that calls proc(job id, config) on a schedule; its id';
+
+CREATE FUNCTION mill.alter_job(job_id int, schedule_interval interval DEFAULT NULL, max_runtime interval DEFAULT NULL,
+                               max_retries int DEFAULT NULL, retry_period interval DEFAULT NULL, scheduled bool DEFAULT NULL,
+                               config jsonb DEFAULT NULL, next_start timestamptz DEFAULT NULL, if_exists bool DEFAULT false,
+                               check_config regproc DEFAULT NULL, fixed_schedule bool DEFAULT NULL,
+                               initial_start timestamptz DEFAULT NULL, timezone text DEFAULT NULL, job_name text DEFAULT NULL,
+                               cron text DEFAULT NULL, crash_wait interval DEFAULT NULL) RETURNS SETOF mill.job
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    -- The other kind of schedule goes.
+    cron_now text := alter_job.cron;
+    interval_now interval := alter_job.schedule_interval;
+BEGIN
+    IF num_nonnulls(schedule_interval, max_runtime, max_retries, retry_period, scheduled, config, check_config, fixed_schedule,
+                    initial_start, timezone, job_name, cron, crash_wait) > 0 THEN
+        UPDATE mill.job j SET
+               schedule_interval = COALESCE(interval_now, CASE WHEN cron_now IS NULL THEN j.schedule_interval END),
+               cron = COALESCE(cron_now, CASE WHEN interval_now IS NULL THEN j.cron END),
+               max_runtime = COALESCE(alter_job.max_runtime, j.max_runtime),
+               max_retries = COALESCE(alter_job.max_retries, j.max_retries),
+               retry_period = COALESCE(alter_job.retry_period, j.retry_period),
+               crash_wait = COALESCE(alter_job.crash_wait, j.crash_wait),
+               scheduled = COALESCE(alter_job.scheduled, j.scheduled),
+               config = COALESCE(alter_job.config, j.config),
+               check_config = COALESCE(alter_job.check_config::text, j.check_config),
+               fixed_schedule = COALESCE(alter_job.fixed_schedule, j.fixed_schedule),
+               initial_start = COALESCE(alter_job.initial_start, j.initial_start),
+               timezone = COALESCE(alter_job.timezone, j.timezone),
+               name = COALESCE(job_name, j.name)
+         WHERE j.id = job_id;
+        IF NOT FOUND THEN
+            IF if_exists THEN
+                RAISE NOTICE 'job % is not there, or not yours', job_id;
+                RETURN;
+            END IF;
+            RAISE EXCEPTION 'job % is not there, or not yours', job_id USING ERRCODE = '42704';
+        END IF;
+    END IF;
+    IF next_start IS NOT NULL AND NOT mill.set_next_start(job_id, next_start) AND NOT if_exists THEN
+        RAISE EXCEPTION 'job % is not there, or not yours', job_id USING ERRCODE = '42704';
+    END IF;
+    RETURN QUERY SELECT j.* FROM mill.job j WHERE j.id = job_id;
+END
+$function$;
+COMMENT ON FUNCTION mill.alter_job(int, interval, interval, int, interval, bool, jsonb, timestamptz, bool, regproc, bool,
+    timestamptz, text, text, text, interval) IS 'pgmill: changes what is given, NULL = as it is; the changed job';
+
+-- For members of the job's owner, and for the user of its queue: a run may say when the next one shall be.
+CREATE FUNCTION mill.set_next_start(job int, next_start timestamptz) RETURNS bool
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    s record;
+BEGIN
+    SELECT f.run, f.queue, f.next_start INTO s FROM mill.job_stat f JOIN mill.job j ON j.id = f.job JOIN mill.queue q ON q.relid = f.queue
+     WHERE f.job = set_next_start.job AND (mill.is_allowed(j.owner) OR mill.is_allowed(q.owner));
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE mill.job_stat f SET next_start = set_next_start.next_start, fill = false, stamp = f.stamp + 1
+     WHERE f.job = set_next_start.job;
+    IF s.run IS NOT NULL THEN
+        PERFORM mill.move_waiting(job, s.run, next_start);
+    END IF;
+    PERFORM mill.touch(s.queue);
+    RETURN true;
+END
+$function$;
+COMMENT ON FUNCTION mill.set_next_start(int, timestamptz) IS 'pgmill: when a job starts next, once';
+
+CREATE FUNCTION mill.delete_job(job_id int) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    DELETE FROM mill.job j WHERE j.id = job_id;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'job % is not there, or not yours', job_id USING ERRCODE = '42704';
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION mill.delete_job(int) IS 'pgmill: deletes a job; a running one is cancelled, and not waited for';
+
+CREATE FUNCTION mill.run_job(job_id int) RETURNS bigint
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    j mill.job := (SELECT f FROM mill.job f WHERE f.id = job_id AND mill.is_allowed(f.owner));
+    relid oid := (SELECT s.queue FROM mill.job_stat s WHERE s.job = job_id);
+    wrong text;
+BEGIN
+    IF j.id IS NULL THEN
+        RAISE EXCEPTION 'job % is not there, or not yours', job_id USING ERRCODE = '42704';
+    END IF;
+    wrong := mill.refusal(j.owner, relid);
+    IF wrong IS NOT NULL THEN
+        RAISE EXCEPTION 'job "%": %', j.name, wrong USING ERRCODE = '42501';
+    END IF;
+    RETURN mill.activate(job_id, mill.now(), mill.now());
+END
+$function$;
+COMMENT ON FUNCTION mill.run_job(int) IS 'pgmill: runs a job now, also when it is paused; the id of the task';
+
+CREATE VIEW mill.job_status WITH (security_barrier) AS
+SELECT j.id AS job, j.name, j.owner, j.queue,
+       CASE WHEN s.running > 0 THEN 'Running' WHEN j.scheduled THEN 'Scheduled' ELSE 'Paused' END AS status,
+       CASE WHEN j.scheduled THEN s.next_start END AS next_start,
+       CASE WHEN s.running > 0 THEN format('it is running since %s', s.last_start)
+            WHEN NOT j.scheduled THEN COALESCE(s.reason, 'somebody has paused it (scheduled = false)')
+            WHEN NOT s.served THEN format('no scheduler serves %s: is the launcher running? ask it with: launcher status', j.queue)
+            WHEN s.fill THEN 'its next start is being computed'
+            WHEN s.consecutive_crashes > 0 THEN format('its last run crashed; it is tried again at %s', s.next_start)
+            WHEN s.run IS NOT NULL AND s.next_start > mill.now() THEN format('its last run failed; it is tried again at %s', s.next_start)
+            WHEN s.next_start <= mill.now() THEN format('it is due since %s, and waits for a free slot or its turn', s.next_start)
+            WHEN s.next_start IS NOT NULL THEN format('it is planned for %s', s.next_start)
+            WHEN j.schedule_interval IS NULL AND j.cron IS NULL THEN 'it has no schedule: edges or mill.run_job start it'
+            ELSE 'no time is left in its schedule' END AS why
+  FROM mill.job j
+  CROSS JOIN LATERAL (
+    SELECT s.*, mill.locked({queue_key}, s.queue, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) AS served
+      FROM mill.job_stat s WHERE s.job = j.id) AS s
+ WHERE mill.is_member(j.owner);
+COMMENT ON VIEW mill.job_status IS 'pgmill: whether each job runs, waits or is paused, when it starts next, and why';
+
+-- A view over all task tables; made anew when one is registered or gone.
+CREATE FUNCTION mill.remake_run() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    wanted text;
+    text_of text := 'SELECT NULL::text AS queue, NULL::int AS job, NULL::bigint AS task, NULL::int AS attempt, NULL::timestamptz AS at,
+        NULL::text AS state, NULL::timestamptz AS start, NULL::timestamptz AS stop, NULL::text AS error, NULL::text AS output,
+        NULL::text AS definition, NULL::bigint AS run_of WHERE false';
+    place record;
+BEGIN
+    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid JOIN pg_namespace n
+                     ON n.oid = c.relnamespace AND (n.nspname, c.relname) = (q.schema, q.name)
+                  WHERE has_table_privilege(q.relid, 'SELECT') ORDER BY q.schema, q.name LOOP
+        text_of := text_of || format(' UNION ALL SELECT %L, t.job::int, t.id::bigint, t.attempt::int, t.at,
+            CASE WHEN t.state IN (''TAKE'', ''WORK'') THEN ''running'' WHEN t.reason IN (''crashed'', ''interrupted'', ''cancelled'', ''skipped'') THEN t.reason
+                 WHEN t.state = ''DONE'' THEN ''succeeded'' ELSE ''failed'' END,
+            t.start, t.stop, t.error, t.output, t.input, t.run_of::bigint FROM %I.%I t
+            WHERE t.job IS NOT NULL AND t.state IN (''TAKE'', ''WORK'', ''DONE'', ''FAIL'', ''GONE'')',
+            format('%I.%I', place.schema, place.name), place.schema, place.name);
+    END LOOP;
+    wanted := format('SELECT r.* FROM (%s) AS r JOIN mill.job j ON j.id = r.job WHERE mill.is_member(j.owner)', text_of);
+    IF obj_description(to_regclass('mill.run'), 'pg_class') IS DISTINCT FROM concat('pgmill: every run of every job; made from ', md5(wanted)) THEN
+        EXECUTE 'CREATE OR REPLACE VIEW mill.run WITH (security_barrier) AS ' || wanted;
+        EXECUTE format('COMMENT ON VIEW mill.run IS %L', concat('pgmill: every run of every job; made from ', md5(wanted)));
+    END IF;
+END
+$function$;
+CREATE VIEW mill.run WITH (security_barrier) AS
+SELECT NULL::text AS queue, NULL::int AS job, NULL::bigint AS task, NULL::int AS attempt, NULL::timestamptz AS at,
+       NULL::text AS state, NULL::timestamptz AS start, NULL::timestamptz AS stop, NULL::text AS error, NULL::text AS output,
+       NULL::text AS definition, NULL::bigint AS run_of WHERE false;
