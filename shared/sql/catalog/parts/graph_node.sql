@@ -7,9 +7,10 @@ CREATE TABLE mill.errand (
     at timestamptz NOT NULL,
     queue oid NOT NULL,
     task bigint NOT NULL,
+    reason text,
     PRIMARY KEY (job, at, task)
 );
-COMMENT ON TABLE mill.errand IS 'pgmill: rows of jobs without input that are to be set DONE';
+COMMENT ON TABLE mill.errand IS 'pgmill: rows of jobs that need no worker, because they have no input or are skipped, and are to be set DONE';
 
 -- How many tasks of a flow may start yet; NULL: no limit. The caller has the flow's lock alone.
 CREATE FUNCTION mill.places(flow text) RETURNS int
@@ -33,15 +34,15 @@ END
 $function$;
 
 -- The row of an activation. NULL: the job may not run there any more, and has paused itself.
-CREATE FUNCTION mill.activate_node(j mill.job, at timestamptz, epoch int, low bool, loops bool) RETURNS bigint
+CREATE FUNCTION mill.activate_node(j mill.job, at timestamptz, epoch int, low bool, loops bool, skips bool DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     moment timestamptz := mill.now();
     q mill.queue;
     task bigint;
 BEGIN
-    task := mill.activate(j.id, activate_node.at, moment, epoch => CASE WHEN loops THEN -1 ELSE activate_node.epoch END,
-        held => loops OR j.input IS NULL OR COALESCE(mill.places(j.flow) = 0, false),
+    task := mill.activate(j.id, activate_node.at, moment, epoch => CASE WHEN loops THEN -2 ELSE activate_node.epoch END,
+        held => loops OR skips OR j.input IS NULL OR COALESCE(mill.places(j.flow) = 0, false),
         priority => CASE WHEN low THEN j.priority - 1000 END);
     IF task IS NULL THEN
         RETURN NULL;
@@ -51,8 +52,8 @@ BEGIN
         EXECUTE format('UPDATE %I.%I SET state = ''FAIL'', start = $2, stop = $2, reason = ''loop'', error = $3 WHERE id = $1', q.schema, q.name)
           USING task, clock_timestamp(),
                 format('ERROR:  job "%s" has been activated 100 times for %s; it is stopped here', j.name, activate_node.at);
-    ELSIF j.input IS NULL THEN
-        INSERT INTO mill.errand (job, at, queue, task) VALUES (j.id, activate_node.at, q.relid, task);
+    ELSIF skips OR j.input IS NULL THEN
+        INSERT INTO mill.errand (job, at, queue, task, reason) VALUES (j.id, activate_node.at, q.relid, task, CASE WHEN skips THEN 'skipped' END);
         PERFORM mill.ring(0);
     END IF;
     RETURN task;
@@ -74,8 +75,8 @@ BEGIN
         DELETE FROM mill.errand r WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
         done := done + 1;
         IF e.name IS NOT NULL AND to_regclass(format('%I.%I', e.schema, e.name)) IS NOT NULL THEN
-            EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2 WHERE id = $1 AND state = ''PLAN''',
-                           e.schema, e.name) USING e.task, clock_timestamp();
+            EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2, reason = $3 WHERE id = $1 AND state = ''PLAN''',
+                           e.schema, e.name) USING e.task, clock_timestamp(), e.reason;
         END IF;
     END LOOP;
     RETURN done;
@@ -116,5 +117,88 @@ BEGIN
     DELETE FROM mill.stash s USING old WHERE s.ctid = old.ctid;
     GET DIAGNOSTICS more = ROW_COUNT;
     RETURN gone + more;
+END
+$function$;
+
+-- A flow's waiting rows whose time has come, as far as it is not paused and has places: the higher priority first. The
+-- caller need not have its lock.
+CREATE FUNCTION mill.release_flow(flow text) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    f mill.flow;
+    q record;
+    places int;
+    some int;
+    done int := 0;
+BEGIN
+    PERFORM mill.enter(ARRAY[release_flow.flow]);
+    SELECT * INTO f FROM mill.flow k WHERE k.name = release_flow.flow;
+    places := mill.places(f.name);
+    IF f.name IS NULL OR f.paused OR places = 0 THEN
+        RETURN 0;
+    END IF;
+    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+               JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = f.name AND j.scheduled GROUP BY 1, 2 ORDER BY 1, 2 LOOP
+        EXECUTE format('UPDATE %1$I.%2$I SET held = false, plan = LEAST(plan, statement_timestamp()) WHERE id IN (
+                SELECT id FROM %1$I.%2$I t WHERE job = ANY ($1) AND state = ''PLAN'' AND held AND plan <= $2
+                   AND NOT EXISTS (SELECT FROM mill.errand e WHERE e.job = t.job AND e.at = t.at AND e.task = t.id)
+                 ORDER BY priority DESC, id LIMIT $3 FOR UPDATE SKIP LOCKED)', q.schema, q.name)
+          USING q.jobs, mill.now(), places;
+        GET DIAGNOSTICS some = ROW_COUNT;
+        places := places - some;
+        done := done + some;
+    END LOOP;
+    RETURN done;
+END
+$function$;
+-- A run of a job has ended, for good or not: its place in the flow is free.
+CREATE OR REPLACE FUNCTION mill.run_ended(j mill.job) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND f.parallel IS NOT NULL) THEN
+        PERFORM mill.release_flow(j.flow);
+    END IF;
+END
+$function$;
+-- What else, beside its time, keeps a waiting row of the job back: the job is paused, or its flow, or that has no place
+-- (`release_flow` sees to that).
+CREATE OR REPLACE FUNCTION mill.may_start(job mill.job) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN job.scheduled AND NOT EXISTS (SELECT FROM mill.flow f WHERE f.name = job.flow AND (f.paused OR f.parallel IS NOT NULL));
+END
+$function$;
+-- A flow is paused: its waiting rows stand aside; resumed: those whose time has come go on, and tokens that are ready.
+-- More places: more of them.
+CREATE FUNCTION mill.flow_follow() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    jobs int[] := (SELECT array_agg(j.id ORDER BY j.id) FROM mill.job j WHERE j.flow = NEW.name);
+    q record;
+BEGIN
+    PERFORM mill.enter(ARRAY[NEW.name], true);
+    IF jobs IS NULL THEN
+        RETURN NULL;
+    ELSIF NEW.paused AND NOT OLD.paused THEN
+        FOR q IN SELECT DISTINCT k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = ANY (jobs) LOOP
+            EXECUTE format('UPDATE %1$I.%2$I SET held = true WHERE id IN (SELECT id FROM %1$I.%2$I
+                             WHERE job = ANY ($1) AND state = ''PLAN'' AND NOT held FOR UPDATE SKIP LOCKED)', q.schema, q.name) USING jobs;
+        END LOOP;
+    ELSIF NOT NEW.paused THEN
+        PERFORM mill.release_flow(NEW.name);
+        IF OLD.paused THEN
+            PERFORM mill.consider(jobs);
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$function$;
+CREATE TRIGGER follow AFTER UPDATE OF paused, parallel ON mill.flow FOR EACH ROW
+    WHEN (NEW.paused <> OLD.paused OR NEW.parallel IS DISTINCT FROM OLD.parallel) EXECUTE FUNCTION mill.flow_follow();
+-- How long the runs of a job are kept.
+CREATE OR REPLACE FUNCTION mill.keep(job int) RETURNS interval
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN COALESCE((SELECT f.keep FROM mill.job j JOIN mill.flow f ON f.name = j.flow WHERE j.id = keep.job), interval '1 month');
 END
 $function$;

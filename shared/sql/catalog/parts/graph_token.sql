@@ -11,6 +11,8 @@ CREATE TABLE mill.token (
     delivered int[] NOT NULL DEFAULT '{}',
     consumed int[] NOT NULL DEFAULT '{}',
     activations int NOT NULL DEFAULT 0,
+    skips int NOT NULL DEFAULT 0,
+    by_hand int NOT NULL DEFAULT 0,
     epoch int NOT NULL DEFAULT 0,
     low bool NOT NULL DEFAULT false,
     touched timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -24,6 +26,8 @@ COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits';
 COMMENT ON COLUMN mill.token.delivered IS 'all that was delivered; = consumed + waiting';
 COMMENT ON COLUMN mill.token.consumed IS 'what has become activations';
 COMMENT ON COLUMN mill.token.activations IS 'how often tokens have activated the job for this time';
+COMMENT ON COLUMN mill.token.skips IS 'so many of its next activations are skipped, somebody said';
+COMMENT ON COLUMN mill.token.by_hand IS 'how often people have started the job for this time';
 COMMENT ON COLUMN mill.token.epoch IS 'raised by clear and rerun: runs of an older one deliver nothing';
 COMMENT ON COLUMN mill.token.low IS 'it came with a back-fill: behind live work';
 
@@ -146,14 +150,15 @@ BEGIN
             left_over := left_over[:place - 1] || left_over[place + 1:];
         END LOOP;
         -- a job that may not run there any more has paused itself: its tokens wait
-        EXIT WHEN mill.activate_node(j, t.at, t.epoch, t.low, t.activations >= 100) IS NULL;
+        EXIT WHEN mill.activate_node(j, t.at, t.epoch, t.low, t.activations >= 100, t.skips > 0) IS NULL;
+        t.skips := GREATEST(t.skips - 1, 0);
         t.waiting := left_over;
         t.consumed := t.consumed || picked;
         t.activations := t.activations + 1;
         done := done + 1;
     END LOOP;
     IF done > 0 THEN
-        UPDATE mill.token k SET waiting = t.waiting, consumed = t.consumed, activations = t.activations,
+        UPDATE mill.token k SET waiting = t.waiting, consumed = t.consumed, activations = t.activations, skips = t.skips,
                since = CASE WHEN cardinality(t.waiting) > 0 THEN k.since END
          WHERE k.job = t.job AND k.at = t.at;
     END IF;
@@ -196,14 +201,15 @@ BEGIN
 END
 $function$;
 
--- Have clear or rerun overtaken a run? Then it is recorded, tried no more, and delivers nothing.
+-- Have clear or rerun overtaken a run? Then it is recorded, tried no more, and delivers nothing. Epoch -1: a run that
+-- delivers nothing from the start; -2: one that is not to be tried again either.
 CREATE FUNCTION mill.overtaken(job int, at timestamptz, epoch int) RETURNS bool
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN COALESCE(overtaken.epoch, 0) <> COALESCE((SELECT k.epoch FROM mill.token k WHERE k.job = overtaken.job AND k.at = overtaken.at), 0);
 
 -- The activation is over, for good: it delivers along its edges. Called exactly once for each, in the transaction that
 -- ended it. outcome: succeeded, failed.
-CREATE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
+CREATE OR REPLACE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
