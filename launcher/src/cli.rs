@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// Signals: TERM lets running tasks finish (a second TERM cancels them), INT cancels them and plans them again, QUIT
 /// leaves at once, HUP reads the config again.
 #[derive(Debug, Parser)]
-#[command(name = "launcher", version, after_help = EXAMPLES, verbatim_doc_comment)]
+#[command(name = "launcher", version = shared::VERSION, after_help = EXAMPLES, verbatim_doc_comment)]
 pub struct Cli {
     #[command(flatten)]
     pub place: Place,
@@ -39,6 +39,7 @@ Examples:
   launcher check --config mill.json       says every mistake at once
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
+  launcher install app                    the catalog and the task table, before anything runs
 
 Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
 
@@ -59,6 +60,22 @@ Examples:
   launcher status --wait 60 --config mill.json  after a start: until every row is served or has its reason
 
 Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
+
+const INSTALL_EXAMPLES: &str = "\
+Examples:
+  launcher install app --config mill.json       as the login of the config's connect
+  launcher install --print | psql -d app        by hand, as any role that may create in the database
+
+A row's first start does the same if its user may. What is there already stays as it is.
+
+Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
+
+const UNINSTALL_EXAMPLES: &str = "\
+Examples:
+  launcher uninstall app --config mill.json     as the login of the config's connect
+  SELECT mill.uninstall();                      the same in SQL, as the catalog's owner
+
+Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
 
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
@@ -87,6 +104,19 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
+    /// Make the catalog mill and the task table public.task in a database, in one transaction.
+    #[command(after_help = INSTALL_EXAMPLES)]
+    Install {
+        /// The database; not needed with --print.
+        #[arg(required_unless_present = "print")]
+        database: Option<String>,
+        /// Only print the SQL.
+        #[arg(long)]
+        print: bool,
+    },
+    /// Drop the catalog mill of a database; task tables and their rows stay.
+    #[command(after_help = UNINSTALL_EXAMPLES)]
+    Uninstall { database: String },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

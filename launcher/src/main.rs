@@ -29,6 +29,11 @@ fn main() -> ExitCode {
     ExitCode::from(match &cli.command {
         None => command::serve::run(&cli),
         Some(Command::Check) => command::check::run(&cli.place),
+        Some(Command::Install { database: _, print: true }) => command::install::print_text(),
+        Some(Command::Install { database, print: false }) => {
+            command::install::run(&cli.place, database.as_deref().unwrap_or_default())
+        }
+        Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

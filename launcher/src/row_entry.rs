@@ -23,6 +23,8 @@ const BEAT_PATIENCE: Duration = Duration::from_secs(30);
 pub struct Wanted {
     pub row: Row,
     pub target: Target,
+    /// The launcher's own login in the row's database, if that is on the launcher's server.
+    pub installer: Option<Target>,
 }
 
 impl Wanted {
@@ -41,7 +43,9 @@ impl Wanted {
             table: self.row.table.clone(),
             settings: self.row.settings.clone(),
             defaults: self.row.defaults.clone(),
+            installer: self.installer.clone(),
         }
+        .fitting()
     }
 
     pub fn close(&self) -> Duration {

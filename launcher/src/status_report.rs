@@ -42,7 +42,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
     json!({
         "name": outline.name,
         "pid": std::process::id(),
-        "version": env!("CARGO_PKG_VERSION"),
+        "version": shared::VERSION,
         "ready": outline.ready,
         "leading": outline.leading,
         "why": outline.why,

@@ -1,48 +1,130 @@
-//! The catalog `mill` of the database: made at the first row's first start, if its user may, and told of the queue.
+//! The catalog `mill` of the database: which version it has, made if it is missing, told of the queue.
 //!
-//! Tasks work without it; then `mill.why` is missing, and the log says once which right would help.
+//! A row's first start makes it as the row's user; where that one may not, a second session as the launcher's own login
+//! does (`attendant`), and lets the row's user in. Tasks work without it: then the row says what is missing and which
+//! SQL would help.
 
+use shared::VERSION;
+use shared::db::catalog;
+use shared::db::identifier::{qualified, quoted};
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::Trouble;
-use shared::db::{catalog, lock_key};
-use tokio_postgres::Client;
+use shared::db::trouble::{Trouble, TroubleKind};
+use tokio_postgres::{Client, Row};
 
-pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<(), Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let mut found = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?;
-    if !found.get::<_, bool>("there") {
-        if !found.get::<_, bool>("may") {
-            shared::warning!(
-                "the catalog mill cannot be made, so there is no mill.why; GRANT CREATE ON DATABASE to the row's user",
-                queue = queue.fill("{queue}"),
-            );
-            return Ok(());
-        }
-        make(client).await?;
-        found = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?;
+/// Why the queue is served without the catalog, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    pub why: String,
+    /// Somebody with more rights could mend it by making the catalog or by letting us in.
+    pub mendable: bool,
+}
+
+fn trouble(error: tokio_postgres::Error) -> Trouble {
+    Trouble::of(&error)
+}
+
+async fn look(client: &Client) -> Result<Row, Trouble> {
+    client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)
+}
+
+/// The version that is installed; None: no catalog, or none that we may look into.
+pub async fn version(client: &Client) -> Result<Option<String>, Trouble> {
+    let found = look(client).await?;
+    if !(found.get::<_, bool>("marked") && found.get::<_, bool>("admitted")) {
+        return Ok(None);
     }
-    if found.get::<_, bool>("ours") {
-        let text = statement::bare(statement::REGISTER_QUEUE);
-        client.execute(&text, &[&relid, &queue.schema, &queue.table]).await.map_err(trouble)?;
-    } else {
-        shared::debug!("the catalog mill belongs to another row's user", queue = queue.fill("{queue}"));
+    let row = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
+    row.get::<_, Option<String>>("version")
+        .map(Some)
+        .ok_or_else(|| Trouble::standing("the catalog's table mill.meta is empty; put its version back"))
+}
+
+/// Makes the catalog if it is missing and we may, and makes the queue known to it.
+pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Option<Lack>, Trouble> {
+    let mut found = look(client).await?;
+    if !found.get::<_, bool>("there") && found.get::<_, bool>("may") {
+        if let Err(refused) = make(client, None).await {
+            return without(client, "made", refused).await;
+        }
+        found = look(client).await?;
+    }
+    let (database, me): (String, String) = (found.get("database"), found.get("me"));
+    let lack = |why: String, mendable| Ok(Some(Lack { why, mendable }));
+    if !found.get::<_, bool>("there") {
+        let advice = catalog::installation_advice(&database, &me);
+        return lack(format!("tasks run without the catalog mill, which cannot be made; run: {advice}"), true);
+    }
+    if !found.get::<_, bool>("marked") {
+        let why = "tasks run without the catalog: the schema mill is somebody else's; rename it".to_owned();
+        return lack(why, false);
+    }
+    if !found.get::<_, bool>("admitted") {
+        let advice = catalog::admission_advice(&me);
+        let owner = quoted(&found.get::<_, String>("owner"));
+        return lack(format!("tasks run without the catalog mill of {owner}; run as that role: {advice}"), true);
+    }
+    match register(client, queue, relid).await {
+        Ok(()) => Ok(None),
+        Err(refused) => without(client, "told of the queue", refused).await,
+    }
+}
+
+/// What the server refuses here is no reason to leave the queue alone.
+async fn without(client: &Client, what: &str, refused: Trouble) -> Result<Option<Lack>, Trouble> {
+    if refused.kind == TroubleKind::Passing {
+        return Err(refused);
+    }
+    client.batch_execute("ROLLBACK").await.map_err(trouble)?;
+    Ok(Some(Lack {
+        why: format!("tasks run without the catalog mill, which cannot be {what}: {refused}"),
+        mendable: true,
+    }))
+}
+
+/// Makes the queue known; the catalog's owner may then put runs of jobs into it.
+pub async fn register(client: &Client, queue: &Queue, relid: u32) -> Result<(), Trouble> {
+    client.execute(&statement::bare(statement::REGISTER_QUEUE), &[&relid]).await.map_err(trouble)?;
+    let found = client.query_one(&statement::bare(statement::LOOK_GRANTS), &[&relid]).await.map_err(trouble)?;
+    if !found.get::<_, bool>("ours") {
+        return Ok(());
+    }
+    let owner = quoted(&found.get::<_, String>("owner"));
+    let mut grants = String::new();
+    if !found.get::<_, bool>("queue") {
+        grants += &format!("GRANT SELECT, INSERT, UPDATE ON {} TO {owner};", qualified(&queue.schema, &queue.table));
+    }
+    for sequence in found.get::<_, Option<Vec<String>>>("sequences").unwrap_or_default() {
+        grants += &format!("GRANT USAGE ON SEQUENCE {sequence} TO {owner};");
+    }
+    if !grants.is_empty() {
+        client.batch_execute(&grants).await.map_err(trouble)?;
+    }
+    if !found.get::<_, bool>("schema") {
+        let grant = format!("GRANT USAGE ON SCHEMA {} TO {owner}", quoted(&queue.schema));
+        // The schema may be another's; then a job that runs there says so.
+        if let Err(error) = client.batch_execute(&grant).await {
+            let refused = trouble(error);
+            if refused.kind == TroubleKind::Passing {
+                return Err(refused);
+            }
+        }
     }
     Ok(())
 }
 
-/// All or nothing; two makers at once wait for each other, and the second finds it made.
-async fn make(client: &Client) -> Result<(), Trouble> {
-    let begin = format!(
-        "BEGIN; SET LOCAL lock_timeout = '2s'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0)",
-        lock_key::INSTALL
-    );
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    client.batch_execute(&begin).await.map_err(trouble)?;
-    let there: bool =
-        client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?.get("there");
+/// All or nothing; two makers at once wait for each other, and the second finds it made. `admit`: who is let in.
+pub async fn make(client: &Client, admit: Option<&str>) -> Result<(), Trouble> {
+    client.batch_execute(&catalog::alone()).await.map_err(trouble)?;
+    let there: bool = look(client).await?.get("there");
     if !there {
-        client.batch_execute(&catalog::text(env!("CARGO_PKG_VERSION"))).await.map_err(trouble)?;
-        shared::info!("catalog mill made");
+        client.batch_execute(&catalog::text(VERSION)).await.map_err(trouble)?;
     }
-    client.batch_execute("COMMIT").await.map_err(trouble)
+    if let Some(user) = admit {
+        client.batch_execute(&catalog::admission_advice(user)).await.map_err(trouble)?;
+    }
+    client.batch_execute("COMMIT").await.map_err(trouble)?;
+    if !there {
+        shared::info!("catalog mill made", version = VERSION);
+    }
+    Ok(())
 }

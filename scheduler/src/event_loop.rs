@@ -5,6 +5,7 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
+use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
@@ -65,6 +66,10 @@ pub enum Answer {
     Aligned(bool),
     Named,
     Mended(Mended),
+    /// The launcher's login has made the catalog, or let us in.
+    Attended,
+    /// The queue is known to the catalog, or why not.
+    Registered(Option<Lack>),
 }
 
 /// The question which rows are claimed and unfinished. It is never in flight together with a look: a row that the look
@@ -83,6 +88,7 @@ enum Event {
     Link(LinkEvent<Answer>),
     Probe(LinkEvent<Answer>),
     Mender(LinkEvent<Answer>),
+    Attendant(LinkEvent<Answer>),
     Passed,
 }
 
@@ -104,6 +110,10 @@ pub struct Scheduler {
     /// Another one that mends the table beside the service, and when it is dialled.
     mender: Option<Link<Answer>>,
     pub(crate) mend_at: Option<Instant>,
+    /// A third one, as the launcher's login, for what our user may not do; and what it is to mend.
+    pub(crate) attendant: Option<Link<Answer>>,
+    pub(crate) lack: Option<Lack>,
+    pub(crate) said_lack: Option<String>,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The config's settings with the server's over them.
@@ -148,6 +158,9 @@ impl Scheduler {
             probe: None,
             mender: None,
             mend_at: None,
+            attendant: None,
+            lack: None,
+            said_lack: None,
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             settings: order.settings.clone(),
@@ -200,7 +213,8 @@ impl Scheduler {
             PollFd::new(self.bell.as_fd(), PollFlags::POLLIN),
             PollFd::new(self.start.life.as_fd(), PollFlags::POLLIN),
         ];
-        let interests = [&self.link, &self.probe, &self.mender].into_iter().flatten().filter_map(Link::interest);
+        let links = [&self.link, &self.probe, &self.mender, &self.attendant];
+        let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
@@ -225,6 +239,9 @@ impl Scheduler {
         if let Some(mender) = &mut self.mender {
             mender.turn(now).into_iter().for_each(|event| send(Event::Mender(event)));
         }
+        if let Some(attendant) = &mut self.attendant {
+            attendant.turn(now).into_iter().for_each(|event| send(Event::Attendant(event)));
+        }
         send(Event::Passed);
     }
 
@@ -236,6 +253,7 @@ impl Scheduler {
             self.link.as_ref().and_then(Link::deadline),
             self.probe.as_ref().and_then(Link::deadline),
             self.mender.as_ref().and_then(Link::deadline),
+            self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
             self.stopping.deadline(),
@@ -278,6 +296,7 @@ impl Scheduler {
                 self.statements = None;
                 self.mender = None;
                 self.mend_at = None;
+                self.attendant = None;
                 // From here on the session has its own reason, and takes it back itself.
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
@@ -288,6 +307,7 @@ impl Scheduler {
             }
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
+            Event::Attendant(event) => self.attended(event, now),
             Event::Passed => self.pass(now),
         }
     }

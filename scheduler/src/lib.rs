@@ -7,6 +7,7 @@
 //! and `settle`; a table that somebody else has made is taken over by `shape`, `upgrade` and `mending`.
 #![forbid(unsafe_code)]
 
+mod attendant;
 mod catalog;
 mod column_defaults;
 mod doze;

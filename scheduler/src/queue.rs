@@ -64,6 +64,8 @@ pub struct Ready {
     pub unfinished: Vec<Unfinished>,
     /// The table lacks something that it can be served without.
     pub mends: bool,
+    /// Why it is served without the catalog.
+    pub lack: Option<catalog::Lack>,
     pub superuser: bool,
     pub backend: i32,
     /// Names and values of the scheduler's settings below our config.
@@ -74,6 +76,9 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     let mut found = look(&client, &queue).await?;
     if found.get::<_, bool>("standby") {
         return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
+    }
+    if let Some(version) = catalog::version(&client).await?.filter(|version| version != shared::VERSION) {
+        return Err(Trouble::standing(format!("no code for version {version} of the catalog")));
     }
     if found.get::<_, Option<u32>>("relid").is_none() {
         make(&client, &queue, &defaults).await?;
@@ -87,7 +92,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     }
     let mends = mending::reshape(&client, &queue, &defaults).await?;
     let aligned = column_defaults::align(&client, &queue, &defaults).await?;
-    catalog::prepare(&client, &queue, relid).await?;
+    let lack = catalog::prepare(&client, &queue, relid).await?;
     client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;
     let unfinished = unfinished(&client, &statements).await?;
@@ -95,6 +100,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         statements: Rc::new(statements),
         unfinished,
         mends: mends || !aligned,
+        lack,
         superuser: found.get("superuser"),
         backend: found.get("backend"),
         settings: settings(&client).await?,

@@ -47,6 +47,9 @@ impl Scheduler {
             }
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
             Answer::Mended(mended) => self.table_mended(mended, now),
+            Answer::Attended => self.admitted(),
+            Answer::Registered(None) => {}
+            Answer::Registered(Some(lack)) => self.say_lack(lack),
         }
     }
 
@@ -66,6 +69,10 @@ impl Scheduler {
         self.signs.clear();
         self.next_chores = now;
         self.mend_at = ready.mends.then_some(now);
+        match ready.lack {
+            Some(lack) => self.lacks_catalog(lack),
+            None => self.said_lack = None,
+        }
     }
 
     /// What is left for later is said once, and tried again ever more seldom.

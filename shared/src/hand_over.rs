@@ -5,7 +5,7 @@
 
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
-use crate::region::{CellError, Region, SlotHandle, Ticket};
+use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -19,6 +19,16 @@ pub struct SchedulerOrder {
     pub table: String,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
+    /// The launcher's own login on the same server, for what the row's user may not do at its first start.
+    #[serde(default)]
+    pub installer: Option<Target>,
+}
+
+impl SchedulerOrder {
+    /// What it cannot do without comes first: a login that leaves no room for a second one goes alone.
+    pub fn fitting(self) -> SchedulerOrder {
+        if encode(&self).len() > CELL_PAYLOAD_BYTES { SchedulerOrder { installer: None, ..self } } else { self }
+    }
 }
 
 /// Scheduler → worker. What a user can make long (input, group, remote) is read from the row instead.
@@ -91,8 +101,9 @@ mod tests {
         );
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
-        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults };
-        let length = encode(&order).len();
+        let installer = Some(target.clone());
+        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults, installer };
+        let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }
 }

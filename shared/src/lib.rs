@@ -4,6 +4,9 @@
 //! loops speak to a server, `tls` how both clients encrypt; `hand_over` is what travels in a cell; `log` and `exit_code` are how a process speaks and
 //! leaves. What is dangerous stands in `sys`, and nowhere else.
 
+/// The version of this program, and of the catalog that it makes and runs.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 pub mod calendar;
 pub mod config;
 pub mod conninfo;

@@ -1,11 +1,16 @@
 //! What the operator can say: one room per subcommand. These, and no other room, print.
 
 pub mod check;
+pub mod install;
 pub mod serve;
 pub mod status;
+pub mod uninstall;
 
 use crate::cli::Place;
+use crate::embedded::conninfo_of;
 use shared::config::{Config, Mistake};
+use shared::conninfo::{Conninfo, Target};
+use shared::exit_code::launcher_status;
 
 /// The process's environment, as far as it is text. What PG* says is meant for another server than an embedded one.
 pub fn environment(place: &Place) -> impl Fn(&str) -> Option<String> + use<> {
@@ -23,6 +28,25 @@ pub fn read_config(place: &Place) -> Result<Config, Vec<Mistake>> {
             Config::without_file(&environment).map(|config| Config { control: dir.join("mill.sock"), ..config })
         }
     }
+}
+
+/// The config, and the launcher's own login in a database; what is wrong with them has been said, and the exit status
+/// is left.
+pub fn login_in(place: &Place, database: &str) -> Result<(Config, Target), u8> {
+    let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());
+    let mut config = read_config(place).map_err(|mistakes| check::tell(&name, &mistakes))?;
+    let fail = |text: String| {
+        print_error(&text);
+        launcher_status::FAILED
+    };
+    if let Some(dir) = &place.embedded {
+        let server = Conninfo::parse(&conninfo_of(dir)).map_err(|error| fail(error.to_string()))?;
+        config.connect = server.over(&config.connect);
+    }
+    let target = config
+        .target_in(database, &environment(place))
+        .map_err(|error| check::tell(&name, &[Mistake { place: "connect".into(), text: error.to_string() }]))?;
+    Ok((config, target))
 }
 
 /// A closed pipe ends nothing.

@@ -98,7 +98,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
-        version = env!("CARGO_PKG_VERSION"),
+        version = shared::VERSION,
         name = config.name,
         rows = rows.len(),
         control = config.control.display(),
@@ -169,8 +169,11 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
         .target(environment)
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
     let rows = config.rows.iter();
-    let rows =
-        rows.filter_map(|row| Some(Wanted { target: config.row_target(row, environment).ok()?, row: row.clone() }));
+    let rows = rows.filter_map(|row| {
+        let target = config.row_target(row, environment).ok()?;
+        let installer = config.installer(row, &target, environment);
+        Some(Wanted { target, installer, row: row.clone() })
+    });
     Ok(Reloaded { target, rows: rows.collect() })
 }
 

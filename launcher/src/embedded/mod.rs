@@ -186,8 +186,7 @@ impl Embedded {
 
     /// How to connect, as a connection string.
     pub fn conninfo(&self) -> String {
-        let host = quoted(self.folder.text());
-        format!("host={host} port={PORT} user={SUPERUSER} dbname=postgres")
+        conninfo_at(self.folder.text())
     }
 
     /// The server's pid; `None` while it is down.
@@ -216,6 +215,16 @@ impl Embedded {
             None => Sight::Gone,
         }
     }
+}
+
+/// How to connect to the server of a folder, whoever has started it.
+pub fn conninfo_of(dir: &Path) -> String {
+    let folder = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    conninfo_at(&folder.to_string_lossy())
+}
+
+fn conninfo_at(folder: &str) -> String {
+    format!("host={} port={PORT} user={SUPERUSER} dbname=postgres", quoted(folder))
 }
 
 /// A value of a connection string, quoted where it must be.

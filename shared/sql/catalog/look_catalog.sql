@@ -1,6 +1,15 @@
--- Is there a catalog, is it ours, and could we make it?
--- parameters: none; locks: none; caller: scheduler
-SELECT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'mill') AS there,
-       COALESCE(pg_catalog.pg_has_role((SELECT nspowner FROM pg_catalog.pg_namespace WHERE nspname = 'mill'), 'USAGE'),
-                false) AS ours,
+-- Is there a catalog, is it one of ours, may we use it, and could we make it?
+-- parameters: none; locks: none; caller: scheduler, launcher's commands
+SELECT n.oid IS NOT NULL AS there,
+       EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'meta') AS marked,
+       COALESCE(pg_catalog.pg_has_role(n.nspowner, 'USAGE'), false) AS ours,
+       COALESCE(pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false)
+           AND COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
+                           FROM pg_catalog.pg_proc p
+                          WHERE p.pronamespace = n.oid AND p.proname IN ('s_version', 's_register')), false) AS admitted,
+       pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
+       current_user::text AS me,
+       pg_catalog.current_database()::text AS database,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS may
+  FROM (SELECT 1) AS always
+  LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = 'mill'

@@ -23,7 +23,8 @@ impl Wall {
         Moment::from_us(us).map(|_| Wall(us))
     }
 
-    pub(super) fn us(self) -> i64 {
+    /// Microseconds since 1970 on that clock.
+    pub fn us(self) -> i64 {
         self.0
     }
 
@@ -144,15 +145,20 @@ impl Zone {
     fn changes_before(&self, moment: Moment) -> impl Iterator<Item = Change> + '_ {
         let oldest_us = moment.us() - LONGEST_CHANGE_US;
         let from = moment.timestamp() + jiff::SignedDuration::from_micros(1);
-        self.changes(self.clock.preceding(from)).take_while(move |change| change.at.us() >= oldest_us)
+        self.told(self.clock.preceding(from)).take_while(move |change| change.at.us() >= oldest_us)
     }
 
-    /// The changes of the clock after one moment and up to another, in order.
+    /// When the clock is put forward or back, or only gets another name: after one moment and up to another, in order.
+    pub fn changes(&self, after: Moment, until: Moment) -> impl Iterator<Item = Moment> + '_ {
+        self.changes_between(after, until).map(|change| change.at)
+    }
+
+    /// The same, with what went before.
     pub(super) fn changes_between(&self, after: Moment, until: Moment) -> impl Iterator<Item = Change> + '_ {
-        self.changes(self.clock.following(after.timestamp())).take_while(move |change| change.at <= until)
+        self.told(self.clock.following(after.timestamp())).take_while(move |change| change.at <= until)
     }
 
-    fn changes<'t>(
+    fn told<'t>(
         &'t self,
         transitions: impl Iterator<Item = jiff::tz::TimeZoneTransition<'t>> + 't,
     ) -> impl Iterator<Item = Change> + 't {

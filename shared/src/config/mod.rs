@@ -100,6 +100,18 @@ impl Config {
         self.connect.resolve_or(environment, Some(MAINTENANCE_DATABASE))
     }
 
+    /// The launcher's own login in another database of its server.
+    pub fn target_in(&self, database: &str, environment: Environment) -> Result<Target, ConninfoError> {
+        self.connect.with("dbname", database).resolve(environment)
+    }
+
+    /// Who may do in a row's database what the row's user may not: the launcher's login, where it is another one on the
+    /// same server.
+    pub fn installer(&self, row: &Row, target: &Target, environment: Environment) -> Option<Target> {
+        let own = self.target_in(&row.data, environment).ok()?;
+        (own.places == target.places && own.user != target.user).then_some(own)
+    }
+
     /// The login of a row's scheduler and workers.
     pub fn row_target(&self, row: &Row, environment: Environment) -> Result<Target, ConninfoError> {
         row.conninfo(&self.connect).resolve(environment)

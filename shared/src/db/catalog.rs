@@ -1,39 +1,125 @@
 //! The catalog `mill`: its text, put together from parts, one per subject, in the order in which they build on each other.
 //!
 //! Whoever installs it runs the whole text in one transaction. Every part is a file of plain statements; placeholders
-//! stand for what all programs must agree on (lock keys), so that it is written down once.
+//! stand for what all programs must agree on (lock keys), so that it is written down once. `install_text` is the whole
+//! installation, the first task table included, as one transaction: what `launcher install` runs and prints.
 
 use super::identifier::literal;
-use super::{lock_key, statement};
+use super::statement::{self, Queue};
+use super::{identifier, lock_key};
+use crate::config::ColumnDefaults;
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 7] = [
+const PARTS: [&str; 11] = [
     include_str!("../../sql/catalog/parts/meta.sql"),
+    include_str!("../../sql/catalog/parts/rights.sql"),
+    include_str!("../../sql/catalog/parts/queue.sql"),
     include_str!("../../sql/catalog/parts/calendar.sql"),
     include_str!("../../sql/catalog/parts/job.sql"),
     include_str!("../../sql/catalog/parts/run.sql"),
     include_str!("../../sql/catalog/parts/schedule.sql"),
     include_str!("../../sql/catalog/parts/job_face.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
+    include_str!("../../sql/catalog/parts/message.sql"),
+    include_str!("../../sql/catalog/parts/uninstall.sql"),
 ];
+const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
 
 /// What a row of a job carries as its error when a person has stopped it; triggers know it by that.
 const CANCELLED: &str = "ERROR:  task cancelled";
 
 /// Nothing in the schema is for everybody.
-const CLOSING: &str = "REVOKE ALL ON ALL FUNCTIONS IN SCHEMA mill FROM PUBLIC;";
+const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
+
+/// The last word of an installation and the first of an upgrade: whoever runs here waits for this transaction's end.
+pub const RESTART: &str = "SELECT mill.restart();\n";
+
+/// How long anything of ours waits for a lock that somebody else holds.
+pub const LOCK_TIMEOUT: &str = "2s";
 
 /// The statements that make the catalog of this version.
 pub fn text(version: &str) -> String {
     let names = [
         ("{version}", literal(version)),
+        ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
         ("{bell_key}", lock_key::BELL.to_string()),
         ("{cancelled_text}", literal(CANCELLED)),
+        ("{install_key}", lock_key::INSTALL.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+        ("{start_key}", lock_key::MESSAGE_START.to_string()),
+        ("{stop_key}", lock_key::MESSAGE_STOP.to_string()),
+        ("{restart_key}", lock_key::MESSAGE_RESTART.to_string()),
+        ("{true_key}", lock_key::ANSWER_TRUE.to_string()),
+        ("{false_key}", lock_key::ANSWER_FALSE.to_string()),
+        ("{refused_key}", lock_key::ANSWER_REFUSED.to_string()),
     ];
     let names = names.map(|(name, value)| (name.to_owned(), value));
     let parts: Vec<String> = PARTS.iter().map(|part| statement::fill(part, &names)).collect();
     format!("{}\n{CLOSING}", parts.join("\n"))
+}
+
+/// The beginning of every transaction that makes or changes our objects: one maker at a time, and nobody queues behind
+/// one that waits.
+pub fn alone() -> String {
+    format!(
+        "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0);",
+        lock_key::INSTALL
+    )
+}
+
+/// The statement that makes the first task table, owned by whoever runs it.
+pub fn task_text() -> String {
+    let queue = first_queue();
+    let make = [
+        format!("{};", queue.fill_make_table(&ColumnDefaults::default())),
+        queue.fill(statement::MAKE_INDEXES),
+        queue.fill(statement::MAKE_TRIGGERS),
+        queue.fill(statement::COMMENT_TABLE),
+    ];
+    let names = [
+        ("{make_state}".to_owned(), queue.fill(statement::MAKE_STATE)),
+        ("{make_task}".to_owned(), format!("\n{}\n", make.join("\n"))),
+    ];
+    statement::fill(INSTALL_TASK, &names)
+}
+
+/// The first task table is made known, and those who serve queues here are let in.
+pub fn admit_text(users: &[String]) -> String {
+    let users = users.iter().map(|user| format!("SELECT mill.admit({});\n", literal(user)));
+    format!("SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}", users.collect::<String>())
+}
+
+/// The whole installation as one transaction, to be run by hand.
+pub fn install_text(version: &str) -> String {
+    let head = "-- pgmill: the catalog mill and the task table public.task, in one transaction. Run it in the database\n\
+                -- concerned, as the role that is to own them: psql -d DATABASE -f THIS_FILE";
+    format!("{head}\n{}\n{}\n{}\n{}{RESTART}COMMIT;", alone(), text(version), task_text(), admit_text(&[]))
+}
+
+/// What the owner of the catalog has to run for a row's user that may not use it.
+pub fn admission_advice(user: &str) -> String {
+    format!("SELECT mill.admit({})", literal(user))
+}
+
+/// What somebody has to run so that a row's user may make the catalog itself.
+pub fn installation_advice(database: &str, user: &str) -> String {
+    format!("GRANT CREATE ON DATABASE {} TO {}", identifier::quoted(database), identifier::quoted(user))
+}
+
+fn first_queue() -> Queue {
+    Queue { schema: "public".to_owned(), table: "task".to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_keeps_a_placeholder_once_it_is_filled() {
+        let text = install_text("1.2.3");
+        let left: Vec<&str> = text.lines().filter(|line| line.contains("_key}") || line.contains("{make")).collect();
+        assert!(left.is_empty() && text.contains("'1.2.3'"), "{left:?}");
+    }
 }

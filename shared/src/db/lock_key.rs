@@ -19,3 +19,43 @@ pub const INSTALL: i32 = BASE + 5;
 pub const NO_SLOT: i32 = BASE + 7;
 /// Held by a scheduler whose workers get no connection, so that `why` can say so: second key the table's OID.
 pub const NO_CONNECTION: i32 = BASE + 8;
+
+/// A message of a user: second key the OID of the database that is meant, in the sender's own database, held by the
+/// sender's transaction. `NUMBER_STEP` times a number of the sender's choice, 0 to 255, is added.
+pub const MESSAGE_START: i32 = BASE + 0x10;
+pub const MESSAGE_STOP: i32 = BASE + 0x11;
+pub const MESSAGE_RESTART: i32 = BASE + 0x12;
+/// The launcher's answer to a message: second key the sender's server process, in the maintenance database, with the
+/// message's number.
+pub const ANSWER_TRUE: i32 = BASE + 0x20;
+pub const ANSWER_FALSE: i32 = BASE + 0x21;
+pub const ANSWER_REFUSED: i32 = BASE + 0x22;
+pub const NUMBER_STEP: i32 = 0x100;
+/// What is left of a message's or an answer's first key without its number.
+pub const KIND_MASK: i32 = !0xFF00;
+
+/// The number that a message or an answer carries.
+pub const fn number_of(key: i32) -> i32 {
+    key >> 8 & 0xFF
+}
+
+/// A key with a number.
+pub const fn numbered(kind: i32, number: i32) -> i32 {
+    kind + NUMBER_STEP * number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_changes_no_kind_and_no_range() {
+        for kind in [MESSAGE_START, MESSAGE_STOP, MESSAGE_RESTART, ANSWER_TRUE, ANSWER_FALSE, ANSWER_REFUSED] {
+            for number in [0, 1, 255] {
+                let key = numbered(kind, number);
+                assert_eq!((key & KIND_MASK, number_of(key)), (kind, number));
+                assert_eq!(key >> 16, BASE >> 16);
+            }
+        }
+    }
+}

@@ -3,12 +3,14 @@
 
 mod asking;
 mod atomic;
+mod calendar;
 mod cli;
 mod connections;
 mod conninfo_dialect;
 mod cut_cable;
 mod embedded;
 mod harness;
+mod install;
 mod keep_and_why;
 mod large;
 mod ledger;
@@ -22,6 +24,7 @@ mod queue;
 mod repeat;
 mod result;
 mod reuse;
+mod rights;
 mod running;
 mod server;
 mod settings;

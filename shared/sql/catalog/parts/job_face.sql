@@ -177,3 +177,18 @@ CREATE VIEW mill.run WITH (security_barrier) AS
 SELECT NULL::text AS queue, NULL::int AS job, NULL::bigint AS task, NULL::int AS attempt, NULL::timestamptz AS at,
        NULL::text AS state, NULL::timestamptz AS start, NULL::timestamptz AS stop, NULL::text AS error, NULL::text AS output,
        NULL::text AS definition, NULL::bigint AS run_of WHERE false;
+COMMENT ON VIEW mill.run IS 'pgmill: every run of every job';
+
+INSERT INTO mill.face (level, object, rights) VALUES
+    ('use', 'TABLE mill.job', 'SELECT, INSERT, UPDATE, DELETE'),
+    ('use', 'TABLE mill.job_stat', 'SELECT'),
+    ('use', 'TABLE mill.job_status', 'SELECT'),
+    ('use', 'TABLE mill.run', 'SELECT'),
+    ('use', 'FUNCTION mill.is_member(name)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.check_cron(text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.check_zone(text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.alter_job(int, interval, interval, int, interval, bool, jsonb, timestamptz, bool, regproc, bool, timestamptz, text, text, text, interval)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.set_next_start(int, timestamptz)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.delete_job(int)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.run_job(int)', 'EXECUTE');

@@ -1,4 +1,4 @@
--- The catalog's ground: the schema `mill`, the marker table with its version, the task tables it knows, its clock.
+-- The catalog's ground: the schema `mill`, the marker table with its version, its clock.
 -- Owned by the user of the row that came first; nothing in it is granted to PUBLIC. Every function has a fixed
 -- search_path and qualified names.
 -- parameters: none (the version stands in the text); locks: the schema's name; caller: whoever installs, once per database
@@ -12,13 +12,6 @@ CREATE TABLE mill.meta (
 );
 COMMENT ON TABLE mill.meta IS 'pgmill: the version of this catalog; one row';
 INSERT INTO mill.meta (version) VALUES ({version});
-CREATE TABLE mill.queue (
-    relid oid PRIMARY KEY,
-    schema name NOT NULL,
-    name name NOT NULL,
-    owner name NOT NULL
-);
-COMMENT ON TABLE mill.queue IS 'pgmill: the task tables that a scheduler has served in this database';
 CREATE FUNCTION mill.locked(kind int, relid oid, database oid) RETURNS bool
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.database = locked.database

@@ -377,6 +377,9 @@ BEGIN
                 WHEN (OLD.job IS NOT NULL AND OLD.state NOT IN (''DONE'', ''FAIL'', ''GONE'')) EXECUTE FUNCTION mill.task_deleted()',
             place.schema, place.name);
     END IF;
+    -- A restored table has another OID.
+    UPDATE mill.job_stat s SET queue = s_attach.relid FROM mill.job j
+     WHERE j.id = s.job AND to_regclass(j.queue) = s_attach.relid AND s.queue <> s_attach.relid;
     PERFORM mill.remake_run();
 END
 $function$;

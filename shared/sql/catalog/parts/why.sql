@@ -58,3 +58,4 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill.why(bigint, regclass) IS 'pgmill: why a task is not running, in one sentence';
+INSERT INTO mill.face (level, object, rights) VALUES ('use', 'FUNCTION mill.why(bigint, regclass)', 'EXECUTE');

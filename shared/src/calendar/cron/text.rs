@@ -68,18 +68,12 @@ pub fn parse(text: &str) -> Result<Cron, CronError> {
         [second, minute, hour, day, month, weekday] => (second, [minute, hour, day, month, weekday]),
         _ => return Err(CronError::Fields(fields.len())),
     };
+    let (seconds, minutes, hours) = (read(&SECOND, second)?, read(&MINUTE, minute)?, read(&HOUR, hour)?);
     let (days, last_day) = read_days(day)?;
-    let weekdays = read(&WEEKDAY, weekday)?;
-    let cron = Cron {
-        seconds: read(&SECOND, second)?,
-        minutes: read(&MINUTE, minute)?,
-        hours: read(&HOUR, hour)?,
-        days,
-        last_day,
-        months: read(&MONTH, month)?,
-        weekdays: (weekdays | weekdays >> 7) & 0x7f,
-        either: !day.starts_with('*') && !weekday.starts_with('*'),
-    };
+    let (months, weekdays) = (read(&MONTH, month)?, read(&WEEKDAY, weekday)?);
+    let weekdays = (weekdays | weekdays >> 7) & 0x7f;
+    let either = !day.starts_with('*') && !weekday.starts_with('*');
+    let cron = Cron { seconds, minutes, hours, days, last_day, months, weekdays, either };
     if fires(&cron) { Ok(cron) } else { Err(CronError::Never) }
 }
 

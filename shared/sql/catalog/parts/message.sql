@@ -1,0 +1,111 @@
+-- Messages to the launcher: start, stop and restart of a database's schedulers, and the two ends of a restore.
+--
+-- A message is a transaction advisory lock of the sender. The launcher sees it in pg_locks while the transaction is
+-- still open, checks who holds it, acts, and answers by a session advisory lock of its own; both are gone with the
+-- transaction. The key says what is asked (kind) and carries a number, by which the answer finds its message; the
+-- second key of a message is the database that is meant, that of an answer the sender's server process.
+-- parameters: none (the keys stand in the text); locks: none; caller: whoever installs, once per database
+CREATE FUNCTION mill.send(kind int, target name) RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    place oid := (SELECT d.oid FROM pg_database d WHERE d.datname = target);
+    place_key int := (place::bigint - CASE WHEN place::bigint > 2147483647 THEN 4294967296 ELSE 0 END)::int;
+    until timestamptz := clock_timestamp() + interval '5 seconds';
+    launchers bigint;
+    open_messages bigint;
+    number int;
+    verdict bigint;
+BEGIN
+    IF place IS NULL THEN
+        RAISE WARNING 'pgmill: there is no database "%"', target;
+        RETURN false;
+    END IF;
+    SELECT count(*) FILTER (WHERE l.classid = {leader_key}::oid),
+           count(*) FILTER (WHERE l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
+               IN ({start_key}, {stop_key}, {restart_key}))
+      INTO launchers, open_messages
+      FROM pg_locks l
+     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock';
+    IF launchers = 0 THEN
+        RAISE NOTICE 'pgmill: no launcher is at work on this server';
+        RETURN false;
+    END IF;
+    IF open_messages >= 64 THEN
+        RAISE WARNING 'pgmill: this transaction has sent 64 messages already; commit, then send more';
+        RETURN false;
+    END IF;
+    -- A number that is in none of our open messages and in no answer that still stands.
+    FOR try IN 1 .. 32 LOOP
+        SELECT n INTO number FROM generate_series(0, 255) AS n
+         WHERE n NOT IN (SELECT (l.classid::bigint >> 8) & 255 FROM pg_locks l
+                          WHERE l.locktype = 'advisory' AND l.objsubid = 2
+                            AND (l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
+                                     IN ({start_key}, {stop_key}, {restart_key})
+                                 OR l.objid = pg_backend_pid()::oid AND l.classid::bigint & ~65280
+                                     IN ({true_key}, {false_key}, {refused_key})))
+         ORDER BY random() LIMIT 1;
+        EXIT WHEN pg_try_advisory_xact_lock(kind + 256 * number, place_key);
+        number := NULL;
+    END LOOP;
+    IF number IS NULL THEN
+        RAISE WARNING 'pgmill: too many messages at once; try again';
+        RETURN false;
+    END IF;
+    -- Only the word of a session that leads counts.
+    LOOP
+        WITH seen AS MATERIALIZED (
+            SELECT l.pid, l.classid, l.objid FROM pg_locks l
+             WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock')
+        SELECT a.classid::bigint - 256 * number INTO verdict
+          FROM seen a JOIN seen leader ON leader.pid = a.pid AND leader.classid = {leader_key}::oid
+         WHERE a.objid = pg_backend_pid()::oid
+           AND a.classid::bigint - 256 * number IN ({true_key}, {false_key}, {refused_key})
+         LIMIT 1;
+        EXIT WHEN verdict IS NOT NULL OR clock_timestamp() >= until;
+        PERFORM pg_sleep(0.02);
+    END LOOP;
+    IF verdict = {refused_key} THEN
+        RAISE WARNING 'pgmill: role "%" may not do this to database "%": it takes its owner, the user of one of its rows, or a member of the operators', session_user, target;
+    END IF;
+    RETURN COALESCE(verdict = {true_key}, false);
+END
+$function$;
+COMMENT ON FUNCTION mill.send(int, name) IS 'pgmill: sends the launcher a message; called by start, stop and restart';
+CREATE FUNCTION mill.start(database name DEFAULT current_database()) RETURNS bool
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({start_key}, database);
+COMMENT ON FUNCTION mill.start(name) IS 'pgmill: lets the schedulers of this database run; true = they do';
+CREATE FUNCTION mill.stop(database name DEFAULT current_database()) RETURNS bool
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({stop_key}, database);
+COMMENT ON FUNCTION mill.stop(name) IS 'pgmill: ends the schedulers of this database, their tasks are planned again; true = they are gone; lasts until start or until the launcher restarts';
+CREATE FUNCTION mill.restart(database name DEFAULT current_database()) RETURNS bool
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({restart_key}, database);
+COMMENT ON FUNCTION mill.restart(name) IS 'pgmill: ends the schedulers of this database at once; new ones wait for the end of this transaction; true = so it is';
+CREATE FUNCTION mill.pre_restore() RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    UPDATE mill.meta SET enabled = false;
+    PERFORM mill.stop();
+    RETURN NOT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+                        WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 2
+                          AND l.classid = {queue_key}::oid);
+END
+$function$;
+COMMENT ON FUNCTION mill.pre_restore() IS 'pgmill: before a dump is restored into this database: no scheduler until post_restore; true = none is left';
+CREATE FUNCTION mill.post_restore() RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    UPDATE mill.meta SET enabled = true;
+    -- Restored tables have other OIDs; some may not have come back.
+    WITH old AS (DELETE FROM mill.queue RETURNING schema, name, owner)
+    INSERT INTO mill.queue (relid, schema, name, owner)
+    SELECT c.oid, o.schema, o.name, o.owner
+      FROM old o JOIN pg_namespace n ON n.nspname = o.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = o.name;
+    RETURN mill.restart();
+END
+$function$;
+COMMENT ON FUNCTION mill.post_restore() IS 'pgmill: after a restore: schedulers run again once this transaction is committed';
+INSERT INTO mill.face (level, object, rights) VALUES
+    ('operate', 'FUNCTION mill.send(int, name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill.start(name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill.stop(name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill.restart(name)', 'EXECUTE');

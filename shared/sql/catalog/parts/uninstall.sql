@@ -1,0 +1,50 @@
+-- The catalog's end. Task tables stay, with their rows; our triggers on them that call the catalog go with it. What
+-- somebody else has built on the catalog (a view, a function) is named, and nothing is changed. One transaction of the
+-- caller's: rolled back, everything is as before.
+-- parameters: none; locks: all of the catalog, exclusively; caller: whoever installs, once per database
+CREATE FUNCTION mill.uninstall() RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' SET client_min_messages = warning
+    AS $function$
+DECLARE
+    strange text;
+    hung record;
+BEGIN
+    PERFORM pg_advisory_xact_lock({install_key}, 0);
+    LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE;
+    WITH ours AS (
+        SELECT 'pg_class'::regclass AS classid, c.oid FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace
+        UNION ALL SELECT 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace
+        UNION ALL SELECT 'pg_type'::regclass, t.oid FROM pg_type t WHERE t.typnamespace = 'mill'::regnamespace),
+    built AS (
+        SELECT DISTINCT d.classid, d.objid, d.objsubid FROM pg_depend d JOIN ours ON (d.refclassid, d.refobjid) = (ours.classid, ours.oid)
+         WHERE d.deptype IN ('n', 'a') AND (d.classid, d.objid) NOT IN (SELECT ours.classid, ours.oid FROM ours))
+    SELECT string_agg(pg_describe_object(b.classid, b.objid, b.objsubid), ', ') INTO strange
+      FROM built b
+     WHERE CASE b.classid
+           WHEN 'pg_trigger'::regclass THEN false
+           WHEN 'pg_rewrite'::regclass THEN EXISTS (SELECT FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+                                                     WHERE r.oid = b.objid AND c.relnamespace <> 'mill'::regnamespace)
+           WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint k WHERE k.oid = b.objid
+                                                          AND k.connamespace <> 'mill'::regnamespace)
+           WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef a JOIN pg_class c ON c.oid = a.adrelid
+                                                     WHERE a.oid = b.objid AND c.relnamespace <> 'mill'::regnamespace)
+           WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class c WHERE c.oid = b.objid
+                                                     AND c.relnamespace NOT IN ('mill'::regnamespace, 'pg_toast'::regnamespace))
+           WHEN 'pg_proc'::regclass THEN EXISTS (SELECT FROM pg_proc p WHERE p.oid = b.objid
+                                                    AND p.pronamespace <> 'mill'::regnamespace)
+           ELSE false END;
+    IF strange IS NOT NULL THEN
+        RAISE EXCEPTION 'the catalog cannot go while something is built on it: %', strange
+            USING ERRCODE = '2BP01', HINT = 'Drop that first.';
+    END IF;
+    -- Only the parent's: those of its partitions go with it.
+    FOR hung IN SELECT t.tgname, t.tgrelid::regclass AS relation FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+                  JOIN pg_class c ON c.oid = t.tgrelid
+                 WHERE p.pronamespace = 'mill'::regnamespace AND c.relnamespace <> 'mill'::regnamespace
+                   AND NOT t.tgisinternal AND t.tgparentid = 0 LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', hung.tgname, hung.relation);
+    END LOOP;
+    DROP SCHEMA mill CASCADE;
+END
+$function$;
+COMMENT ON FUNCTION mill.uninstall() IS 'pgmill: drops this catalog; task tables and their rows stay';
