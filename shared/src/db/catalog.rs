@@ -10,7 +10,7 @@ use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 19] = [
     include_str!("../../sql/catalog/parts/meta.sql"),
     include_str!("../../sql/catalog/parts/rights.sql"),
     include_str!("../../sql/catalog/parts/queue.sql"),
@@ -19,6 +19,14 @@ const PARTS: [&str; 11] = [
     include_str!("../../sql/catalog/parts/run.sql"),
     include_str!("../../sql/catalog/parts/schedule.sql"),
     include_str!("../../sql/catalog/parts/job_face.sql"),
+    include_str!("../../sql/catalog/parts/graph_tables.sql"),
+    include_str!("../../sql/catalog/parts/graph_check.sql"),
+    include_str!("../../sql/catalog/parts/graph_token.sql"),
+    include_str!("../../sql/catalog/parts/graph_node.sql"),
+    include_str!("../../sql/catalog/parts/graph_timer.sql"),
+    include_str!("../../sql/catalog/parts/graph_stash.sql"),
+    include_str!("../../sql/catalog/parts/graph_command.sql"),
+    include_str!("../../sql/catalog/parts/graph_seen.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
     include_str!("../../sql/catalog/parts/message.sql"),
     include_str!("../../sql/catalog/parts/uninstall.sql"),
@@ -44,6 +52,8 @@ pub fn text(version: &str) -> String {
         ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
         ("{bell_key}", lock_key::BELL.to_string()),
+        ("{flow_key}", lock_key::FLOW.to_string()),
+        ("{graph_key}", lock_key::GRAPH.to_string()),
         ("{cancelled_text}", literal(CANCELLED)),
         ("{install_key}", lock_key::INSTALL.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),

@@ -110,7 +110,7 @@ BEGIN
             place := array_position(spent, one);
             spent := spent[:place - 1] || spent[place + 1:];
         END LOOP;
-        UPDATE mill.token n SET delivered = kept, waiting = seeds, consumed = spent, activations = 0, skips = 0,
+        UPDATE mill.token n SET delivered = kept, waiting = seeds, consumed = spent, activations = 0, by_hand = 0, skips = 0,
                since = CASE WHEN seeds <> '{}' THEN clock_timestamp() END, touched = clock_timestamp()
          WHERE n.job = p.job AND n.at = p.at;
         FOR r IN SELECT * FROM mill.open_rows(ARRAY[p.job], p.at, free => true) o WHERE o.state IN ('PLAN', 'STOP') LOOP
@@ -121,20 +121,27 @@ BEGIN
 END
 $function$;
 
+-- A person starts a job for a time: counted, so that the books balance. The epoch of that time.
+CREATE FUNCTION mill.by_hand(job int, at timestamptz) RETURNS int
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
+    INSERT INTO mill.token AS k (job, at, by_hand) VALUES ($1, $2, 1)
+    ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET by_hand = k.by_hand + 1, touched = clock_timestamp() RETURNING k.epoch
+$function$;
+
 -- Jobs of these whose last run at a time has failed for good.
 CREATE FUNCTION mill.failed_of(jobs int[], at timestamptz) RETURNS int[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     q record;
-    some int[];
+    found int[];
     failed int[] := '{}';
 BEGIN
     FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid
               WHERE s.job = ANY (jobs) ORDER BY k.relid LOOP
         EXECUTE format('SELECT array_agg(l.job) FROM (SELECT DISTINCT ON (t.job) t.job, t.state FROM %I.%I t
             WHERE t.job = ANY ($1) AND t.at = $2 ORDER BY t.job, t.id DESC) AS l WHERE l.state IN (''FAIL'', ''GONE'')',
-            q.schema, q.name) INTO some USING jobs, at;
-        failed := failed || some;
+            q.schema, q.name) INTO found USING jobs, at;
+        failed := failed || found;
     END LOOP;
     RETURN failed;
 END
@@ -162,8 +169,8 @@ BEGIN
     PERFORM mill.begin_anew(part_jobs, part_times, false);
     FOR j IN SELECT * FROM mill.job n WHERE n.id = ANY (first_ones) ORDER BY n.id LOOP
         -- it is started here: what it had waited for is spent
-        UPDATE mill.token k SET waiting = '{}', consumed = k.delivered, since = NULL WHERE k.job = j.id AND k.at = rerun_jobs.at
-        RETURNING k.epoch INTO epoch;
+        UPDATE mill.token k SET waiting = '{}', consumed = k.delivered, since = NULL, by_hand = k.by_hand + 1
+         WHERE k.job = j.id AND k.at = rerun_jobs.at RETURNING k.epoch INTO epoch;
         IF mill.activate_node(j, rerun_jobs.at, epoch, false, false) IS NULL THEN
             PERFORM mill.refuse(format('job "%s" cannot run: %s', j.name, (SELECT s.reason FROM mill.job_stat s WHERE s.job = j.id)));
         END IF;
@@ -240,7 +247,7 @@ BEGIN
     WHEN 'run' THEN
         NEW.at := COALESCE(NEW.at, mill.now());
         PERFORM mill.enter(ARRAY[j.flow]);
-        NEW.task := mill.activate_node(j, NEW.at, (SELECT k.epoch FROM mill.token k WHERE k.job = j.id AND k.at = NEW.at), false, false);
+        NEW.task := mill.activate_node(j, NEW.at, mill.by_hand(j.id, NEW.at), false, false);
         NEW.result := format('task %s', NEW.task);
     WHEN 'rerun' THEN
         IF NEW.how = 'only' THEN
@@ -294,8 +301,7 @@ BEGIN
         IF NEW.task IS NULL THEN
             -- a run of its own: the old one stays as it ended
             PERFORM mill.enter(ARRAY[j.flow]);
-            NEW.task := mill.activate(j.id, NEW.at, mill.now(), held => true,
-                                      epoch => (SELECT k.epoch FROM mill.token k WHERE k.job = j.id AND k.at = NEW.at));
+            NEW.task := mill.activate(j.id, NEW.at, mill.now(), held => true, epoch => mill.by_hand(j.id, NEW.at));
             SELECT k.* INTO r FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = j.id;
             PERFORM mill.end_row(r.relid, r.schema, r.name, NEW.task, CASE NEW.how WHEN 'success' THEN 'DONE' ELSE 'FAIL' END, 'marked',
                 CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', session_user) END);
@@ -303,6 +309,7 @@ BEGIN
         NEW.result := format('task %s: %s', NEW.task, NEW.how);
     WHEN 'fire' THEN
         NEW.at := COALESCE(NEW.at, date_trunc('second', mill.now()));
+        UPDATE mill.timer k SET first = LEAST(k.first, NEW.at) WHERE k.id = t.id;
         n := mill.fire_now(t, NEW.at, false);
         NEW.result := format('%s jobs activated', n);
     WHEN 'pause', 'resume' THEN

@@ -18,7 +18,7 @@ CREATE FUNCTION mill.places(flow text) RETURNS int
 DECLARE
     most int := (SELECT f.parallel FROM mill.flow f WHERE f.name = places.flow);
     q record;
-    some int;
+    found int;
 BEGIN
     IF most IS NULL THEN
         RETURN NULL;
@@ -26,8 +26,8 @@ BEGIN
     FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
                JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = places.flow AND j.input IS NOT NULL GROUP BY 1, 2 LOOP
         EXECUTE format('SELECT count(*) FROM %I.%I WHERE job = ANY ($1) AND (state IN (''TAKE'', ''WORK'') OR state = ''PLAN'' AND NOT held)',
-                       q.schema, q.name) INTO some USING q.jobs;
-        most := most - some;
+                       q.schema, q.name) INTO found USING q.jobs;
+        most := most - found;
     END LOOP;
     RETURN GREATEST(most, 0);
 END
@@ -83,20 +83,6 @@ BEGIN
 END
 $function$;
 
--- What the scheduler that keeps the timers wants to know before it sleeps: is there anything of the graph at all, are there
--- errands, stretches to fill, and how many milliseconds until the next timer is due.
-CREATE FUNCTION mill.s_look_graph() RETURNS TABLE (used bool, errands bool, due_ms float8)
-    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-    SELECT EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand) OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL),
-           EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
-                    WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)),
-           (SELECT CASE WHEN t.stale IS NOT NULL THEN 0
-                        ELSE GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) END::float8
-              FROM mill.timer t
-             WHERE (t.stale IS NOT NULL OR t.due IS NOT NULL) AND NOT (t.stale IS NULL AND mill.stands_still(t))
-             ORDER BY t.stale NULLS LAST, t.due LIMIT 1)
-$function$;
-
 -- What was finished long ago: tokens of which none waits, and stashed values. A small batch; how many.
 CREATE FUNCTION mill.s_sweep_graph(most int) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
@@ -128,7 +114,7 @@ DECLARE
     f mill.flow;
     q record;
     places int;
-    some int;
+    found int;
     done int := 0;
 BEGIN
     PERFORM mill.enter(ARRAY[release_flow.flow]);
@@ -144,9 +130,9 @@ BEGIN
                    AND NOT EXISTS (SELECT FROM mill.errand e WHERE e.job = t.job AND e.at = t.at AND e.task = t.id)
                  ORDER BY priority DESC, id LIMIT $3 FOR UPDATE SKIP LOCKED)', q.schema, q.name)
           USING q.jobs, mill.now(), places;
-        GET DIAGNOSTICS some = ROW_COUNT;
-        places := places - some;
-        done := done + some;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        places := places - found;
+        done := done + found;
     END LOOP;
     RETURN done;
 END

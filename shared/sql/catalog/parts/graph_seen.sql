@@ -135,3 +135,32 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill.why(text, timestamptz) IS 'pgmill: why a job is not running, for a logical time or at all, in one sentence';
+-- So that why('job', '2026-01-01') needs no cast: a literal could be a table as well.
+CREATE FUNCTION mill.why(job text, at text) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    RETURN mill.why(why.job, why.at::timestamptz);
+COMMENT ON FUNCTION mill.why(text, text) IS 'pgmill: why a job is not running for a logical time, in one sentence';
+INSERT INTO mill.face (level, object, rights) VALUES
+    ('use', 'TABLE mill.flow', 'SELECT, INSERT, UPDATE, DELETE'),
+    ('use', 'TABLE mill.timer', 'SELECT, INSERT, UPDATE, DELETE'),
+    ('use', 'TABLE mill.edge', 'SELECT, INSERT, UPDATE, DELETE'),
+    ('use', 'TABLE mill.backfill', 'SELECT, INSERT, UPDATE, DELETE'),
+    ('use', 'TABLE mill.command', 'SELECT, INSERT'),
+    ('use', 'TABLE mill.waiting', 'SELECT'),
+    ('use', 'TABLE mill.integrity', 'SELECT'),
+    ('use', 'FUNCTION mill.audit_graph()', 'EXECUTE'),
+    ('use', 'FUNCTION mill.edge_name(mill.edge)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.at()', 'EXECUTE'),
+    ('use', 'FUNCTION mill.stash(text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.stash(text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.why(text, timestamptz)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.why(text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.run(text, timestamptz)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.rerun(text, timestamptz, text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.clear(text, timestamptz)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.cancel(text, timestamptz, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.skip(text, timestamptz)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.mark(text, timestamptz, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.fire(text, timestamptz)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.pause(text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.resume(text, text)', 'EXECUTE');

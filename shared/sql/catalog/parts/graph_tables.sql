@@ -210,7 +210,7 @@ BEGIN
         WHEN NEW.catchup NOT IN ('none', 'last', 'earliest', 'latest', 'random')
             THEN format('has the unknown catchup "%s"; there are none, last, earliest, latest and random', NEW.catchup)
         WHEN NEW.catchup_age <= interval '0' THEN 'has a catchup_age that is not more than 0'
-        ELSE COALESCE(mill.check_zone(NEW.timezone), mill.check_period(NEW.period), mill.check_cron(NEW.cron)) END;
+        ELSE COALESCE(mill.check_zone(NEW.timezone), mill.check_step(NEW.period), mill.check_cron(NEW.cron)) END;
     IF reason IS NOT NULL THEN
         PERFORM mill.refuse(format('timer "%s" %s', NEW.name, reason));
     END IF;

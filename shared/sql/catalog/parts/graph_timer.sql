@@ -100,14 +100,14 @@ CREATE FUNCTION mill.open_times(flow text) RETURNS int
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     q record;
-    some timestamptz[];
+    found timestamptz[];
     all_of_them timestamptz[] := '{}';
 BEGIN
     FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.queue k ON k.relid = to_regclass(j.queue)
               WHERE j.flow = open_times.flow GROUP BY 1, 2 LOOP
         EXECUTE format('SELECT array_agg(DISTINCT at) FROM %I.%I WHERE job = ANY ($1) AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')',
-                       q.schema, q.name) INTO some USING q.jobs;
-        all_of_them := all_of_them || COALESCE(some, '{}');
+                       q.schema, q.name) INTO found USING q.jobs;
+        all_of_them := all_of_them || COALESCE(found, '{}');
     END LOOP;
     RETURN (SELECT count(DISTINCT u) FROM unnest(all_of_them) AS u);
 END
@@ -166,4 +166,18 @@ $function$;
 CREATE FUNCTION mill.s_stop_backfill(id int, trouble text) RETURNS void
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
     UPDATE mill.backfill b SET trouble = $2 WHERE b.id = $1
+$function$;
+
+-- What the scheduler that keeps the timers wants to know before it sleeps: is there anything of the graph at all, are there
+-- errands, stretches to fill, and how many milliseconds until the next timer is due.
+CREATE FUNCTION mill.s_look_graph() RETURNS TABLE (used bool, errands bool, due_ms float8)
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    SELECT EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand) OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL),
+           EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
+                    WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)),
+           (SELECT CASE WHEN t.stale IS NOT NULL THEN 0
+                        ELSE GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) END::float8
+              FROM mill.timer t
+             WHERE (t.stale IS NOT NULL OR t.due IS NOT NULL) AND NOT (t.stale IS NULL AND mill.stands_still(t))
+             ORDER BY t.stale NULLS LAST, t.due LIMIT 1)
 $function$;

@@ -51,7 +51,8 @@ DECLARE
     service regprocedure;
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA mill TO %I', role);
-    FOR service IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace AND p.proname ^@ 's_' LOOP
+    FOR service IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace 
+                      AND (p.proname ^@ 's_' OR p.proname IN ('at', 'stash')) LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', service, role);
     END LOOP;
 END
