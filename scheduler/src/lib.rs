@@ -20,7 +20,9 @@ mod serving;
 mod session_state;
 mod settle;
 mod shape;
+mod stretch;
 mod task_state;
+mod timer_queue;
 mod upgrade;
 mod word;
 

@@ -3,38 +3,38 @@
 -- computed, and due still, so that two schedulers cannot fire the same time. Commits here need not wait for the disk:
 -- what a fire has made is lost together with the fire, and any later commit of a run brings it along.
 -- parameters: none; locks: none; caller: whoever installs, once per database
-CREATE FUNCTION mill.months(span interval) RETURNS int
-    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-    RETURN (extract(year FROM span) * 12 + extract(month FROM span))::int;
-CREATE FUNCTION mill.micros(span interval) RETURNS bigint
-    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
-    RETURN (extract(hour FROM span) * 3600000000 + extract(minute FROM span) * 60000000 + extract(microseconds FROM span))::bigint;
-
 -- A timer stands still with its flow, or when all that it feeds is paused.
 CREATE FUNCTION mill.stands_still(t mill.timer) RETURNS bool
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $function$
-    SELECT EXISTS (SELECT FROM mill.flow f WHERE f.paused)
-       AND (COALESCE((SELECT f.paused FROM mill.flow f WHERE f.name = t.flow), false)
-            OR COALESCE((SELECT bool_and(COALESCE(f.paused, false)) FROM mill.edge e JOIN mill.job j ON j.name = e.job
-                           LEFT JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name), false))
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.flow f WHERE f.paused) THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (SELECT FROM mill.flow f WHERE f.name = t.flow AND f.paused)
+        OR COALESCE((SELECT bool_and(COALESCE(f.paused, false)) FROM mill.edge e JOIN mill.job j ON j.name = e.job
+                       LEFT JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name), false);
+END
 $function$;
 
--- Timers whose next time is to be computed, and those that are due, in the order in which they fire.
-CREATE FUNCTION mill.s_list_timers(most int) RETURNS TABLE (id int, name text, revision int, stale text, start timestamptz,
-        stop timestamptz, period_months int, period_days int, period_us bigint, cron text, timezone text, shift_months int,
-        shift_days int, shift_us bigint, catchup text, catchup_age_us bigint, last timestamptz, next timestamptz,
-        due timestamptz, now timestamptz)
-    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-    WITH chosen AS (
-        (SELECT t FROM mill.timer t WHERE t.stale IS NOT NULL ORDER BY t.id LIMIT most)
-        UNION ALL
-        (SELECT t FROM mill.timer t WHERE t.due <= mill.now() AND t.stale IS NULL AND NOT mill.stands_still(t)
-          ORDER BY t.due, t.id LIMIT most))
-    SELECT (t).id, (t).name, (t).revision, (t).stale, (t).start, NULLIF((t).stop, 'infinity'), mill.months((t).period),
-           extract(day FROM (t).period)::int, mill.micros((t).period), (t).cron, (t).timezone, mill.months((t).shift),
-           extract(day FROM (t).shift)::int, mill.micros((t).shift), (t).catchup,
-           (extract(epoch FROM (t).catchup_age) * 1000000)::bigint, (t).last, (t).next, (t).due, mill.now()
-      FROM chosen ORDER BY (t).stale NULLS LAST, (t).due, (t).id
+-- Timers whose next time is to be computed, and those that are due, in the order in which they fire; but for those that
+-- have given trouble a moment ago.
+CREATE FUNCTION mill.s_list_timers(most int, except_for int[]) RETURNS TABLE (id int, name text, revision int, stale text,
+        start timestamptz, stop timestamptz, period interval, cron text, timezone text, shift interval, catchup text,
+        catchup_age interval, last timestamptz, next timestamptz, due timestamptz, now timestamptz)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    moment timestamptz := mill.now();
+BEGIN
+    RETURN QUERY
+    SELECT t.id, t.name, t.revision, t.stale, t.start, NULLIF(t.stop, 'infinity'), t.period, t.cron, t.timezone, t.shift, t.catchup,
+           t.catchup_age, t.last, t.next, t.due, moment
+      FROM mill.timer t WHERE t.stale IS NOT NULL AND NOT t.id = ANY (except_for) ORDER BY t.id LIMIT most;
+    RETURN QUERY
+    SELECT t.id, t.name, t.revision, t.stale, t.start, NULLIF(t.stop, 'infinity'), t.period, t.cron, t.timezone, t.shift, t.catchup,
+           t.catchup_age, t.last, t.next, t.due, moment
+      FROM mill.timer t WHERE t.due <= moment AND t.stale IS NULL AND NOT t.id = ANY (except_for) AND NOT mill.stands_still(t)
+     ORDER BY t.due, t.id LIMIT most;
+END
 $function$;
 
 -- The next time of a timer that was new or edited. False: it has been edited again meanwhile.
@@ -115,12 +115,10 @@ $function$;
 
 -- The back-fills that can go on.
 CREATE FUNCTION mill.s_list_backfills(most int) RETURNS TABLE (id int, lo timestamptz, hi timestamptz, "order" text,
-        fired bigint, at timestamptz, span int, pos int, start timestamptz, period_months int, period_days int, period_us bigint,
-        cron text, timezone text, room int)
+        fired bigint, at timestamptz, span int, pos int, start timestamptz, period interval, cron text, timezone text, room int)
     LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
     SELECT o.* FROM (
-        SELECT b.id, b.lo, b.hi, b."order", b.fired, b.at, b.span, b.pos, b.start, mill.months(b.period), extract(day FROM b.period)::int,
-               mill.micros(b.period), b.cron, b.timezone, mill.room(b.timer) AS room
+        SELECT b.id, b.lo, b.hi, b."order", b.fired, b.at, b.span, b.pos, b.start, b.period, b.cron, b.timezone, mill.room(b.timer) AS room
           FROM mill.backfill b JOIN mill.timer t ON t.name = b.timer
          WHERE b.finished IS NULL AND NOT b.paused AND b.trouble IS NULL AND t.enabled AND NOT mill.stands_still(t)
          ORDER BY b.id) AS o
@@ -170,14 +168,31 @@ $function$;
 
 -- What the scheduler that keeps the timers wants to know before it sleeps: is there anything of the graph at all, are there
 -- errands, stretches to fill, and how many milliseconds until the next timer is due.
-CREATE FUNCTION mill.s_look_graph() RETURNS TABLE (used bool, errands bool, due_ms float8)
-    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-    SELECT EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand) OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL),
-           EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
-                    WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)),
-           (SELECT CASE WHEN t.stale IS NOT NULL THEN 0
-                        ELSE GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) END::float8
-              FROM mill.timer t
-             WHERE (t.stale IS NOT NULL OR t.due IS NOT NULL) AND NOT (t.stale IS NULL AND mill.stands_still(t))
-             ORDER BY t.stale NULLS LAST, t.due LIMIT 1)
+CREATE FUNCTION mill.s_look_graph(except_for int[]) RETURNS TABLE (used bool, errands bool, due_ms float8)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    used := EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand)
+        OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL);
+    errands := EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
+                        WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false));
+    due_ms := CASE WHEN EXISTS (SELECT FROM mill.timer t WHERE t.stale IS NOT NULL AND NOT t.id = ANY (except_for)) THEN 0
+        ELSE (SELECT GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) FROM mill.timer t
+               WHERE t.due IS NOT NULL AND NOT t.id = ANY (except_for) AND NOT mill.stands_still(t) ORDER BY t.due LIMIT 1) END;
+    RETURN NEXT;
+END
+$function$;
+-- Is the catalog's graph ours to keep? Tried until the lock is held; then, while nothing of it is used, its bell is held too,
+-- and what is in use is looked for once more, because whoever came before the bell was held rang nobody.
+CREATE FUNCTION mill.s_watch_graph(held bool, armed bool) RETURNS TABLE (keeps bool, hears bool, used bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    keeps := held OR pg_try_advisory_lock({graph_key}, 0);
+    hears := keeps AND (armed OR pg_try_advisory_lock({bell_key}, 0));
+    used := keeps AND (SELECT g.used FROM mill.s_look_graph('{}') g);
+    IF used AND hears THEN
+        PERFORM pg_advisory_unlock({bell_key}, 0);
+        hears := false;
+    END IF;
+    RETURN NEXT;
+END
 $function$;

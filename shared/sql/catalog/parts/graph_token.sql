@@ -38,6 +38,12 @@ CREATE FUNCTION mill.enter(flows text[], alone bool DEFAULT false) RETURNS void
 DECLARE
     f record;
 BEGIN
+    -- the most frequent case: one flow, and nobody counts
+    IF cardinality(flows) = 1 AND NOT alone
+            AND NOT EXISTS (SELECT FROM mill.flow w WHERE w.name = flows[1] AND w.parallel IS NOT NULL) THEN
+        PERFORM pg_advisory_xact_lock_shared({flow_key}, hashtext(COALESCE(flows[1], '')));
+        RETURN;
+    END IF;
     FOR f IN SELECT hashtext(COALESCE(u.name, '')) AS key, enter.alone OR COALESCE(bool_or(w.parallel IS NOT NULL), false) AS alone
                FROM unnest(flows) AS u (name) LEFT JOIN mill.flow w ON w.name = u.name GROUP BY 1 ORDER BY 1 LOOP
         IF f.alone THEN
@@ -128,6 +134,14 @@ BEGIN
 END
 $function$;
 
+-- Is the job paused, or its flow? Then its tokens wait.
+CREATE FUNCTION mill.stands(j mill.job) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN NOT j.scheduled OR (j.flow IS NOT NULL AND EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND f.paused));
+END
+$function$;
+
 -- Activates a job for a time as often as its waiting tokens allow. The caller holds the token's row and the flow's lock.
 CREATE FUNCTION mill.consume(t mill.token, j mill.job) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -138,10 +152,10 @@ DECLARE
     place int;
     done int := 0;
 BEGIN
-    IF NOT j.scheduled OR COALESCE((SELECT f.paused FROM mill.flow f WHERE f.name = j.flow), false) THEN
+    IF mill.stands(j) THEN
         RETURN 0;
     END IF;
-    LOOP
+    WHILE cardinality(t.waiting) > 0 LOOP
         picked := mill.ready(j, t.at, t.waiting);
         EXIT WHEN picked IS NULL;
         left_over := t.waiting;
@@ -176,10 +190,8 @@ DECLARE
     zone text;
     done int := 0;
 BEGIN
-    IF from_timer IS NOT NULL THEN
-        zone := (SELECT timezone FROM mill.timer WHERE name = from_timer);
-    ELSIF EXISTS (SELECT FROM mill.edge e WHERE e.from_job = deliver.from_job AND e.shift <> interval '0') THEN
-        zone := mill.zone_of(from_job);
+    IF EXISTS (SELECT FROM mill.edge e WHERE (e.from_job = deliver.from_job OR e.from_timer = deliver.from_timer) AND e.shift <> interval '0') THEN
+        zone := COALESCE((SELECT timezone FROM mill.timer WHERE name = from_timer), mill.zone_of(from_job));
     END IF;
     FOR target IN
         SELECT j, arrived.at, arrived.edges
@@ -190,6 +202,21 @@ BEGIN
                  GROUP BY 1, 2) AS arrived
           JOIN mill.job j ON j.name = arrived.job ORDER BY j.id, arrived.at
     LOOP
+        -- the most frequent case, in one write: the first to arrive, and enough for one activation
+        IF mill.ready(target.j, target.at, target.edges) = target.edges AND NOT mill.stands(target.j) THEN
+            INSERT INTO mill.token AS k (job, at, delivered, consumed, activations, low)
+            VALUES ((target.j).id, target.at, target.edges, target.edges, 1, deliver.low)
+            ON CONFLICT ON CONSTRAINT token_pkey DO NOTHING;
+            IF FOUND THEN
+                IF mill.activate_node(target.j, target.at, 0, low, false) IS NOT NULL THEN
+                    done := done + 1;
+                ELSE
+                    UPDATE mill.token k SET waiting = target.edges, consumed = '{}', activations = 0, since = clock_timestamp()
+                     WHERE k.job = (target.j).id AND k.at = target.at;
+                END IF;
+                CONTINUE;
+            END IF;
+        END IF;
         INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
         VALUES ((target.j).id, target.at, target.edges, target.edges, clock_timestamp(), deliver.low)
         ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.waiting, delivered = k.delivered || EXCLUDED.delivered,
@@ -204,8 +231,12 @@ $function$;
 -- Have clear or rerun overtaken a run? Then it is recorded, tried no more, and delivers nothing. Epoch -1: a run that
 -- delivers nothing from the start; -2: one that is not to be tried again either.
 CREATE FUNCTION mill.overtaken(job int, at timestamptz, epoch int) RETURNS bool
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-    RETURN COALESCE(overtaken.epoch, 0) <> COALESCE((SELECT k.epoch FROM mill.token k WHERE k.job = overtaken.job AND k.at = overtaken.at), 0);
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN COALESCE(overtaken.epoch, 0)
+        <> COALESCE((SELECT k.epoch FROM mill.token k WHERE k.job = overtaken.job AND k.at = overtaken.at), 0);
+END
+$function$;
 
 -- The activation is over, for good: it delivers along its edges. Called exactly once for each, in the transaction that
 -- ended it. outcome: succeeded, failed.
