@@ -4,8 +4,10 @@
 //! does (`attendant`), and lets the row's user in. Tasks work without it: then the row says what is missing and which
 //! SQL would help.
 
+use crate::mending;
 use shared::VERSION;
 use shared::db::catalog;
+use shared::db::lock_key;
 use shared::db::identifier::{qualified, quoted};
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -91,7 +93,7 @@ pub async fn register(client: &Client, queue: &Queue, relid: u32) -> Result<(), 
     let owner = quoted(&found.get::<_, String>("owner"));
     let mut grants = String::new();
     if !found.get::<_, bool>("queue") {
-        grants += &format!("GRANT SELECT, INSERT, UPDATE ON {} TO {owner};", qualified(&queue.schema, &queue.table));
+        grants += &format!("GRANT SELECT, INSERT, UPDATE, TRIGGER ON {} TO {owner};", qualified(&queue.schema, &queue.table));
     }
     for sequence in found.get::<_, Option<Vec<String>>>("sequences").unwrap_or_default() {
         grants += &format!("GRANT USAGE ON SEQUENCE {sequence} TO {owner};");
@@ -127,4 +129,29 @@ pub async fn make(client: &Client, admit: Option<&str>) -> Result<(), Trouble> {
         shared::info!("catalog mill made", version = VERSION);
     }
     Ok(())
+}
+
+/// Hangs the triggers of jobs onto the queue, if they are missing. Some(why): not now, somebody stands in the way.
+pub async fn attach(client: &Client, relid: u32) -> Result<Option<String>, Trouble> {
+    let hung = client.query_one(&statement::bare(statement::LOOK_ATTACHED), &[&relid]).await.map_err(trouble)?;
+    if !hung.get::<_, bool>("hung")
+        && let Some(who) = mending::holder(client, relid, false).await?
+    {
+        return Ok(Some(format!("{who} holds a lock on the table")));
+    }
+    // One message is one transaction, and an error leaves none open.
+    let script = format!(
+        "SET LOCAL lock_timeout = '{}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); SELECT mill.s_attach({relid})",
+        catalog::LOCK_TIMEOUT,
+        lock_key::INSTALL
+    );
+    if let Err(error) = client.batch_execute(&script).await {
+        let refused = trouble(error);
+        return if refused.kind == TroubleKind::Passing { Err(refused) } else { Ok(Some(refused.text)) };
+    }
+    let clock: bool = client.query_one(&statement::bare(statement::LOOK_CLOCK), &[]).await.map_err(trouble)?.get("moved");
+    if clock {
+        shared::warning!("the clock of jobs has been moved: mill.meta.clock is not 0, which is for tests only");
+    }
+    Ok(None)
 }

@@ -7,6 +7,7 @@
 
 use crate::catalog::Lack;
 use crate::doze::Doze;
+use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
@@ -66,6 +67,18 @@ pub enum Answer {
     Aligned(bool),
     Named,
     Mended(Mended),
+    /// What is asked about jobs is prepared, or why it has to wait.
+    Jobs(Result<Rc<JobStatements>, String>),
+    /// Next starts were filled in; whether there may be more.
+    Filled(bool),
+    Watched {
+        asked: Vec<i32>,
+        found: Vec<Definition>,
+    },
+    RunsDeleted {
+        deleted: i64,
+        last: Option<i32>,
+    },
     /// The launcher's login has made the catalog, or let us in.
     Attended,
     /// The queue is known to the catalog, or why not.
@@ -126,6 +139,7 @@ pub struct Scheduler {
     /// Slots came free by us since the last turn.
     pub(crate) freed: bool,
     pub(crate) unfinished: UnfinishedQuestion,
+    pub(crate) jobs: Jobs,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -169,6 +183,7 @@ impl Scheduler {
             wants_slot: false,
             freed: false,
             unfinished: UnfinishedQuestion::None,
+            jobs: Jobs::new(),
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -256,6 +271,7 @@ impl Scheduler {
             self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.jobs_deadline().filter(|_| working),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_reset),
@@ -301,6 +317,7 @@ impl Scheduler {
                 self.stumbled = false;
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
+                self.jobs.forget();
                 self.release_reserved();
                 self.runs.all_unsettled(now);
                 self.session_event(SessionEvent::Lost { now, trouble });
@@ -318,6 +335,7 @@ impl Scheduler {
         self.reap(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
+        self.pass_jobs(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {

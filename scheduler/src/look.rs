@@ -4,6 +4,7 @@
 //! neither depends on how many rows wait. Arming is a lock that inserters try to share: once it is held the queue is
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
+use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
@@ -25,6 +26,8 @@ const EXPIRY_ROUNDS: usize = 4;
 pub struct Taken {
     pub task: i64,
     pub attempt: i32,
+    /// The job whose run it is.
+    pub job: Option<i32>,
 }
 
 /// Where the look at the groups goes on, and how many there were.
@@ -54,6 +57,8 @@ pub struct Ask {
     pub signs: Vec<(i32, bool)>,
     /// Tasks that run, to see which their owners have stopped or deleted.
     pub running: Vec<(i64, i32)>,
+    /// Where the queue runs jobs.
+    pub jobs: Option<JobsAsk>,
 }
 
 /// What a look has found.
@@ -69,6 +74,7 @@ pub struct Seen {
     pub cursor: GroupCursor,
     /// Running tasks that are wanted no more.
     pub unwanted: Vec<i64>,
+    pub pulse: Option<Pulse>,
 }
 
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
@@ -86,6 +92,11 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     // All of them: the take itself sees which have been stopped by now.
     let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
     look.execute(&look.statements.release).await?;
+    if let Some(jobs) = &ask.jobs
+        && jobs.start
+    {
+        seen.pulse = Some(look.start_jobs(jobs, ask.count).await?);
+    }
     if ask.count > 0 {
         look.take(ask.count, &running, &mut seen).await?;
     }
@@ -104,7 +115,10 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
             }
         }
     }
-    seen.next_plan = look.next_plan().await?;
+    match &ask.jobs {
+        Some(jobs) => look.next_event(jobs, &mut seen).await?,
+        None => seen.next_plan = look.next_plan().await?,
+    }
     Ok(seen)
 }
 
@@ -194,7 +208,27 @@ impl Look {
 
     async fn next_plan(&self) -> Result<Option<Duration>, Trouble> {
         let rows = self.many(&self.statements.next_plan, &[]).await?;
-        Ok(rows.first().map(|row| Duration::from_millis(row.get::<_, f64>("ms").max(0.0) as u64)))
+        Ok(rows.first().and_then(|row| wait(row, "ms")))
+    }
+
+    /// The same where the queue runs jobs: one question for both.
+    async fn next_event(&self, jobs: &JobsAsk, seen: &mut Seen) -> Result<(), Trouble> {
+        let row = self.one(&jobs.statements.next_event, &[&jobs.statements.relid]).await?;
+        seen.next_plan = wait(&row, "ms");
+        seen.pulse = Some(Pulse {
+            version: row.get("version"),
+            due: wait(&row, "due_ms"),
+            waiting: wait(&row, "waiting_ms"),
+            fill: row.get("fill"),
+            ..seen.pulse.unwrap_or_default()
+        });
+        Ok(())
+    }
+
+    async fn start_jobs(&self, jobs: &JobsAsk, slots: usize) -> Result<Pulse, Trouble> {
+        let slots = i32::try_from(slots).unwrap_or(i32::MAX);
+        let row = self.one(&jobs.statements.start, &[&jobs.statements.relid, &slots, &jobs.since]).await?;
+        Ok(Pulse { started: Some(row.get("started")), until: row.get("until"), ..Pulse::default() })
     }
 
     /// Takes or gives back one of our session locks on the queue. True: it was done.
@@ -232,9 +266,15 @@ struct Harvest {
     busy: bool,
 }
 
+/// A column of milliseconds as a wait.
+fn wait(row: &Row, column: &str) -> Option<Duration> {
+    row.get::<_, Option<f64>>(column).map(|ms| Duration::from_millis(ms.max(0.0) as u64))
+}
+
 fn harvest(rows: &[Row]) -> Harvest {
     let taken = rows.iter().filter_map(|row| {
-        Some(Taken { task: row.get::<_, Option<i64>>("id")?, attempt: row.get::<_, Option<i32>>("attempt")? })
+        let (task, attempt) = (row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("attempt")?);
+        Some(Taken { task, attempt, job: row.get("job") })
     });
     let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
     Harvest { taken: taken.collect(), expired, busy: rows.first().is_some_and(|row| row.get("busy")) }

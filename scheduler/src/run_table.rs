@@ -11,11 +11,15 @@ use crate::task_state::{self, Effect, TaskEvent, TaskState};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::exit_code::ExitCode;
-use shared::region::{Cancel, Region, Request, SlotHandle, Ticket};
+use shared::region::{Cancel, Phase, Region, Request, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::Instant;
+
+/// What the run of a job is closed with when its worker is gone: nobody knows better, or we stopped it ourselves.
+const CRASHED: &str = "crashed";
+const INTERRUPTED: &str = "interrupted";
 
 /// A process that runs, or ran, a task.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ struct Run {
     attempt: i32,
     state: TaskState,
     hands: Option<Hands>,
+    /// Why it ended, should it end without a result: what the run of a job is closed with.
+    why: &'static str,
 }
 
 /// A question for the database about a task.
@@ -45,6 +51,7 @@ pub struct ToSettle {
     pub task: i64,
     pub attempt: i32,
     pub terminate: bool,
+    pub why: &'static str,
 }
 
 /// A worker that is gone.
@@ -135,20 +142,52 @@ impl RunTable {
     }
 
     /// A worker was forked for the task.
-    pub fn started(&mut self, task: i64, attempt: i32, worker: (Child, Ticket), slot: SlotHandle, ack_by: Instant) {
+    pub fn started(
+        &mut self,
+        task: i64,
+        attempt: i32,
+        worker: (Child, Ticket),
+        slot: SlotHandle,
+        ack_by: Instant,
+    ) -> RunId {
         let hands = Some(Hands { child: worker.0, slot, ticket: worker.1 });
-        self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands });
+        self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands, why: CRASHED })
+    }
+
+    pub fn has_worker(&self, id: RunId) -> bool {
+        self.runs.get(&id).is_some_and(|run| run.hands.is_some())
+    }
+
+    /// Asks the worker of a job's run to cancel it; `why` is what it is closed with if it cannot do so itself. A run that
+    /// has not begun finds the request when it does.
+    pub fn end_run(&mut self, id: RunId, cancel: Cancel, why: &'static str) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        run.why = why;
+        if let Some(hands) = &run.hands {
+            let notes = self.region.slots().notes(hands.slot);
+            let (task, attempt) = notes.running().map_or((run.task, run.attempt), |(task, attempt, _)| (task, attempt));
+            notes.request(Request { cancel, task, attempt });
+            hands.child.signal(Signal::SIGUSR1);
+        }
+    }
+
+    pub fn kill(&self, id: RunId) {
+        if let Some(hands) = self.runs.get(&id).and_then(|run| run.hands.as_ref()) {
+            hands.child.signal(Signal::SIGKILL);
+        }
     }
 
     /// A claimed row without a process: left by somebody who died, or never started.
     pub fn orphaned(&mut self, task: i64, attempt: i32, now: Instant) {
         let state = TaskState::Settling { looks: 0, next_look: Some(now) };
-        self.insert(Run { task, attempt, state, hands: None });
+        self.insert(Run { task, attempt, state, hands: None, why: CRASHED });
     }
 
-    fn insert(&mut self, run: Run) {
-        self.runs.insert(RunId(self.next), run);
+    fn insert(&mut self, run: Run) -> RunId {
+        let id = RunId(self.next);
+        self.runs.insert(id, run);
         self.next += 1;
+        id
     }
 
     /// The descriptors that say when a worker ends.
@@ -192,6 +231,12 @@ impl RunTable {
             if let (Some(run), Some((task, attempt, _)), false) = (self.runs.get_mut(&id), current, clean) {
                 (run.task, run.attempt) = (task, attempt);
             }
+            if let Some(run) = self.runs.get_mut(&id)
+                && let Some(hands) = &run.hands
+                && self.region.slots().notes(hands.slot).phase() == Some(Phase::Stopping)
+            {
+                run.why = INTERRUPTED;
+            }
             // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
             questions.extend(self.step(id, TaskEvent::Ended { clean, now }));
             let Some(run) = self.runs.get_mut(&id) else { continue };
@@ -222,6 +267,12 @@ impl RunTable {
     pub fn cancel_all(&mut self, now: Instant) {
         let ids: Vec<RunId> = self.runs.keys().copied().collect();
         for id in ids {
+            if let Some(run) = self.runs.get_mut(&id)
+                && run.hands.is_some()
+                && run.why == CRASHED
+            {
+                run.why = INTERRUPTED;
+            }
             let none = self.step(id, TaskEvent::CancelAsked { now });
             debug_assert!(none.is_none());
         }
@@ -262,7 +313,8 @@ impl RunTable {
                 // INT means "give back what you run": the worker knows best what that is.
                 (Effect::TellCancel, Some(hands)) => hands.child.signal(Signal::SIGINT),
                 (Effect::Settle { terminate }, _) => {
-                    question = Some(ToSettle { run: id, task: run.task, attempt: run.attempt, terminate });
+                    let Run { task, attempt, why, .. } = *run;
+                    question = Some(ToSettle { run: id, task, attempt, terminate, why });
                 }
                 (Effect::FreeCell | Effect::Kill | Effect::TellCancel, None) => {}
             }
@@ -270,7 +322,8 @@ impl RunTable {
         question
     }
 
-    fn current_of(&self, id: RunId) -> Option<(i64, i32, i32)> {
+    /// (task, attempt, backend) of a live worker that has begun.
+    pub fn current_of(&self, id: RunId) -> Option<(i64, i32, i32)> {
         let hands = self.runs.get(&id)?.hands.as_ref()?;
         self.region.slots().notes(hands.slot).running()
     }

@@ -45,10 +45,14 @@ impl Scheduler {
                     self.doze.hurry(now + Duration::from_millis(self.settings.sleep_ms));
                 }
             }
+            Answer::Jobs(answer) => self.jobs_prepared(answer, now),
+            Answer::Filled(more) => self.jobs_filled(more, now),
+            Answer::Watched { asked, found } => self.jobs_watched(&asked, &found, now),
+            Answer::RunsDeleted { deleted, last } => self.runs_deleted(deleted, last, now),
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
             Answer::Mended(mended) => self.table_mended(mended, now),
             Answer::Attended => self.admitted(),
-            Answer::Registered(None) => {}
+            Answer::Registered(None) => self.ask_jobs(),
             Answer::Registered(Some(lack)) => self.say_lack(lack),
         }
     }
@@ -71,7 +75,10 @@ impl Scheduler {
         self.mend_at = ready.mends.then_some(now);
         match ready.lack {
             Some(lack) => self.lacks_catalog(lack),
-            None => self.said_lack = None,
+            None => {
+                self.said_lack = None;
+                self.ask_jobs();
+            }
         }
     }
 
@@ -193,6 +200,7 @@ impl Scheduler {
             arm,
             cursor: self.cursor,
             running: self.runs.running(),
+            jobs: self.jobs.ask(now, slots.len()),
         };
         self.looking = Some(slots);
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
@@ -258,6 +266,7 @@ impl Scheduler {
         let mut slots = self.looking.take().unwrap_or_default();
         let asked = slots.len();
         self.cursor = seen.cursor;
+        let due = seen.pulse.and_then(|pulse| self.pulsed(pulse, asked, now));
         let pace = Pace { sleep: Duration::from_millis(self.settings.sleep_ms), idle: self.settings.idle };
         let looked = Looked {
             now,
@@ -266,7 +275,7 @@ impl Scheduler {
             armed: seen.armed,
             refused: seen.refused,
             busy: seen.busy,
-            next_plan: seen.next_plan,
+            next_plan: [seen.next_plan, due].into_iter().flatten().min(),
         };
         self.doze.looked(looked, pace);
         fault::point("scheduler.after_take");
@@ -298,7 +307,8 @@ impl Scheduler {
             Ok(worker) => {
                 shared::debug!("worker started", queue = self.label, task = row.task, pid = worker.0.pid());
                 let ack_by = now + Duration::from_millis(self.settings.close_ms);
-                self.runs.started(row.task, row.attempt, worker, slot, ack_by);
+                let run = self.runs.started(row.task, row.attempt, worker, slot, ack_by);
+                self.job_claimed(run, row, now);
             }
             Err(error) => {
                 shared::error!(
@@ -316,11 +326,11 @@ impl Scheduler {
 
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
-        for ToSettle { run, task, attempt, terminate } in questions {
+        for ToSettle { run, task, attempt, terminate, why } in questions {
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() => {
                     link.ask("settling a task", PATIENCE, move |client| async move {
-                        let settlement = settle(client, statements, task, attempt, terminate).await?;
+                        let settlement = settle(client, statements, task, attempt, terminate, why).await?;
                         Ok(Answer::Settled { run, task, settlement })
                     });
                 }
@@ -340,6 +350,11 @@ impl Scheduler {
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);
                 }
+            }
+            Settlement::Closed => {
+                shared::info!("run of a job closed", queue = self.label, task = task);
+                self.runs.settled(run);
+                self.doze.hurry(now);
             }
             Settlement::NotOurs => {
                 self.runs.settled(run);

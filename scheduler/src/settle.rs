@@ -13,6 +13,8 @@ use tokio_postgres::Client;
 pub enum Settlement {
     /// Planned again by us.
     PlannedAgain,
+    /// The run of a job that had begun: closed, and followed by another row.
+    Closed,
     /// Finished, deleted, stopped by a user, or taken anew: not ours any more.
     NotOurs,
     /// Its backend still lives; it has been cancelled or terminated.
@@ -25,6 +27,7 @@ pub async fn settle(
     task: i64,
     attempt: i32,
     terminate: bool,
+    why: &str,
 ) -> Result<Settlement, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let row = client.query_opt(&statements.look, &[&task, &attempt]).await.map_err(trouble)?;
@@ -37,8 +40,12 @@ pub async fn settle(
         client.query(&statements.end_backend, &[&task, &attempt, &terminate]).await.map_err(trouble)?;
         return Ok(Settlement::StillRunning);
     }
-    let planned = client.query_opt(&statements.plan_again, &[&task, &attempt]).await.map_err(trouble)?;
+    let planned = client.query_opt(&statements.plan_again, &[&task, &attempt, &why]).await.map_err(trouble)?;
     // Not planned: a user has it locked, or it went from TAKE to WORK, or was finished, between the two statements.
     // Look once more.
-    Ok(if planned.is_some() { Settlement::PlannedAgain } else { Settlement::StillRunning })
+    Ok(match planned.map(|row| row.get("closed")) {
+        Some(true) => Settlement::Closed,
+        Some(false) => Settlement::PlannedAgain,
+        None => Settlement::StillRunning,
+    })
 }

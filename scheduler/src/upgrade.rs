@@ -96,7 +96,7 @@ pub struct IndexPlace {
     not: &'static str,
 }
 
-pub static INDEXES: [IndexPlace; 4] = [
+pub static INDEXES: [IndexPlace; 6] = [
     IndexPlace {
         name: "group",
         columns: &["hash", "max DESC", "priority DESC", "id"],
@@ -121,9 +121,23 @@ pub static INDEXES: [IndexPlace; 4] = [
     IndexPlace {
         name: "held",
         columns: &["plan"],
-        predicate: "state = 'PLAN' AND held",
-        says: &["'PLAN'", "held"],
+        predicate: "state = 'PLAN' AND held AND job IS NULL",
+        says: &["'PLAN'", "held", "job IS NULL"],
         not: "NOT held",
+    },
+    IndexPlace {
+        name: "waiting",
+        columns: &["plan"],
+        predicate: "state = 'PLAN' AND held AND job IS NOT NULL",
+        says: &["'PLAN'", "held", "job IS NOT NULL"],
+        not: "NOT held",
+    },
+    IndexPlace {
+        name: "job",
+        columns: &["job", "id"],
+        predicate: "job IS NOT NULL",
+        says: &["job IS NOT NULL"],
+        not: "'PLAN'",
     },
 ];
 

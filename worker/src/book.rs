@@ -35,6 +35,9 @@ pub struct TaskRow {
     pub save: bool,
     /// It repeats or pauses its group: more happens at its end than a change of its row.
     pub consequences: bool,
+    /// The job whose run it is, and the logical time that it runs for, as the server writes them.
+    pub job: Option<Vec<u8>>,
+    pub at: Option<Vec<u8>>,
 }
 
 /// What is written at the end.
@@ -64,6 +67,8 @@ pub struct Reuse {
     pub max: i32,
     pub executed: u32,
     pub started: Vec<u8>,
+    /// Runs of one job, or plain tasks: never mixed.
+    pub job: Option<Vec<u8>>,
 }
 
 /// What came of an end.
@@ -121,7 +126,7 @@ impl Book {
         statements.push(Statement { sql: &delete, params: &own });
         let numbers = reuse.map(|reuse| (reuse.max.to_string(), reuse.executed.to_string()));
         let asked = reuse.zip(numbers.as_ref()).map(|(reuse, (max, executed))| {
-            [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some)
+            asked_for(reuse, max, executed)
         });
         if let Some(asked) = &asked {
             statements.push(Statement { sql: &next, params: asked });
@@ -131,11 +136,13 @@ impl Book {
         Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
     }
 
-    /// WORK → PLAN, by the session that ran it and runs nothing any more.
-    pub fn plan_again(&self, session: &mut Session, row: &TaskRow) -> Result<bool, QueryError> {
+    /// WORK → PLAN, or, for the run of a job, its end; by the session that ran it and runs nothing any more.
+    pub fn plan_again(&self, session: &mut Session, row: &TaskRow, reason: &str) -> Result<bool, QueryError> {
         let text = self.queue.fill(statement::PLAN_AGAIN);
         let key = Key::new(row.task, row.attempt);
-        let rows = retried(session, &[Statement { sql: &text, params: &key.params() }])?;
+        let [task, attempt] = key.params();
+        let params = [task, attempt, Some(reason.as_bytes())];
+        let rows = retried(session, &[Statement { sql: &text, params: &params }])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -170,7 +177,7 @@ impl Book {
     pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::TAKE_NEXT);
         let (max, executed) = (reuse.max.to_string(), reuse.executed.to_string());
-        let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
+        let asked = asked_for(reuse, &max, &executed);
         let mut rows = retried(session, &[Statement { sql: &text, params: &asked }])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
@@ -182,6 +189,13 @@ impl Book {
         let columns = rows.into_iter().next().unwrap_or_default();
         Ok(self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns)))
     }
+}
+
+/// The parameters of `TAKE_NEXT`.
+fn asked_for<'a>(reuse: &'a Reuse, max: &'a str, executed: &'a str) -> [Option<&'a [u8]>; 5] {
+    let [group, max, executed, started] =
+        [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
+    [group, max, executed, started, reuse.job.as_deref()]
 }
 
 /// The first value of each row, as text.
@@ -297,5 +311,7 @@ fn task_row(row: Row) -> TaskRow {
         reuse: truth(next()),
         save: truth(next()),
         consequences: truth(next()),
+        job: next(),
+        at: next(),
     }
 }

@@ -9,7 +9,7 @@ use crate::atomic::BEGIN;
 use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
-use crate::outcome::{Cancelled, Ending, FailText, Server, Verdict, verdict};
+use crate::outcome::{Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
 use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
@@ -18,7 +18,7 @@ use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
-use shared::region::{Region, SlotHandle};
+use shared::region::{Notes, Phase, Region, SlotHandle};
 use shared::sys::title;
 use std::time::{Duration, Instant};
 
@@ -60,8 +60,9 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
         title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
         fault::point("worker.after_begin");
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone() };
-        let run = Run { order, book: &book, row, watchdog, reuse };
+        let job = row.job.clone();
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), job };
+        let run = Run { order, book: &book, row, watchdog, reuse, notes: region.slots().notes(slot) };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
@@ -92,6 +93,7 @@ pub(crate) struct Run<'a> {
     pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
     pub(crate) reuse: Reuse,
+    notes: Notes<'a>,
 }
 
 /// What came of the input.
@@ -217,7 +219,7 @@ impl Run<'_> {
                 let output = Some(texts.output.as_deref().unwrap_or_default());
                 self.write(session, Record { state: "FAIL", output, error: Some(&error), reason }, again)
             }
-            Verdict::PlanAgain => Next::Leave(self.give_back(session)),
+            Verdict::PlanAgain { reason } => Next::Leave(self.give_back(session, reason)),
             Verdict::Nothing => {
                 shared::info!("task ended: its owner took it back", task = self.row.task);
                 if let Some(session) = session {
@@ -235,6 +237,7 @@ impl Run<'_> {
         match text {
             FailText::Collected => collected.unwrap_or_default(),
             FailText::Timeout => own("57014", "canceling statement due to statement timeout"),
+            FailText::Overrun => own("57014", "canceling statement due to max_runtime of the job"),
             FailText::Overflow => {
                 own("54000", &format!("output exceeds output_limit of {} bytes", self.order.output_limit))
             }
@@ -253,9 +256,13 @@ impl Run<'_> {
 
     /// Back to PLAN by ourselves where the session still stands; otherwise the scheduler does it, once the backend
     /// is gone.
-    fn give_back(&self, session: Option<Session>) -> ExitCode {
+    fn give_back(&self, session: Option<Session>, reason: &'static str) -> ExitCode {
+        if reason == INTERRUPTED {
+            // Whoever settles the row in our place must know that it was no crash.
+            self.notes.set_phase(Phase::Stopping);
+        }
         let Some(mut session) = session else { return ExitCode::Temporary };
-        match self.book.plan_again(&mut session, &self.row) {
+        match self.book.plan_again(&mut session, &self.row, reason) {
             Ok(planned) => {
                 shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();

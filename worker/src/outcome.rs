@@ -12,6 +12,10 @@ pub enum Cancelled {
     Unwanted,
     /// The task's `timeout` is over.
     Timeout,
+    /// The max_runtime of its job is over.
+    Overrun,
+    /// Its job was deleted.
+    Deleted,
     /// The output is larger than its limit.
     Overflow,
 }
@@ -41,8 +45,10 @@ pub enum Verdict {
         reason: Option<&'static str>,
         text: FailText,
     },
-    /// Back to PLAN: nobody's fault.
-    PlanAgain,
+    /// Back to PLAN: nobody's fault. The run of a job is closed with the reason instead, and followed by another.
+    PlanAgain {
+        reason: &'static str,
+    },
     /// The row is its owner's again: nothing is written.
     Nothing,
 }
@@ -54,6 +60,8 @@ pub enum FailText {
     Collected,
     /// As collected, but a cancel of ours is told as the time-out it was.
     Timeout,
+    /// The same for the max_runtime of its job.
+    Overrun,
     /// The limit of the output.
     Overflow,
     /// The last word of the lost session.
@@ -61,7 +69,12 @@ pub enum FailText {
 }
 
 const QUERY_CANCELED: &[u8] = b"57014";
+const ADMIN_SHUTDOWN: &[u8] = b"57P01";
 const CRASH_SHUTDOWN: &[u8] = b"57P02";
+
+/// Why the run of a job ended before its time.
+pub const INTERRUPTED: &str = "interrupted";
+pub const CRASHED: &str = "crashed";
 
 pub fn verdict(ending: &Ending, cancelled: Option<Cancelled>, timed_out_by_server: bool) -> Verdict {
     let fail = |reason, text| Verdict::Fail { reason, text };
@@ -69,32 +82,59 @@ pub fn verdict(ending: &Ending, cancelled: Option<Cancelled>, timed_out_by_serve
         Ending::Ran { code: None } => match cancelled {
             Some(Cancelled::Overflow) => fail(None, FailText::Overflow),
             // Finished before the cancel reached it: it counts.
-            None | Some(Cancelled::Interrupt | Cancelled::Unwanted | Cancelled::Timeout) => Verdict::Done,
+            None
+            | Some(
+                Cancelled::Interrupt
+                | Cancelled::Unwanted
+                | Cancelled::Timeout
+                | Cancelled::Overrun
+                | Cancelled::Deleted,
+            ) => Verdict::Done,
         },
         Ending::Ran { code: Some(code) } if code == QUERY_CANCELED => match cancelled {
-            Some(Cancelled::Interrupt) => Verdict::PlanAgain,
+            Some(Cancelled::Interrupt) => Verdict::PlanAgain { reason: INTERRUPTED },
             Some(Cancelled::Unwanted) => Verdict::Nothing,
             Some(Cancelled::Timeout) => fail(Some("timeout"), FailText::Timeout),
+            Some(Cancelled::Overrun) => fail(Some("timeout"), FailText::Overrun),
+            Some(Cancelled::Deleted) => fail(Some("cancelled"), FailText::Collected),
             Some(Cancelled::Overflow) => fail(None, FailText::Overflow),
             None if timed_out_by_server => fail(Some("timeout"), FailText::Collected),
             None => fail(Some("cancelled"), FailText::Collected),
         },
         Ending::Ran { code: Some(_) } => match cancelled {
             Some(Cancelled::Overflow) => fail(None, FailText::Overflow),
-            None | Some(Cancelled::Interrupt | Cancelled::Unwanted | Cancelled::Timeout) => {
-                fail(None, FailText::Collected)
-            }
+            None
+            | Some(
+                Cancelled::Interrupt
+                | Cancelled::Unwanted
+                | Cancelled::Timeout
+                | Cancelled::Overrun
+                | Cancelled::Deleted,
+            ) => fail(None, FailText::Collected),
         },
         Ending::Lost { code, server } => match (cancelled, server) {
-            // The watchdog's last resort was to terminate the backend: our doing, whatever the server says.
+            // The last resort was to terminate the backend: our doing, whatever the server says.
             (Some(Cancelled::Timeout), Server::Same) => fail(Some("timeout"), FailText::Timeout),
+            (Some(Cancelled::Overrun), Server::Same) => fail(Some("timeout"), FailText::Overrun),
+            (Some(Cancelled::Deleted), Server::Same) => fail(Some("cancelled"), FailText::LastWord),
             (Some(Cancelled::Overflow), Server::Same) => fail(None, FailText::Overflow),
             (Some(Cancelled::Unwanted), _) => Verdict::Nothing,
-            (Some(Cancelled::Interrupt), _) | (_, Server::Other) => Verdict::PlanAgain,
+            (Some(Cancelled::Interrupt), _) => Verdict::PlanAgain { reason: INTERRUPTED },
+            (_, Server::Other) => Verdict::PlanAgain { reason: lost_by(code.as_deref()) },
             // Whoever ends a session by hand lets the server say so; a link that goes without a word was cut.
-            (None, Server::Same) if code.is_none() || code.as_deref() == Some(CRASH_SHUTDOWN) => Verdict::PlanAgain,
+            (None, Server::Same) if code.is_none() || code.as_deref() == Some(CRASH_SHUTDOWN) => {
+                Verdict::PlanAgain { reason: CRASHED }
+            }
             (None, Server::Same) => fail(Some("cancelled"), FailText::LastWord),
         },
+    }
+}
+
+/// A server that stops in order says so first.
+fn lost_by(code: Option<&[u8]>) -> &'static str {
+    match code {
+        Some(ADMIN_SHUTDOWN) => INTERRUPTED,
+        Some(_) | None => CRASHED,
     }
 }
 
@@ -119,7 +159,7 @@ mod tests {
 
     #[test]
     fn an_interrupted_task_is_planned_again_and_an_own_error_is_kept() {
-        assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Interrupt), false), Verdict::PlanAgain);
+        assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Interrupt), false), Verdict::PlanAgain { reason: INTERRUPTED });
         let own = Verdict::Fail { reason: None, text: FailText::Collected };
         assert_eq!(verdict(&ran(Some("22012")), Some(Cancelled::Interrupt), false), own);
     }
@@ -142,10 +182,25 @@ mod tests {
     fn a_session_ended_by_a_user_fails_and_one_that_went_with_its_server_is_planned_again() {
         let failed = Verdict::Fail { reason: Some("cancelled"), text: FailText::LastWord };
         assert_eq!(verdict(&lost(Some("57P01"), Server::Same), None, false), failed);
-        assert_eq!(verdict(&lost(Some("57P01"), Server::Other), None, false), Verdict::PlanAgain);
-        assert_eq!(verdict(&lost(None, Server::Other), None, false), Verdict::PlanAgain);
-        assert_eq!(verdict(&lost(Some("57P02"), Server::Same), None, false), Verdict::PlanAgain);
-        assert_eq!(verdict(&lost(None, Server::Same), None, false), Verdict::PlanAgain);
+        let interrupted = Verdict::PlanAgain { reason: INTERRUPTED };
+        let crashed = Verdict::PlanAgain { reason: CRASHED };
+        assert_eq!(verdict(&lost(Some("57P01"), Server::Other), None, false), interrupted);
+        assert_eq!(verdict(&lost(None, Server::Other), None, false), crashed);
+        assert_eq!(verdict(&lost(Some("57P02"), Server::Other), None, false), crashed);
+        assert_eq!(verdict(&lost(Some("57P02"), Server::Same), None, false), crashed);
+        assert_eq!(verdict(&lost(None, Server::Same), None, false), crashed);
+        assert_eq!(verdict(&lost(Some("57P01"), Server::Same), Some(Cancelled::Interrupt), false), interrupted);
+    }
+
+    #[test]
+    fn a_run_over_its_time_has_failed_and_one_of_a_deleted_job_is_cancelled_however_its_session_ended() {
+        let overrun = Verdict::Fail { reason: Some("timeout"), text: FailText::Overrun };
+        assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Overrun), false), overrun);
+        assert_eq!(verdict(&lost(Some("57P01"), Server::Same), Some(Cancelled::Overrun), false), overrun);
+        let cancelled = |text| Verdict::Fail { reason: Some("cancelled"), text };
+        assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Deleted), false), cancelled(FailText::Collected));
+        let lost = lost(Some("57P01"), Server::Same);
+        assert_eq!(verdict(&lost, Some(Cancelled::Deleted), false), cancelled(FailText::LastWord));
     }
 
     #[test]

@@ -118,6 +118,13 @@ pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Resul
         queue.as_bytes(),
     ];
     let rows = session.execute(&text, &values.map(Some))?;
+    if let Some(job) = &row.job {
+        let text = "SELECT pg_catalog.set_config('mill.job', $1, false), pg_catalog.set_config('mill.at', $2, false), \
+             pg_catalog.set_config('mill.attempt', $3, false)";
+        let attempt = row.attempt.to_string();
+        let at = row.at.as_deref().unwrap_or_default();
+        session.execute(text, &[&job[..], at, attempt.as_bytes()].map(Some))?;
+    }
     // A pooler has numbers of its own; who is to be terminated must be known by the server's.
     session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
     Ok(())

@@ -174,8 +174,13 @@ impl Kennel {
         if interrupted {
             return Some(Cancelled::Interrupt);
         }
-        let Request { cancel: Cancel::Unwanted, task, attempt } = self.region.slots().notes(self.slot).requested()?;
-        (task == watched.task && attempt == watched.attempt).then_some(Cancelled::Unwanted)
+        let Request { cancel, task, attempt } = self.region.slots().notes(self.slot).requested()?;
+        let why = match cancel {
+            Cancel::Unwanted => Cancelled::Unwanted,
+            Cancel::Overrun => Cancelled::Overrun,
+            Cancel::Deleted => Cancelled::Deleted,
+        };
+        (task == watched.task && attempt == watched.attempt).then_some(why)
     }
 }
 

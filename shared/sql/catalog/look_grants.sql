@@ -3,7 +3,8 @@
 SELECT o.rolname::text AS owner,
        pg_catalog.has_schema_privilege(o.oid, c.relnamespace, 'USAGE') AS schema,
        pg_catalog.has_table_privilege(o.oid, c.oid, 'SELECT') AND pg_catalog.has_table_privilege(o.oid, c.oid, 'INSERT')
-           AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE') AS queue,
+           AND pg_catalog.has_table_privilege(o.oid, c.oid, 'UPDATE')
+           AND pg_catalog.has_table_privilege(o.oid, c.oid, 'TRIGGER') AS queue,
        (SELECT pg_catalog.array_agg(q.oid::pg_catalog.regclass::text)
           FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_class q ON q.oid = d.objid
          WHERE d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.refobjid = c.oid AND d.deptype = 'a'

@@ -1,5 +1,7 @@
--- Which of the running tasks their owners have stopped, stopped and planned again, or deleted.
+-- Which of the running tasks their owners have stopped, stopped and planned again, or deleted. (The run of a job that
+-- somebody stops is closed as cancelled at once.)
 -- parameters: ids, attempts; locks: none; caller: scheduler, when rung and at every poll
 SELECT r.id FROM unnest($1::bigint[], $2::int[]) AS r (id, attempt)
   LEFT JOIN {queue} t ON t.id = r.id AND t.attempt = r.attempt
  WHERE t.id IS NULL OR t.state IN ('STOP', 'PLAN')
+    OR (t.job IS NOT NULL AND t.state = 'FAIL' AND t.reason = 'cancelled')

@@ -28,12 +28,12 @@ WITH RECURSIVE heads AS (
      WHERE t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
 ), taken AS (
     UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
-    RETURNING t.id, t.attempt, l.capacity, l.priority
+    RETURNING t.id, t.attempt, t.job, l.capacity, l.priority
 ), seen AS (
     SELECT count(*) AS groups, max(hash)::int AS last,
            (SELECT array_agg(c.id::bigint) FROM candidates c WHERE c.expired AND NOT c.busy) AS expired,
            EXISTS (SELECT FROM candidates c WHERE c.busy) AS busy
       FROM listed
 )
-SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt
+SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job
   FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -1,6 +1,6 @@
 -- A worker that may run another task of its group takes it straight to WORK, in the transaction that finished the
--- one before. The candidate's own count and live decide whether this worker is still good for it.
--- parameters: group, max that the worker was started for, tasks run so far, start of the first one;
+-- one before; plain tasks or runs of one job, never mixed. The candidate's own count and live decide whether this worker is still good for it.
+-- parameters: group, max that the worker was started for, tasks run so far, start of the first one, its job;
 -- locks: the row; caller: worker
 UPDATE {queue} t SET state = 'WORK', attempt = t.attempt + 1, start = statement_timestamp(),
        pid = pg_catalog.pg_backend_pid()
@@ -8,6 +8,7 @@ UPDATE {queue} t SET state = 'WORK', attempt = t.attempt + 1, start = statement_
     SELECT t.id FROM {queue} t
      WHERE t.state = 'PLAN' AND NOT t.held AND t.hash = pg_catalog.hashtext($1::text) AND t."group" = $1::text
        AND t.remote IS NULL AND t.plan <= statement_timestamp() AND t."max" >= $2::int AND NOT {expired} AND NOT {busy}
+       AND t.job IS NOT DISTINCT FROM $5::int
        AND CASE WHEN t.count > 0 AND t.live > interval '0' THEN $3::int < t.count AND {young}
                 ELSE $3::int < t.count OR {young} END
      ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT 1 FOR UPDATE SKIP LOCKED)

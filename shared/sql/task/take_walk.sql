@@ -23,8 +23,8 @@ WITH walked AS MATERIALIZED (
      WHERE v.exact AND t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
 ), taken AS (
     UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
-    RETURNING t.id, t.attempt, l.capacity, l.priority
+    RETURNING t.id, t.attempt, t.job, l.capacity, l.priority
 )
 SELECT v.exact, (SELECT array_agg(w.id::bigint) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,
-       EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt
+       EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job
   FROM verdict v LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

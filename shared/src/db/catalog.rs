@@ -98,7 +98,10 @@ pub fn task_text() -> String {
 /// The first task table is made known, and those who serve queues here are let in.
 pub fn admit_text(users: &[String]) -> String {
     let users = users.iter().map(|user| format!("SELECT mill.admit({});\n", literal(user)));
-    format!("SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}", users.collect::<String>())
+    format!(
+        "SELECT mill.s_register('public.task'::pg_catalog.regclass);\nSELECT mill.s_attach('public.task'::pg_catalog.regclass);\n{}",
+        users.collect::<String>()
+    )
 }
 
 /// The whole installation as one transaction, to be run by hand.

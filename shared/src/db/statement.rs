@@ -51,6 +51,14 @@ pub const LOOK_INDEX: &str = include_str!("../../sql/task/upgrade/look_index.sql
 pub const MISS_HASH: &str = include_str!("../../sql/task/upgrade/miss_hash.sql");
 pub const FILL_HASH: &str = include_str!("../../sql/task/upgrade/fill_hash.sql");
 pub const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
+pub const NEXT_EVENT: &str = include_str!("../../sql/job/next_event.sql");
+pub const START_JOBS: &str = include_str!("../../sql/job/start_jobs.sql");
+pub const WATCH_JOBS: &str = include_str!("../../sql/job/watch_jobs.sql");
+pub const LIST_UNFILLED: &str = include_str!("../../sql/job/list_unfilled.sql");
+pub const FILL_NEXT_START: &str = include_str!("../../sql/job/fill_next_start.sql");
+pub const DELETE_OLD_RUNS: &str = include_str!("../../sql/job/delete_old_runs.sql");
+pub const LOOK_CLOCK: &str = include_str!("../../sql/job/look_clock.sql");
+pub const LOOK_ATTACHED: &str = include_str!("../../sql/job/look_attached.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
 pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
@@ -84,7 +92,8 @@ const BUSY: &str = "(t.pid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.pg_sta
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM (
         SELECT "group", remote FROM {queue} WHERE state IN ('TAKE', 'WORK')
         UNION ALL
-        SELECT "group", remote FROM {queue} WHERE id = ANY ($2::bigint[]) AND state IN ('STOP', 'PLAN')) AS r
+        SELECT "group", remote FROM {queue} WHERE id = ANY ($2::bigint[])
+           AND (state IN ('STOP', 'PLAN') OR (job IS NOT NULL AND state NOT IN ('TAKE', 'WORK')))) AS r
     GROUP BY "group", remote)"#;
 
 /// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
@@ -94,7 +103,8 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote IS NOT N
     pg_catalog.current_setting('log_error_verbosity') AS verbosity,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
     t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
-    (t.repeat > interval '0' OR t."max" < 0) AS consequences"#;
+    (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.job,
+    pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS at"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
@@ -270,6 +280,14 @@ mod tests {
             MISS_HASH,
             FILL_HASH,
             MAKE_HASH_TRIGGER,
+            NEXT_EVENT,
+            START_JOBS,
+            WATCH_JOBS,
+            LIST_UNFILLED,
+            FILL_NEXT_START,
+            DELETE_OLD_RUNS,
+            LOOK_ATTACHED,
+            LOOK_CLOCK,
         ];
         for statement in all {
             let filled = queue.fill(statement);

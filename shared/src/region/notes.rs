@@ -62,6 +62,22 @@ impl Phase {
 pub enum Cancel {
     /// Its owner has stopped or deleted the row: nothing is written.
     Unwanted,
+    /// The run of a job has taken longer than its max_runtime: it has failed.
+    Overrun,
+    /// The job was deleted: its run is written off.
+    Deleted,
+}
+
+impl Cancel {
+    const ALL: [Cancel; 3] = [Cancel::Unwanted, Cancel::Overrun, Cancel::Deleted];
+
+    const fn code(self) -> u64 {
+        match self {
+            Cancel::Unwanted => 1,
+            Cancel::Overrun => 2,
+            Cancel::Deleted => 3,
+        }
+    }
 }
 
 /// A request of the parent: cancel this attempt of this task, if it is still the one that runs.
@@ -165,18 +181,13 @@ impl<'a> Notes<'a> {
     pub fn request(&self, request: Request) {
         self.word(layout::NOTE_REQUEST_TASK).store(request.task as u64, Relaxed);
         self.word(layout::NOTE_REQUEST_ATTEMPT).store(request.attempt as u64, Relaxed);
-        let code = match request.cancel {
-            Cancel::Unwanted => 1,
-        };
-        self.word(layout::NOTE_REQUEST).store(code, Release);
+        self.word(layout::NOTE_REQUEST).store(request.cancel.code(), Release);
     }
 
     /// By the worker, when rung.
     pub fn requested(&self) -> Option<Request> {
-        let cancel = match self.number(layout::NOTE_REQUEST)? {
-            1 => Cancel::Unwanted,
-            _ => return None,
-        };
+        let code = self.number(layout::NOTE_REQUEST)?;
+        let cancel = Cancel::ALL.into_iter().find(|cancel| cancel.code() == code)?;
         let task = self.number(layout::NOTE_REQUEST_TASK)? as i64;
         Some(Request { cancel, task, attempt: self.number(layout::NOTE_REQUEST_ATTEMPT)? as i32 })
     }

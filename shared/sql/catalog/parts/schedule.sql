@@ -55,11 +55,12 @@ END
 $function$;
 COMMENT ON FUNCTION mill.s_start(oid, int, timestamptz) IS 'pgmill: starts the due jobs of a queue';
 
--- Those of these jobs that are still there, and how long a run of theirs may take (0 = unlimited).
-CREATE FUNCTION mill.s_watch(jobs int[]) RETURNS TABLE (job int, ms float8)
+-- Those of these jobs that are still there, how long a run of theirs may take (0 = unlimited), and whether they are
+-- paused.
+CREATE FUNCTION mill.s_watch(jobs int[]) RETURNS TABLE (job int, ms float8, scheduled bool)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-    SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8 FROM mill.job j WHERE j.id = ANY (jobs);
+    SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled FROM mill.job j WHERE j.id = ANY (jobs);
 END;
 COMMENT ON FUNCTION mill.s_watch(int[]) IS 'pgmill: which jobs are still there, and their max_runtime';
 

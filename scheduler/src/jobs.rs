@@ -1,0 +1,376 @@
+//! The jobs of the queue: when something is due, which runs of theirs are under way, and what is asked about them.
+//!
+//! What is planned stands in the catalog; every look brings home, in a question that is asked anyway, when the next job
+//! is due and whether any was changed (`Pulse`). Only then is more asked: due jobs are started by the next look that has
+//! slots, next starts that the server cannot compute are filled in, and the runs under way learn how long they may take
+//! and whether their job is still there. Policy for those is `job_state`; processes are `run_table`'s.
+
+use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::job_state::{self, Effect, JobEvent, JobState, Why};
+use crate::look::Taken;
+use crate::run_table::RunId;
+use crate::{catalog, next_start};
+use shared::db::back_off::BackOff;
+use shared::db::statement::{self, Queue};
+use shared::db::trouble::Trouble;
+use shared::region::Cancel;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio_postgres::{Client, Statement};
+
+/// How long a due job that somebody else is just changing is left alone.
+const LOCKED_PAUSE: Duration = Duration::from_millis(50);
+/// How often old runs are looked for, at most.
+const RETENTION: Duration = Duration::from_secs(60);
+/// How far apart the tries are to hang the triggers onto a table that somebody else has locked.
+const ATTACH_FIRST: Duration = Duration::from_secs(1);
+const ATTACH_LAST: Duration = Duration::from_secs(60);
+
+/// The statements about jobs, prepared once per session. None where the catalog is missing.
+#[derive(Debug)]
+pub struct JobStatements {
+    pub relid: u32,
+    pub next_event: Statement,
+    pub start: Statement,
+    pub watch: Statement,
+    pub unfilled: Statement,
+    pub fill: Statement,
+    pub delete_old: Statement,
+}
+
+/// What a look is to do about jobs.
+#[derive(Clone, Debug)]
+pub struct JobsAsk {
+    pub statements: Rc<JobStatements>,
+    /// Something is due: start it.
+    pub start: bool,
+    /// Until when waiting runs have been released.
+    pub since: Option<SystemTime>,
+}
+
+/// What a look has found out about jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pulse {
+    pub version: i64,
+    /// Until a job is due; zero: it is.
+    pub due: Option<Duration>,
+    /// Until the time of a run that waits for it.
+    pub waiting: Option<Duration>,
+    /// Next starts wait to be computed.
+    pub fill: bool,
+    /// How many were started, if that was asked for.
+    pub started: Option<i32>,
+    pub until: Option<SystemTime>,
+}
+
+/// A definition, as far as a run under way must know it.
+#[derive(Clone, Copy, Debug)]
+pub struct Definition {
+    pub job: i32,
+    pub limit: Option<Duration>,
+    pub scheduled: bool,
+}
+
+#[derive(Debug)]
+struct JobRun {
+    job: i32,
+    task: i64,
+    attempt: i32,
+    state: JobState,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Question {
+    #[default]
+    None,
+    Wanted,
+    InFlight,
+}
+
+#[derive(Debug)]
+pub struct Jobs {
+    statements: Option<Rc<JobStatements>>,
+    /// When the triggers are tried again, if somebody stood in the way.
+    attach_at: Option<Instant>,
+    attach_pause: BackOff,
+    version: Option<i64>,
+    /// When a look has something to start or to release.
+    due: Option<Instant>,
+    since: Option<SystemTime>,
+    watch: Question,
+    fill: Question,
+    /// It was said that due jobs find no slot.
+    waits: bool,
+    /// Behind which job old runs are looked for next, and when.
+    behind: i32,
+    retention: Option<Instant>,
+    runs: BTreeMap<RunId, JobRun>,
+}
+
+impl Jobs {
+    pub fn new() -> Jobs {
+        Jobs {
+            statements: None,
+            attach_at: None,
+            attach_pause: BackOff::new(ATTACH_FIRST, ATTACH_LAST),
+            version: None,
+            due: None,
+            since: None,
+            watch: Question::None,
+            fill: Question::None,
+            waits: false,
+            behind: 0,
+            retention: None,
+            runs: BTreeMap::new(),
+        }
+    }
+
+    /// The session is gone; what runs, runs on.
+    pub fn forget(&mut self) {
+        let runs = std::mem::take(&mut self.runs);
+        *self = Jobs { runs, waits: self.waits, behind: self.behind, ..Jobs::new() };
+    }
+
+    pub fn ask(&self, now: Instant, slots: usize) -> Option<JobsAsk> {
+        let start = slots > 0 && self.due.is_some_and(|at| now >= at);
+        Some(JobsAsk { statements: self.statements.clone()?, start, since: self.since })
+    }
+
+    /// When the next run has to be told something.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.runs.values().filter_map(|run| run.state.deadline()).min()
+    }
+}
+
+/// Hangs the triggers of jobs onto the table if they are missing, and prepares what is asked about jobs. Err(why): not
+/// now, somebody stands in the way.
+pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<JobStatements, String>, Trouble> {
+    if let Some(why) = catalog::attach(client, relid).await? {
+        return Ok(Err(why));
+    }
+    let text = async |text: &str| client.prepare(&queue.fill(text)).await.map_err(|error| Trouble::of(&error));
+    Ok(Ok(JobStatements {
+        relid,
+        next_event: text(statement::NEXT_EVENT).await?,
+        start: text(statement::START_JOBS).await?,
+        watch: text(statement::WATCH_JOBS).await?,
+        unfilled: text(statement::LIST_UNFILLED).await?,
+        fill: text(statement::FILL_NEXT_START).await?,
+        delete_old: text(statement::DELETE_OLD_RUNS).await?,
+    }))
+}
+
+async fn definitions(client: &Client, statements: &JobStatements, jobs: &[i32]) -> Result<Vec<Definition>, Trouble> {
+    let rows = client.query(&statements.watch, &[&jobs]).await.map_err(|error| Trouble::of(&error))?;
+    let found = rows.iter().map(|row| {
+        let ms: f64 = row.get("ms");
+        let limit = (ms > 0.0).then(|| Duration::from_millis(ms as u64));
+        Definition { job: row.get("job"), limit, scheduled: row.get("scheduled") }
+    });
+    Ok(found.collect())
+}
+
+impl Scheduler {
+    /// The queue is known to the catalog: from now on it runs jobs.
+    pub(crate) fn ask_jobs(&mut self) {
+        let (queue, statements) = (self.queue.clone(), self.statements.clone());
+        if let (Some(link), Some(statements)) = (&mut self.link, statements) {
+            link.ask("preparing jobs", PATIENCE, move |client| async move {
+                Ok(Answer::Jobs(prepare(&client, &queue, statements.relid).await?.map(Rc::new)))
+            });
+        }
+    }
+
+    pub(crate) fn jobs_prepared(&mut self, answer: Result<Rc<JobStatements>, String>, now: Instant) {
+        match answer {
+            Ok(statements) => {
+                self.jobs.statements = Some(statements);
+                self.jobs.due = Some(now);
+                self.jobs.watch = Question::Wanted;
+                self.doze.hurry(now);
+            }
+            Err(why) => {
+                if self.jobs.attach_pause.fresh() {
+                    shared::warning!("jobs wait: their triggers cannot be hung onto the table yet", queue = self.label, why = why);
+                }
+                self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
+            }
+        }
+    }
+
+    /// What a look has found out. How soon the next look is worth while, if not at once.
+    pub(crate) fn pulsed(&mut self, pulse: Pulse, slots: usize, now: Instant) -> Option<Duration> {
+        let jobs = &mut self.jobs;
+        if jobs.version.replace(pulse.version) != Some(pulse.version) {
+            jobs.watch = Question::Wanted;
+        }
+        if pulse.fill && jobs.fill == Question::None {
+            jobs.fill = Question::Wanted;
+        }
+        jobs.since = pulse.until.or(jobs.since);
+        let next = [pulse.due, pulse.waiting].into_iter().flatten().min();
+        jobs.due = next.map(|wait| now + wait);
+        match pulse.due {
+            Some(Duration::ZERO) if slots == 0 => {
+                if !std::mem::replace(&mut jobs.waits, true) {
+                    shared::info!("due jobs wait for a free slot", queue = self.label);
+                }
+                pulse.waiting
+            }
+            // Started, and still due: its row is locked by whoever is changing it.
+            Some(Duration::ZERO) if pulse.started == Some(0) => Some(LOCKED_PAUSE),
+            Some(_) | None => {
+                if slots > 0 {
+                    jobs.waits = false;
+                }
+                next
+            }
+        }
+    }
+
+    /// A worker was started for the run of a job.
+    pub(crate) fn job_claimed(&mut self, id: RunId, row: Taken, now: Instant) {
+        let Some(job) = row.job else { return };
+        let state = job_state::step(JobState::Scheduled, JobEvent::Claimed { now }).next;
+        shared::debug!("job started", queue = self.label, job = job, task = row.task);
+        self.jobs.runs.insert(id, JobRun { job, task: row.task, attempt: row.attempt, state });
+        self.jobs.watch = Question::Wanted;
+    }
+
+    /// On every turn: what time, new tasks and ended workers mean for the runs under way.
+    pub(crate) fn pass_jobs(&mut self, now: Instant) {
+        let ids: Vec<RunId> = self.jobs.runs.keys().copied().collect();
+        for id in ids {
+            if !self.runs.has_worker(id) {
+                self.job_event(id, JobEvent::Ended);
+                continue;
+            }
+            let current = self.runs.current_of(id);
+            if let (Some(run), Some((task, attempt, _))) = (self.jobs.runs.get_mut(&id), current)
+                && run.task != task
+            {
+                (run.task, run.attempt) = (task, attempt);
+                self.job_event(id, JobEvent::Claimed { now });
+            }
+            self.job_event(id, JobEvent::Passed { now });
+        }
+        self.put_job_questions(now);
+    }
+
+    fn job_event(&mut self, id: RunId, event: JobEvent) {
+        let Some(run) = self.jobs.runs.get_mut(&id) else { return };
+        let step = job_state::step(run.state, event);
+        run.state = step.next;
+        let (job, task, attempt) = (run.job, run.task, run.attempt);
+        if step.next.over() {
+            self.jobs.runs.remove(&id);
+        }
+        match step.effect {
+            Some(Effect::Cancel(why)) => {
+                let (cancel, reason) = match why {
+                    Why::Overrun => (Cancel::Overrun, "timeout"),
+                    Why::Deleted => (Cancel::Deleted, "cancelled"),
+                };
+                let said = format!("{why:?}").to_lowercase();
+                shared::info!("run of a job is ended", queue = self.label, job = job, task = task, why = said);
+                self.runs.end_run(id, cancel, reason);
+            }
+            Some(Effect::Terminate) => {
+                shared::info!("its backend is terminated", queue = self.label, job = job, task = task);
+                if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
+                    link.ask("terminating a backend", PATIENCE, move |client| async move {
+                        let ended = client.query(&statements.end_backend, &[&task, &attempt, &true]).await;
+                        ended.map_err(|error| Trouble::of(&error))?;
+                        Ok(Answer::Named)
+                    });
+                }
+            }
+            Some(Effect::Kill) => {
+                shared::warning!("its process is killed", queue = self.label, job = job, task = task);
+                self.runs.kill(id);
+            }
+            None => {}
+        }
+    }
+
+    fn put_job_questions(&mut self, now: Instant) {
+        if self.session.working() && self.jobs.attach_at.is_some_and(|at| now >= at) {
+            self.jobs.attach_at = None;
+            self.ask_jobs();
+        }
+        let (Some(link), Some(statements), true) =
+            (&mut self.link, self.jobs.statements.clone(), self.session.working())
+        else {
+            return;
+        };
+        if self.jobs.fill == Question::Wanted {
+            self.jobs.fill = Question::InFlight;
+            let (statements, label) = (statements.clone(), self.label.clone());
+            link.ask("computing next starts", PATIENCE, move |client| async move {
+                Ok(Answer::Filled(next_start::fill(&client, &statements, &label).await?))
+            });
+        }
+        if self.jobs.watch == Question::Wanted {
+            let mut jobs: Vec<i32> = self.jobs.runs.values().map(|run| run.job).collect();
+            jobs.sort_unstable();
+            jobs.dedup();
+            self.jobs.watch = if jobs.is_empty() { Question::None } else { Question::InFlight };
+            if !jobs.is_empty() {
+                let statements = statements.clone();
+                link.ask("watching jobs", PATIENCE, move |client| async move {
+                    let found = definitions(&client, &statements, &jobs).await?;
+                    Ok(Answer::Watched { asked: jobs, found })
+                });
+            }
+        }
+        if self.jobs.retention.is_none_or(|at| now >= at) && !self.stopping.asked() {
+            self.jobs.retention = Some(now + RETENTION);
+            let behind = self.jobs.behind;
+            link.ask("deleting old runs", PATIENCE, move |client| async move {
+                let row = client.query_one(&statements.delete_old, &[&statements.relid, &behind]).await;
+                let row = row.map_err(|error| Trouble::of(&error))?;
+                Ok(Answer::RunsDeleted { deleted: row.get("deleted"), last: row.get("last") })
+            });
+        }
+    }
+
+    pub(crate) fn jobs_watched(&mut self, asked: &[i32], found: &[Definition], now: Instant) {
+        if self.jobs.watch == Question::InFlight {
+            self.jobs.watch = Question::None;
+        }
+        let runs: Vec<(RunId, i32)> = self.jobs.runs.iter().map(|(id, run)| (*id, run.job)).collect();
+        for (id, job) in runs {
+            match found.iter().find(|definition| definition.job == job) {
+                Some(Definition { limit, scheduled, .. }) => {
+                    self.job_event(id, JobEvent::Defined { limit: *limit, scheduled: *scheduled });
+                }
+                None if asked.contains(&job) => self.job_event(id, JobEvent::Deleted { now }),
+                // Claimed since.
+                None => {}
+            }
+        }
+    }
+
+    /// `more`: there were more of them than are filled in at once.
+    pub(crate) fn jobs_filled(&mut self, more: bool, now: Instant) {
+        self.jobs.fill = if more { Question::Wanted } else { Question::None };
+        self.doze.hurry(now);
+    }
+
+    pub(crate) fn runs_deleted(&mut self, deleted: i64, last: Option<i32>, now: Instant) {
+        self.jobs.behind = last.unwrap_or_default();
+        if deleted > 0 {
+            shared::info!("old runs deleted", queue = self.label, runs = deleted);
+        }
+        if last.is_some() {
+            self.jobs.retention = Some(now + Duration::from_millis(self.settings.sleep_ms));
+        }
+    }
+
+    /// When a turn is needed for the jobs' sake.
+    pub(crate) fn jobs_deadline(&self) -> Option<Instant> {
+        let retention = self.jobs.statements.as_ref().and(self.jobs.retention);
+        [self.jobs.deadline(), retention, self.jobs.attach_at].into_iter().flatten().min()
+    }
+}
