@@ -190,7 +190,7 @@ impl Launcher {
                 self.rows.made(reports);
             }
             // It listens to nothing.
-            Event::Link(LinkEvent::Notified) => {}
+            Event::Link(LinkEvent::Notified | LinkEvent::CatalogRang) => {}
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.making = false;

@@ -34,7 +34,7 @@ impl Scheduler {
                 self.attendant = None;
                 self.answered(answer, now);
             }
-            LinkEvent::Notified => {}
+            LinkEvent::Notified | LinkEvent::CatalogRang => {}
             LinkEvent::Lost(trouble) => {
                 self.attendant = None;
                 shared::debug!("the launcher's login did not help", queue = self.label, why = trouble);

@@ -7,6 +7,8 @@
 
 use crate::catalog::Lack;
 use crate::doze::Doze;
+use crate::graph::{Graph, GraphAnswer, Watched};
+use crate::graph_state::GraphEvent;
 use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
@@ -67,6 +69,8 @@ pub enum Answer {
     Aligned(bool),
     Named,
     Mended(Mended),
+    /// Whether the graph is ours to keep.
+    Graph(Watched),
     /// What is asked about jobs is prepared, or why it has to wait.
     Jobs(Result<Rc<JobStatements>, String>),
     /// Next starts were filled in; whether there may be more.
@@ -102,6 +106,7 @@ enum Event {
     Probe(LinkEvent<Answer>),
     Mender(LinkEvent<Answer>),
     Attendant(LinkEvent<Answer>),
+    Graph(LinkEvent<GraphAnswer>),
     Passed,
 }
 
@@ -140,6 +145,7 @@ pub struct Scheduler {
     pub(crate) freed: bool,
     pub(crate) unfinished: UnfinishedQuestion,
     pub(crate) jobs: Jobs,
+    pub(crate) graph: Graph,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -184,6 +190,7 @@ impl Scheduler {
             freed: false,
             unfinished: UnfinishedQuestion::None,
             jobs: Jobs::new(),
+            graph: Graph::new(now),
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -231,6 +238,7 @@ impl Scheduler {
         let links = [&self.link, &self.probe, &self.mender, &self.attendant];
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.graph.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -257,6 +265,9 @@ impl Scheduler {
         if let Some(attendant) = &mut self.attendant {
             attendant.turn(now).into_iter().for_each(|event| send(Event::Attendant(event)));
         }
+        if let Some(link) = &mut self.graph.link {
+            link.turn(now).into_iter().for_each(|event| send(Event::Graph(event)));
+        }
         send(Event::Passed);
     }
 
@@ -271,6 +282,7 @@ impl Scheduler {
             self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.graph.deadline().filter(|_| !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
@@ -307,6 +319,7 @@ impl Scheduler {
             }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             Event::Link(LinkEvent::Notified) => self.doze.ring(now),
+            Event::Link(LinkEvent::CatalogRang) => self.graph_event(GraphEvent::Rang),
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.statements = None;
@@ -318,6 +331,7 @@ impl Scheduler {
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
                 self.jobs.forget();
+                self.graph_event(GraphEvent::Gone);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
                 self.session_event(SessionEvent::Lost { now, trouble });
@@ -325,6 +339,7 @@ impl Scheduler {
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
             Event::Attendant(event) => self.attended(event, now),
+            Event::Graph(event) => self.graph_spoke(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -336,6 +351,7 @@ impl Scheduler {
         let questions = self.runs.pass(now);
         self.put(questions, now);
         self.pass_jobs(now);
+        self.pass_graph(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
@@ -451,7 +467,7 @@ impl Scheduler {
                 self.mender = None;
                 self.answered(answer, now);
             }
-            LinkEvent::Notified => {}
+            LinkEvent::Notified | LinkEvent::CatalogRang => {}
             LinkEvent::Lost(trouble) => {
                 self.mender = None;
                 let mended = Mended { later: Some(trouble.text), ..Mended::default() };

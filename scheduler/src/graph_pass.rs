@@ -106,7 +106,7 @@ pub async fn pass(client: Rc<Client>, statements: Rc<GraphStatements>, ask: Grap
         break;
     }
     if ask.sweep {
-        round.number("sweeping", &round.statements.sweep, &[&SWEEP]).await?;
+        round.number("sweeping", &round.statements.clone().sweep, &[&SWEEP]).await?;
     }
     if !round.passed.more {
         round.arm().await?;
@@ -181,7 +181,7 @@ impl Round {
     }
 
     async fn errands(&mut self) -> Result<bool, Trouble> {
-        match self.number("jobs without input", &self.statements.errands, &[&ERRANDS]).await? {
+        match self.number("jobs without input", &self.statements.clone().errands, &[&ERRANDS]).await? {
             Some(done) => Ok(done > 0),
             None => Ok(false),
         }

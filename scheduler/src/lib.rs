@@ -12,6 +12,9 @@ mod catalog;
 mod column_defaults;
 mod doze;
 mod event_loop;
+mod graph;
+mod graph_pass;
+mod graph_state;
 mod job_state;
 mod jobs;
 mod look;
@@ -26,6 +29,7 @@ mod shape;
 mod stretch;
 mod task_state;
 mod timer_queue;
+mod together;
 mod upgrade;
 mod word;
 

@@ -5,11 +5,13 @@
 //! in memory that all of them share).
 
 /// Every point, in the order of a task's life.
-pub const POINTS: [&str; 11] = [
+pub const POINTS: [&str; 13] = [
     "launcher.before_fork",
     "launcher.after_fork",
     "scheduler.before_accept",
     "scheduler.after_take",
+    "scheduler.before_fire",
+    "scheduler.after_backfill",
     "scheduler.before_fork",
     "scheduler.after_fork",
     "worker.before_accept",

@@ -39,18 +39,30 @@ const LONGEST_QUEUE_PAUSE: Duration = Duration::from_millis(500);
 const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
 const UNKNOWN: &str = "; set the right host in the config's connect, or mend the name service";
 
+/// The channel of the catalog; every other one is a queue's.
+const CATALOG: &str = "mill_0";
+
 /// What a link reports to its owner.
 #[derive(Debug)]
 pub enum LinkEvent<A> {
     Up,
     Answered(A),
-    /// A NOTIFY on a channel that this session listens to.
+    /// A NOTIFY on a queue's channel that this session listens to.
     Notified,
+    /// One on the catalog's: flows, timers, edges, back-fills or commands have changed.
+    CatalogRang,
     /// Connecting failed, the server closed the link, or a deadline passed. Questions in flight are gone.
     Lost(Trouble),
 }
 
 type Question<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
+
+/// How many notifications came.
+#[derive(Default)]
+struct Heard {
+    queue: usize,
+    catalog: usize,
+}
 
 /// A session and what drives it.
 struct Session {
@@ -263,8 +275,9 @@ impl<A> Link<A> {
                 self.probed(&said, events)
             }
             Stage::Up(session) => {
-                let notified = session.drive(&mut context)?;
-                events.extend((0..notified).map(|_| LinkEvent::Notified));
+                let heard = session.drive(&mut context)?;
+                events.extend((0..heard.queue).map(|_| LinkEvent::Notified));
+                events.extend((0..heard.catalog).map(|_| LinkEvent::CatalogRang));
                 self.collect(events)
             }
         }
@@ -333,12 +346,15 @@ impl<A> Link<A> {
 
 impl Session {
     /// Moves bytes; answers go to the questions. How many notifications came.
-    fn drive(&mut self, context: &mut Context<'_>) -> Result<usize, Trouble> {
-        let mut notified = 0;
+    fn drive(&mut self, context: &mut Context<'_>) -> Result<Heard, Trouble> {
+        let mut heard = Heard::default();
         loop {
             match self.conversation.poll_message(context) {
-                Poll::Pending => return Ok(notified),
-                Poll::Ready(Some(Ok(AsyncMessage::Notification(_)))) => notified += 1,
+                Poll::Pending => return Ok(heard),
+                Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
+                    let count = if notification.channel() == CATALOG { &mut heard.catalog } else { &mut heard.queue };
+                    *count += 1;
+                }
                 Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
                     crate::debug!("notice", text = notice.message());
                 }

@@ -63,6 +63,16 @@ pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql"
 pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
+pub const LIST_TIMERS: &str = include_str!("../../sql/graph/list_timers.sql");
+pub const SET_TIMER: &str = include_str!("../../sql/graph/set_timer.sql");
+pub const FIRE_TIMER: &str = include_str!("../../sql/graph/fire_timer.sql");
+pub const RUN_ERRANDS: &str = include_str!("../../sql/graph/run_errands.sql");
+pub const LIST_BACKFILLS: &str = include_str!("../../sql/graph/list_backfills.sql");
+pub const FILL_BACK: &str = include_str!("../../sql/graph/fill_back.sql");
+pub const STOP_BACKFILL: &str = include_str!("../../sql/graph/stop_backfill.sql");
+pub const LOOK_GRAPH: &str = include_str!("../../sql/graph/look_graph.sql");
+pub const SWEEP_GRAPH: &str = include_str!("../../sql/graph/sweep_graph.sql");
+pub const WATCH_GRAPH: &str = include_str!("../../sql/graph/watch_graph.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 

@@ -9,6 +9,8 @@ mod connections;
 mod conninfo_dialect;
 mod cut_cable;
 mod embedded;
+mod graph_tokens;
+mod graphs;
 mod harness;
 mod install;
 mod keep_and_why;

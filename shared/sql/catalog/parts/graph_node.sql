@@ -8,6 +8,8 @@ CREATE TABLE mill.errand (
     queue oid NOT NULL,
     task bigint NOT NULL,
     reason text,
+    not_before timestamptz,
+    trouble text,
     PRIMARY KEY (job, at, task)
 );
 COMMENT ON TABLE mill.errand IS 'pgmill: rows of jobs that need no worker, because they have no input or are skipped, and are to be set DONE';
@@ -70,14 +72,21 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     FOR e IN SELECT r.*, q.schema, q.name FROM mill.errand r LEFT JOIN mill.queue q ON q.relid = r.queue
                LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
-              WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)
+              WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false) AND COALESCE(r.not_before <= clock_timestamp(), true)
               ORDER BY r.job, r.at, r.task LIMIT most FOR UPDATE OF r SKIP LOCKED LOOP
-        DELETE FROM mill.errand r WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
         done := done + 1;
-        IF e.name IS NOT NULL AND to_regclass(format('%I.%I', e.schema, e.name)) IS NOT NULL THEN
-            EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2, reason = $3 WHERE id = $1 AND state = ''PLAN''',
-                           e.schema, e.name) USING e.task, clock_timestamp(), e.reason;
-        END IF;
+        -- one that the data refuse is said, tried again later, and keeps no other from its end
+        BEGIN
+            IF e.name IS NOT NULL AND to_regclass(format('%I.%I', e.schema, e.name)) IS NOT NULL THEN
+                EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2, reason = $3
+                                 WHERE id = $1 AND state = ''PLAN''', e.schema, e.name) USING e.task, clock_timestamp(), e.reason;
+            END IF;
+            DELETE FROM mill.errand r WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+        EXCEPTION WHEN OTHERS THEN
+            UPDATE mill.errand r SET trouble = SQLERRM, not_before = clock_timestamp()
+                   + CASE WHEN SQLSTATE IN ('40001', '40P01') THEN interval '200 ms' ELSE interval '30 s' END
+             WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+        END;
     END LOOP;
     RETURN done;
 END
@@ -152,6 +161,18 @@ CREATE OR REPLACE FUNCTION mill.may_start(job mill.job) RETURNS bool
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     RETURN job.scheduled AND NOT EXISTS (SELECT FROM mill.flow f WHERE f.name = job.flow AND (f.paused OR f.parallel IS NOT NULL));
+END
+$function$;
+-- The same for a row: one that somebody asked for by hand runs also while the schedule is paused; what needs no worker is
+-- never released to one.
+CREATE OR REPLACE FUNCTION mill.may_release(job int, run_of bigint) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    j mill.job := (SELECT f FROM mill.job f WHERE f.id = may_release.job);
+BEGIN
+    RETURN (j.id IS NULL OR mill.may_start(j) OR (mill.has_schedule(j)
+       AND may_release.run_of IS DISTINCT FROM (SELECT s.run FROM mill.job_stat s WHERE s.job = may_release.job)))
+       AND NOT EXISTS (SELECT FROM mill.errand e WHERE e.job = may_release.job AND e.task = may_release.run_of);
 END
 $function$;
 -- A flow is paused: its waiting rows stand aside; resumed: those whose time has come go on, and tokens that are ready.

@@ -174,7 +174,8 @@ BEGIN
     used := EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand)
         OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL);
     errands := EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
-                        WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false));
+                        WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)
+                          AND COALESCE(r.not_before <= clock_timestamp(), true));
     due_ms := CASE WHEN EXISTS (SELECT FROM mill.timer t WHERE t.stale IS NOT NULL AND NOT t.id = ANY (except_for)) THEN 0
         ELSE (SELECT GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) FROM mill.timer t
                WHERE t.due IS NOT NULL AND NOT t.id = ANY (except_for) AND NOT mill.stands_still(t) ORDER BY t.due LIMIT 1) END;

@@ -310,8 +310,14 @@ CREATE FUNCTION mill.job_reconsidered() RETURNS trigger
 BEGIN
     IF TG_OP = 'DELETE' THEN
         DELETE FROM mill.token WHERE job = OLD.id;
-    ELSIF EXISTS (SELECT FROM mill.token k WHERE k.job = NEW.id AND k.waiting <> '{}') THEN
-        PERFORM mill.consider(ARRAY[NEW.id]);
+    ELSE
+        IF EXISTS (SELECT FROM mill.token k WHERE k.job = NEW.id AND k.waiting <> '{}') THEN
+            PERFORM mill.consider(ARRAY[NEW.id]);
+        END IF;
+        IF NEW.flow IS NOT NULL THEN
+            PERFORM mill.release_flow(NEW.flow);
+        END IF;
+        PERFORM mill.ring(0);
     END IF;
     RETURN NULL;
 END
