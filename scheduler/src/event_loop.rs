@@ -73,6 +73,7 @@ pub enum Answer {
     Graph(Watched),
     /// What is asked about jobs is prepared, or why it has to wait.
     Jobs(Result<Rc<JobStatements>, String>),
+    JobsFailed(String),
     /// Next starts were filled in; whether there may be more.
     Filled(bool),
     Watched {

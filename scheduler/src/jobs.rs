@@ -13,7 +13,7 @@ use crate::run_table::RunId;
 use crate::{catalog, next_start};
 use shared::db::back_off::BackOff;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::Trouble;
+use shared::db::trouble::{Trouble, TroubleKind};
 use shared::region::Cancel;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -163,6 +163,14 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
     }))
 }
 
+/// A refusal about jobs is theirs alone; only a lost link is everybody's.
+fn contained(answer: Result<Answer, Trouble>) -> Result<Answer, Trouble> {
+    match answer {
+        Err(trouble) if trouble.kind != TroubleKind::Passing => Ok(Answer::JobsFailed(trouble.text)),
+        answer => answer,
+    }
+}
+
 async fn definitions(client: &Client, statements: &JobStatements, jobs: &[i32]) -> Result<Vec<Definition>, Trouble> {
     let rows = client.query(&statements.watch, &[&jobs]).await.map_err(|error| Trouble::of(&error))?;
     let found = rows.iter().map(|row| {
@@ -179,7 +187,7 @@ impl Scheduler {
         let (queue, statements) = (self.queue.clone(), self.statements.clone());
         if let (Some(link), Some(statements)) = (&mut self.link, statements) {
             link.ask("preparing jobs", PATIENCE, move |client| async move {
-                Ok(Answer::Jobs(prepare(&client, &queue, statements.relid).await?.map(Rc::new)))
+                contained(prepare(&client, &queue, statements.relid).await.map(|ready| Answer::Jobs(ready.map(Rc::new))))
             });
         }
     }
@@ -214,6 +222,7 @@ impl Scheduler {
         jobs.since = pulse.until.or(jobs.since);
         let next = [pulse.due, pulse.waiting].into_iter().flatten().min();
         jobs.due = next.map(|wait| now + wait);
+        jobs.waits &= pulse.due == Some(Duration::ZERO);
         match pulse.due {
             Some(Duration::ZERO) if slots == 0 => {
                 if !std::mem::replace(&mut jobs.waits, true) {
@@ -223,13 +232,18 @@ impl Scheduler {
             }
             // Started, and still due: its row is locked by whoever is changing it.
             Some(Duration::ZERO) if pulse.started == Some(0) => Some(LOCKED_PAUSE),
-            Some(_) | None => {
-                if slots > 0 {
-                    jobs.waits = false;
-                }
-                next
-            }
+            Some(_) | None => next,
         }
+    }
+
+    /// The catalog refuses what is asked about jobs. Tasks are served on; jobs are tried again ever more seldom.
+    pub(crate) fn jobs_failed(&mut self, why: &str, now: Instant) {
+        if self.jobs.attach_pause.fresh() {
+            shared::warning!("jobs wait: the catalog does not answer as it should", queue = self.label, why = why);
+        }
+        self.jobs.statements = None;
+        (self.jobs.watch, self.jobs.fill) = (Question::None, Question::None);
+        self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
     }
 
     /// A worker was started for the run of a job.
@@ -311,7 +325,7 @@ impl Scheduler {
             self.jobs.fill = Question::InFlight;
             let (statements, label) = (statements.clone(), self.label.clone());
             link.ask("computing next starts", PATIENCE, move |client| async move {
-                Ok(Answer::Filled(next_start::fill(&client, &statements, &label).await?))
+                contained(next_start::fill(&client, &statements, &label).await.map(Answer::Filled))
             });
         }
         if self.jobs.watch == Question::Wanted {
@@ -322,8 +336,8 @@ impl Scheduler {
             if !jobs.is_empty() {
                 let statements = statements.clone();
                 link.ask("watching jobs", PATIENCE, move |client| async move {
-                    let found = definitions(&client, &statements, &jobs).await?;
-                    Ok(Answer::Watched { asked: jobs, found })
+                    let found = definitions(&client, &statements, &jobs).await;
+                    contained(found.map(|found| Answer::Watched { asked: jobs, found }))
                 });
             }
         }
@@ -332,8 +346,8 @@ impl Scheduler {
             let behind = self.jobs.behind;
             link.ask("deleting old runs", PATIENCE, move |client| async move {
                 let row = client.query_one(&statements.delete_old, &[&statements.relid, &behind]).await;
-                let row = row.map_err(|error| Trouble::of(&error))?;
-                Ok(Answer::RunsDeleted { deleted: row.get("deleted"), last: row.get("last") })
+                let deleted = row.map_err(|error| Trouble::of(&error));
+                contained(deleted.map(|row| Answer::RunsDeleted { deleted: row.get("deleted"), last: row.get("last") }))
             });
         }
     }

@@ -75,6 +75,8 @@ pub struct Seen {
     /// Running tasks that are wanted no more.
     pub unwanted: Vec<i64>,
     pub pulse: Option<Pulse>,
+    /// Why nothing is known about jobs where something should be.
+    pub jobs_failed: Option<String>,
 }
 
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
@@ -95,7 +97,10 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     if let Some(jobs) = &ask.jobs
         && jobs.start
     {
-        seen.pulse = Some(look.start_jobs(jobs, ask.count).await?);
+        match look.start_jobs(jobs, ask.count).await {
+            Ok(started) => seen.pulse = Some(started),
+            Err(trouble) => seen.jobs_failed = Some(contained(trouble)?),
+        }
     }
     if ask.count > 0 {
         look.take(ask.count, &running, &mut seen).await?;
@@ -115,10 +120,14 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
             }
         }
     }
-    match &ask.jobs {
-        Some(jobs) => look.next_event(jobs, &mut seen).await?,
-        None => seen.next_plan = look.next_plan().await?,
+    if let (Some(jobs), None) = (&ask.jobs, &seen.jobs_failed) {
+        match look.next_event(jobs, &mut seen).await {
+            Ok(()) => return Ok(seen),
+            Err(trouble) => seen.jobs_failed = Some(contained(trouble)?),
+        }
     }
+    seen.pulse = None;
+    seen.next_plan = look.next_plan().await?;
     Ok(seen)
 }
 
@@ -264,6 +273,11 @@ struct Harvest {
     /// Rows found expired.
     expired: Vec<i64>,
     busy: bool,
+}
+
+/// What the catalog refuses about jobs is no reason not to serve tasks.
+fn contained(trouble: Trouble) -> Result<String, Trouble> {
+    if trouble.kind == TroubleKind::Passing { Err(trouble) } else { Ok(trouble.text) }
 }
 
 /// A column of milliseconds as a wait.

@@ -47,6 +47,7 @@ impl Scheduler {
             }
             Answer::Jobs(answer) => self.jobs_prepared(answer, now),
             Answer::Graph(watched) => self.graph_watched(watched, now),
+            Answer::JobsFailed(why) => self.jobs_failed(&why, now),
             Answer::Filled(more) => self.jobs_filled(more, now),
             Answer::Watched { asked, found } => self.jobs_watched(&asked, &found, now),
             Answer::RunsDeleted { deleted, last } => self.runs_deleted(deleted, last, now),
@@ -267,6 +268,9 @@ impl Scheduler {
         let mut slots = self.looking.take().unwrap_or_default();
         let asked = slots.len();
         self.cursor = seen.cursor;
+        if let Some(why) = &seen.jobs_failed {
+            self.jobs_failed(why, now);
+        }
         let due = seen.pulse.and_then(|pulse| self.pulsed(pulse, asked, now));
         let pace = Pace { sleep: Duration::from_millis(self.settings.sleep_ms), idle: self.settings.idle };
         let looked = Looked {

@@ -5,18 +5,19 @@
 -- parameters: none; locks: none; caller: whoever installs, once per database
 
 -- A first row, or the next one of the same activation (run_of, attempt and failures of the row before). NULL: the job may
--- not run there any more, and has been paused with the reason. The settings of pg_task are whoever's session this is.
+-- not run there any more, and has been paused with the reason. The settings pg_task.* of the session, which may be anybody's,
+-- have no say in it.
 CREATE FUNCTION mill.activate(job int, at timestamptz, due timestamptz, run_of bigint DEFAULT NULL, failures int DEFAULT 0,
                               attempt int DEFAULT 0, epoch int DEFAULT NULL, parent bigint DEFAULT NULL,
                               held bool DEFAULT false, priority int DEFAULT NULL) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
-    SET pg_task.header = '' SET pg_task.save = '' SET pg_task.string = '' SET pg_task.drift = ''
-    SET pg_task.delimiter = '' SET pg_task.escape = '' SET pg_task.quote = '' SET pg_task."null" = '' AS $function$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = activate.job);
     place record;
     wrong text;
     task bigint;
+    settings text[] := '{header,save,string,drift,delimiter,escape,quote,null}';
+    before text[];
 BEGIN
     SELECT q.relid, q.schema, q.name INTO place
       FROM mill.job_stat s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = activate.job;
@@ -24,6 +25,10 @@ BEGIN
     IF wrong IS NOT NULL THEN
         PERFORM mill.pause_job(job, wrong);
         RETURN NULL;
+    END IF;
+    before := ARRAY(SELECT COALESCE(current_setting('pg_task.' || name, true), '') FROM unnest(settings) AS name);
+    IF array_to_string(before, '') <> '' THEN
+        PERFORM set_config('pg_task.' || name, '', true) FROM unnest(settings) AS name;
     END IF;
     EXECUTE format('INSERT INTO %I.%I (input, plan, active, live, repeat, timeout, count, "max", "delete", "group", remote,
                         priority, atomic, job, at, epoch, run_of, failures, attempt, parent, held)
@@ -37,6 +42,9 @@ BEGIN
             COALESCE(j."count", 0), COALESCE(j."max", 0), COALESCE(j."group", concat('job ', j.id)), j.remote,
             COALESCE(activate.priority, j.priority), j.atomic, j.id, activate.at, activate.epoch, activate.run_of,
             activate.failures, activate.attempt, activate.parent, activate.held OR due > mill.now();
+    IF array_to_string(before, '') <> '' THEN
+        PERFORM set_config('pg_task.' || name, value, true) FROM unnest(settings, before) AS s (name, value);
+    END IF;
     RETURN task;
 END
 $function$;

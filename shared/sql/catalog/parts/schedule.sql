@@ -133,7 +133,7 @@ BEGIN
         EXECUTE format('SELECT job FROM %I.%I WHERE job > $1 ORDER BY job LIMIT 1', place.schema, place.name) INTO last USING last;
         EXIT WHEN last IS NULL OR cardinality(tasks) >= 1000;
         EXECUTE format('SELECT array_agg(o.id) FROM (
-                            SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''DONE'', ''FAIL'', ''GONE'') AND stop < $2 LIMIT 300
+                            (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''DONE'', ''FAIL'', ''GONE'') AND stop < $2 LIMIT 300)
                             UNION (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state = ''DONE'' ORDER BY id DESC OFFSET 1000 LIMIT 300)
                             UNION (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''FAIL'', ''GONE'')
                                     ORDER BY id DESC OFFSET 1000 LIMIT 300)) AS o', place.schema, place.name)
