@@ -151,8 +151,18 @@ impl Scheduler {
         if let Some(link) = &mut self.link {
             link.ask("watching the graph", PATIENCE, move |client| async move {
                 let text = statement::bare(statement::WATCH_GRAPH);
-                let row = client.query_one(&text, &[&keeps, &hears]).await.map_err(|error| Trouble::of(&error))?;
-                Ok(Answer::Graph(Watched { keeps: row.get("keeps"), hears: row.get("hears"), used: row.get("used") }))
+                match client.query_one(&text, &[&keeps, &hears]).await {
+                    Ok(row) => {
+                        let (keeps, hears, used) = (row.get("keeps"), row.get("hears"), row.get("used"));
+                        Ok(Answer::Graph(Watched { keeps, hears, used }))
+                    }
+                    Err(error) if client.is_closed() => Err(Trouble::of(&error)),
+                    // Tasks are served all the same.
+                    Err(error) => {
+                        shared::debug!("the graph cannot be looked at", why = Trouble::of(&error));
+                        Ok(Answer::Graph(Watched { keeps: false, hears, used: false }))
+                    }
+                }
             });
         }
     }

@@ -14,7 +14,7 @@ const ETL: &str = "BEGIN;
     INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('alarm', 'load', 'failure'), ('alarm', 'sum', 'failure');
     INSERT INTO mill.flow (name) VALUES ('etl');
     INSERT INTO mill.job (flow, name, input) VALUES ('etl', 'load', 'INSERT INTO seen VALUES (''load'', mill.at())'),
-        ('etl', 'sum', 'INSERT INTO seen VALUES (''sum'', mill.at()); SELECT 1 / (SELECT count(*) FROM good WHERE good.at = mill.at())'),
+        ('etl', 'sum', 'BEGIN; INSERT INTO seen VALUES (''sum'', mill.at()); COMMIT; SELECT 1 / (SELECT count(*) FROM good WHERE good.at = mill.at())'),
         ('etl', 'alarm', 'INSERT INTO seen VALUES (''alarm'', mill.at())');
     INSERT INTO mill.timer (name, cron, timezone) VALUES ('daily', '0 3 * * *', 'Europe/Paris');
     COMMIT";

@@ -344,7 +344,8 @@ BEGIN
     ELSIF was NOT IN ('DONE', 'FAIL', 'GONE') AND becomes IN ('DONE', 'FAIL', 'GONE') THEN
         PERFORM mill.mark_end(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, NEW.failures::int,
                               NEW.attempt::int, NEW.plan, NEW.stop - NEW.start, becomes = 'DONE', NEW.reason,
-                              was IN ('TAKE', 'WORK'), NEW.reason = 'marked' OR NEW.reason = 'cancelled' AND NEW.error = {cancelled_text},
+                              was IN ('TAKE', 'WORK'),
+                              COALESCE(NEW.reason = 'marked' OR NEW.reason = 'cancelled' AND NEW.error = {cancelled_text}, false),
                               NEW.priority::int);
     END IF;
     RETURN NULL;
