@@ -9,6 +9,7 @@ mod connections;
 mod conninfo_dialect;
 mod cut_cable;
 mod embedded;
+mod graph_backfill;
 mod graph_timers;
 mod graph_tokens;
 mod graphs;

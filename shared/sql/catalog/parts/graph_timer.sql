@@ -92,7 +92,7 @@ BEGIN
               WHERE e.from_timer = room.timer AND w."window" IS NOT NULL LOOP
         room := LEAST(room, f."window" - mill.open_times(f.name));
     END LOOP;
-    RETURN GREATEST(room, 0);
+    RETURN CASE WHEN room < 0 THEN 0 ELSE room END;
 END
 $function$;
 -- The logical times of a flow that are open: with a row that has not ended, or that waits for its next try.
