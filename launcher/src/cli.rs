@@ -39,6 +39,7 @@ Examples:
   launcher check --config mill.json       says every mistake at once
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
+  launcher fsck app                       are tasks, jobs and slots in order?
   launcher install app                    the catalog and the task table, before anything runs
 
 Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
@@ -61,6 +62,15 @@ Examples:
 
 Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
 
+const FSCK_EXAMPLES: &str = "\
+Examples:
+  launcher fsck app --config mill.json          as the login of the config's connect
+  SELECT * FROM mill.fsck();                    the same in SQL, for a single look
+
+It looks twice, a second apart, and tells what was wrong both times.
+
+Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
+
 const INSTALL_EXAMPLES: &str = "\
 Examples:
   launcher install app --config mill.json       as the login of the config's connect
@@ -70,12 +80,34 @@ A row's first start does the same if its user may. What is there already stays a
 
 Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
 
+const UPGRADE_EXAMPLES: &str = "\
+Examples:
+  launcher upgrade app --config mill.json       as the login of the config's connect
+  {\"data\": \"app\", \"upgrade\": \"auto\"}          in the config: at the next start, without a command
+
+Schedulers of the database stop when it begins and go on when it is committed or rolled back.
+
+Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
+
 const UNINSTALL_EXAMPLES: &str = "\
 Examples:
   launcher uninstall app --config mill.json     as the login of the config's connect
   SELECT mill.uninstall();                      the same in SQL, as the catalog's owner
 
 Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  launcher import pg_cron --database app --dry-run            what would become of each job of cron.job in app
+  launcher import pg_cron --database app                      and do it, in one transaction
+  launcher import pg_cron --database app --from postgres      cron.job stands in another database
+  launcher import pg_cron --database app --paused             to look at them first, then: UPDATE mill.job SET scheduled = true
+
+pg_cron's own rows stay as they are; a job that is active in both runs twice. What is in mill.job already is not
+touched, so a second run does nothing.
+
+Exit status: 0 done (what was left is said with its reason), 78 mistakes in the config, 1 anything else; then nothing
+was changed.";
 
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
@@ -104,6 +136,9 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
+    /// Are the books of a database in order? Every difference is named in a sentence; nothing is changed.
+    #[command(after_help = FSCK_EXAMPLES)]
+    Fsck { database: String },
     /// Make the catalog mill and the task table public.task in a database, in one transaction.
     #[command(after_help = INSTALL_EXAMPLES)]
     Install {
@@ -114,9 +149,49 @@ pub enum Command {
         #[arg(long)]
         print: bool,
     },
+    /// Bring the catalog mill of a database to the version of this program, in one transaction.
+    #[command(after_help = UPGRADE_EXAMPLES)]
+    Upgrade { database: String },
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },
+    /// Take over the schedules of another program as jobs; says per schedule what it did and what it could not.
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import {
+        source: ImportSource,
+        #[command(flatten)]
+        options: ImportOptions,
+    },
+}
+
+/// Whose schedules are imported.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ImportSource {
+    /// The table cron.job of the extension pg_cron
+    #[value(name = "pg_cron")]
+    PgCron,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct ImportOptions {
+    /// The database whose mill.job they go to.
+    #[arg(long, value_name = "DATABASE")]
+    pub database: String,
+    /// The database that has them, if it is another one.
+    #[arg(long, value_name = "DATABASE")]
+    pub from: Option<String>,
+    /// The task table that they run in, as schema.table; the only one there is, else public.task.
+    #[arg(long, value_name = "TABLE")]
+    pub queue: Option<String>,
+    /// The zone that their schedules are meant in, instead of what cron.timezone says.
+    #[arg(long, value_name = "ZONE")]
+    pub timezone: Option<String>,
+    /// All of them paused.
+    #[arg(long)]
+    pub paused: bool,
+    /// Say what would be done, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

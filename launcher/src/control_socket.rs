@@ -212,4 +212,35 @@ mod tests {
         drop(silent);
         control.close();
     }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_callers_say_nobody_waits_and_only_whole_lines_are_asked(
+            calls in proptest::collection::vec(proptest::collection::vec(proptest::prelude::any::<u8>(), 0..6000), 1..5),
+        ) {
+            let path = place("fuzz");
+            let mut control = ControlSocket::open(&path).unwrap();
+            let now = Instant::now();
+            let callers: Vec<UnixStream> = calls
+                .iter()
+                .map(|bytes| {
+                    let mut caller = UnixStream::connect(&path).unwrap();
+                    caller.write_all(bytes).unwrap();
+                    caller
+                })
+                .collect();
+            let mut asked = 0;
+            control.turn(now, |question| {
+                asked += 1;
+                assert!(!question.contains('\n'));
+                question.to_owned()
+            });
+            let lines = calls.iter().filter(|bytes| bytes.contains(&b'\n')).count();
+            proptest::prop_assert!(asked <= lines);
+            drop(callers);
+            control.turn(now + PATIENCE, |_| "late".to_owned());
+            proptest::prop_assert!(control.callers.is_empty());
+            control.close();
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod command;
 mod control_socket;
 mod embedded;
 mod event_loop;
+mod import;
 mod leader_state;
 mod maker;
 mod restart_policy;
@@ -19,7 +20,7 @@ mod row_table;
 mod status_report;
 
 use clap::Parser;
-use cli::{Cli, Command};
+use cli::{Cli, Command, ImportSource};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -33,7 +34,12 @@ fn main() -> ExitCode {
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
         }
+        Some(Command::Import { source: ImportSource::PgCron, options }) => {
+            command::import::pg_cron(&cli.place, options)
+        }
+        Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
+        Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

@@ -8,11 +8,14 @@ use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, Then};
 use nix::sys::signal::Signal;
 use shared::config::Row;
 use shared::conninfo::Target;
+use shared::conninfo::untrusted::Entries;
 use shared::exit_code::ExitCode;
+use shared::hand_down::HANDSHAKE;
 use shared::hand_over::{SchedulerOrder, encode};
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, Ticket};
 use shared::sys::wait::{Child, End};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// A scheduler whose loop has not turned for so long is ended.
@@ -25,6 +28,10 @@ pub struct Wanted {
     pub target: Target,
     /// The launcher's own login in the row's database, if that is on the launcher's server.
     pub installer: Option<Target>,
+    /// Where the programs of other versions are.
+    pub versions: PathBuf,
+    /// What a task's `remote` may name, the same for all rows.
+    pub remotes: Entries,
 }
 
 impl Wanted {
@@ -44,6 +51,10 @@ impl Wanted {
             settings: self.row.settings.clone(),
             defaults: self.row.defaults.clone(),
             installer: self.installer.clone(),
+            versions: self.versions.clone(),
+            upgrade: self.row.upgrade,
+            handshake: HANDSHAKE,
+            remotes: self.remotes.clone(),
         }
         .fitting()
     }
@@ -204,7 +215,10 @@ impl Entry {
         let (death, permanent) = verdict(end, worked);
         let permanent = permanent.then(|| why.unwrap_or_else(|| format!("the scheduler gave up ({end})")));
         if !matches!(self.state, RowState::Ending { .. }) {
-            shared::warning!("scheduler died", queue = self.wanted.label(), end = end);
+            match &permanent {
+                Some(why) => shared::error!("row is disabled", queue = self.wanted.label(), why = why),
+                None => shared::warning!("scheduler died", queue = self.wanted.label(), end = end),
+            }
             self.last_death = Some(end.to_string());
         }
         let longest = Duration::from_millis(self.wanted.row.settings.restart_ms);
@@ -273,6 +287,8 @@ fn verdict(end: End, worked: bool) -> (Death, bool) {
     match end {
         End::Killed(Signal::SIGSEGV | Signal::SIGABRT | Signal::SIGBUS | Signal::SIGILL) => (Death::Failure, false),
         End::Killed(_) | End::Exited(0) => (if worked { Death::AfterWork } else { Death::Failure }, false),
-        End::Exited(status) => (Death::Failure, ExitCode::from_status(status) == Some(ExitCode::Permanent)),
+        End::Exited(status) => {
+            (Death::Failure, { matches!(ExitCode::from_status(status), Some(ExitCode::Permanent | ExitCode::NoCode)) })
+        }
     }
 }

@@ -32,7 +32,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
                 "kind": notes.kind().map(Kind::name),
                 "queue": notes.label(),
                 "since_ms": notes.started_ms(),
-                "backend": running.map(|(_, _, backend)| backend),
+                "backend": running.map(|(_, _, backend)| backend.abs()),
                 "task": running.filter(|(task, _, _)| *task != 0).map(|(task, _, _)| task),
                 "attempt": running.filter(|(task, _, _)| *task != 0).map(|(_, attempt, _)| attempt),
             })

@@ -4,7 +4,11 @@
 use crate::catalog::{self, Lack};
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use shared::db::link::{Link, LinkEvent};
-use std::time::Instant;
+use shared::db::migrate;
+use std::time::{Duration, Instant};
+
+/// An upgrade may build indexes.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(600);
 
 impl Scheduler {
     /// The queue is served without the catalog. With a login that may know more, that one is asked for help first.
@@ -23,7 +27,12 @@ impl Scheduler {
         match event {
             LinkEvent::Up => {
                 let user = self.order.target.user.clone();
-                if let Some(attendant) = &mut self.attendant {
+                let Some(attendant) = &mut self.attendant else { return };
+                if self.upgrading {
+                    attendant.ask("upgrading the catalog", UPGRADE_PATIENCE, |client| async move {
+                        Ok(Answer::Upgraded(migrate::upgrade(&client, false).await?))
+                    });
+                } else {
                     attendant.ask("making the catalog", PATIENCE, |client| async move {
                         catalog::make(&client, Some(&user)).await?;
                         Ok(Answer::Attended)
@@ -35,6 +44,11 @@ impl Scheduler {
                 self.answered(answer, now);
             }
             LinkEvent::Notified | LinkEvent::CatalogRang => {}
+            LinkEvent::Lost(trouble) if self.upgrading => {
+                self.attendant = None;
+                self.upgrading = false;
+                self.not_upgraded(trouble);
+            }
             LinkEvent::Lost(trouble) => {
                 self.attendant = None;
                 shared::debug!("the launcher's login did not help", queue = self.label, why = trouble);

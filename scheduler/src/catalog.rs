@@ -7,8 +7,8 @@
 use crate::mending;
 use shared::VERSION;
 use shared::db::catalog;
-use shared::db::lock_key;
 use shared::db::identifier::{qualified, quoted};
+use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
 use tokio_postgres::{Client, Row};
@@ -29,15 +29,24 @@ async fn look(client: &Client) -> Result<Row, Trouble> {
     client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)
 }
 
+/// What is installed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    pub version: String,
+    /// Our user owns it.
+    pub ours: bool,
+}
+
 /// The version that is installed; None: no catalog, or none that we may look into.
-pub async fn version(client: &Client) -> Result<Option<String>, Trouble> {
+pub async fn installed(client: &Client) -> Result<Option<Installed>, Trouble> {
     let found = look(client).await?;
-    if !(found.get::<_, bool>("marked") && found.get::<_, bool>("admitted")) {
+    if !["marked", "admitted", "trusted"].into_iter().all(|what| found.get::<_, bool>(what)) {
         return Ok(None);
     }
     let row = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
+    let ours = found.get("ours");
     row.get::<_, Option<String>>("version")
-        .map(Some)
+        .map(|version| Some(Installed { version, ours }))
         .ok_or_else(|| Trouble::standing("the catalog's table mill.meta is empty; put its version back"))
 }
 
@@ -58,6 +67,15 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Optio
     }
     if !found.get::<_, bool>("marked") {
         let why = "tasks run without the catalog: the schema mill is somebody else's; rename it".to_owned();
+        return lack(why, false);
+    }
+    if !found.get::<_, bool>("trusted") {
+        let owner = quoted(&found.get::<_, String>("owner"));
+        let why = format!(
+            "tasks run without the catalog mill of {owner}, who could run anything through it with the rights of {}; \
+             let a superuser own it (REASSIGN OWNED), or give the row a user that is none",
+            quoted(&me)
+        );
         return lack(why, false);
     }
     if !found.get::<_, bool>("admitted") {
@@ -93,7 +111,8 @@ pub async fn register(client: &Client, queue: &Queue, relid: u32) -> Result<(), 
     let owner = quoted(&found.get::<_, String>("owner"));
     let mut grants = String::new();
     if !found.get::<_, bool>("queue") {
-        grants += &format!("GRANT SELECT, INSERT, UPDATE, TRIGGER ON {} TO {owner};", qualified(&queue.schema, &queue.table));
+        grants +=
+            &format!("GRANT SELECT, INSERT, UPDATE, TRIGGER ON {} TO {owner};", qualified(&queue.schema, &queue.table));
     }
     for sequence in found.get::<_, Option<Vec<String>>>("sequences").unwrap_or_default() {
         grants += &format!("GRANT USAGE ON SEQUENCE {sequence} TO {owner};");
@@ -149,7 +168,8 @@ pub async fn attach(client: &Client, relid: u32) -> Result<Option<String>, Troub
         let refused = trouble(error);
         return if refused.kind == TroubleKind::Passing { Err(refused) } else { Ok(Some(refused.text)) };
     }
-    let clock: bool = client.query_one(&statement::bare(statement::LOOK_CLOCK), &[]).await.map_err(trouble)?.get("moved");
+    let clock: bool =
+        client.query_one(&statement::bare(statement::LOOK_CLOCK), &[]).await.map_err(trouble)?.get("moved");
     if clock {
         shared::warning!("the clock of jobs has been moved: mill.meta.clock is not 0, which is for tests only");
     }

@@ -9,6 +9,7 @@ use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::graph::{Graph, GraphAnswer, Watched};
 use crate::graph_state::GraphEvent;
+use crate::elsewhere::Elsewhere;
 use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
@@ -22,6 +23,7 @@ use nix::sys::signal::Signal;
 use shared::config::Settings;
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::migrate::Upgraded;
 use shared::db::saying::Saying;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
@@ -47,6 +49,8 @@ const MEND_LAST: Duration = Duration::from_secs(60);
 
 /// A worker leaves so when it has run its task and the database refuses every form of its end.
 const UNWRITTEN: i32 = ExitCode::Permanent.status();
+/// And so when only its task's remote can say what became of it.
+const UNSETTLED: i32 = ExitCode::Unsettled.status();
 
 /// What comes back from the database.
 #[derive(Debug)]
@@ -86,6 +90,8 @@ pub enum Answer {
     },
     /// The launcher's login has made the catalog, or let us in.
     Attended,
+    /// The catalog has been upgraded to our version.
+    Upgraded(Upgraded),
     /// The queue is known to the catalog, or why not.
     Registered(Option<Lack>),
 }
@@ -127,17 +133,21 @@ pub struct Scheduler {
     /// A second session that reads settings on reload: a role's own count only for new sessions.
     pub(crate) probe: Option<Link<Answer>>,
     /// Another one that mends the table beside the service, and when it is dialled.
-    mender: Option<Link<Answer>>,
+    pub(crate) mender: Option<Link<Answer>>,
     pub(crate) mend_at: Option<Instant>,
     /// A third one, as the launcher's login, for what our user may not do; and what it is to mend.
     pub(crate) attendant: Option<Link<Answer>>,
     pub(crate) lack: Option<Lack>,
+    /// The attendant is to upgrade the catalog.
+    pub(crate) upgrading: bool,
     pub(crate) said_lack: Option<String>,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
+    /// Sessions on remotes that dead workers have left.
+    pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
     pub(crate) looking: Option<Vec<SlotHandle>>,
     /// No slot was free at the last look; the launcher rings when one is.
@@ -160,11 +170,13 @@ pub struct Scheduler {
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
-    leave: Option<ExitCode>,
+    pub(crate) leave: Option<ExitCode>,
+    /// This process was another version's before.
+    pub(crate) handed_down: bool,
 }
 
 impl Scheduler {
-    pub fn new(start: Start, order: SchedulerOrder, bell: Bell) -> std::io::Result<Scheduler> {
+    pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
         let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
         Ok(Scheduler {
@@ -181,11 +193,13 @@ impl Scheduler {
             mend_at: None,
             attendant: None,
             lack: None,
+            upgrading: false,
             said_lack: None,
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
+            elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
             freed: false,
@@ -202,13 +216,14 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
+            handed_down,
             start,
             order,
         })
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label);
+        shared::info!("scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -240,6 +255,7 @@ impl Scheduler {
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.graph.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -285,6 +301,7 @@ impl Scheduler {
             self.runs.deadline(),
             self.graph.deadline().filter(|_| !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
+            self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_reset),
@@ -335,6 +352,7 @@ impl Scheduler {
                 self.graph_event(GraphEvent::Gone);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
+                self.elsewhere.all_unmarked();
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
             Event::Probe(event) => self.probed(event, now),
@@ -353,6 +371,7 @@ impl Scheduler {
         self.put(questions, now);
         self.pass_jobs(now);
         self.pass_graph(now);
+        self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
@@ -381,6 +400,7 @@ impl Scheduler {
                 End::Killed(_) => {
                     shared::warning!("worker died", queue = self.label, task = worker.task, end = worker.end);
                 }
+                End::Exited(UNSETTLED) => {}
                 End::Exited(_) => {
                     if let Some(reason) = &worker.reason {
                         self.stumbled = true;
@@ -393,7 +413,8 @@ impl Scheduler {
             }
         }
         self.freed |= !ends.is_empty();
-        if ends.iter().any(|worker| matches!(worker.end, End::Exited(status) if status != 0 && status != UNWRITTEN)) {
+        let stumbled = |end: End| matches!(end, End::Exited(status) if ![0, UNWRITTEN, UNSETTLED].contains(&status));
+        if ends.iter().any(|worker| stumbled(worker.end)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {
@@ -414,14 +435,7 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
-                SessionEffect::Prepare => {
-                    let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
-                    if let Some(link) = &mut self.link {
-                        link.ask("preparing the queue", PATIENCE, |client| async move {
-                            Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
-                        });
-                    }
-                }
+                SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
@@ -429,6 +443,15 @@ impl Scheduler {
                     self.leave = Some(ExitCode::Temporary);
                 }
             }
+        }
+    }
+
+    pub(crate) fn prepare(&mut self) {
+        let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+        if let Some(link) = &mut self.link {
+            link.ask("preparing the queue", PATIENCE, |client| async move {
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
+            });
         }
     }
 
@@ -484,7 +507,8 @@ impl Scheduler {
         if !self.stopping.asked() {
             return None;
         }
-        let done = self.looking.is_none() && self.runs.is_empty();
+        // What only a remote knows that cannot be reached is for the next start.
+        let done = self.looking.is_none() && self.runs.len() <= self.elsewhere.unknown();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(ExitCode::Asked)

@@ -175,8 +175,7 @@ mod tests {
             text += &format!("| {} |", name(&state));
             for (_, event) in events {
                 let Step { next, effect } = step(state, event);
-                let change =
-                    if name(&next) == name(&state) { "·".to_owned() } else { format!("→ {}", name(&next)) };
+                let change = if name(&next) == name(&state) { "·".to_owned() } else { format!("→ {}", name(&next)) };
                 let effect = effect.map(|effect| format!(" [{effect:?}]")).unwrap_or_default();
                 text += &format!(" {change}{effect} |");
             }

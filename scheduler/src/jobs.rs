@@ -187,7 +187,9 @@ impl Scheduler {
         let (queue, statements) = (self.queue.clone(), self.statements.clone());
         if let (Some(link), Some(statements)) = (&mut self.link, statements) {
             link.ask("preparing jobs", PATIENCE, move |client| async move {
-                contained(prepare(&client, &queue, statements.relid).await.map(|ready| Answer::Jobs(ready.map(Rc::new))))
+                contained(
+                    prepare(&client, &queue, statements.relid).await.map(|ready| Answer::Jobs(ready.map(Rc::new))),
+                )
             });
         }
     }
@@ -203,7 +205,11 @@ impl Scheduler {
             }
             Err(why) => {
                 if self.jobs.attach_pause.fresh() {
-                    shared::warning!("jobs wait: their triggers cannot be hung onto the table yet", queue = self.label, why = why);
+                    shared::warning!(
+                        "jobs wait: their triggers cannot be hung onto the table yet",
+                        queue = self.label,
+                        why = why
+                    );
                 }
                 self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
             }
@@ -213,25 +219,30 @@ impl Scheduler {
     /// What a look has found out. How soon the next look is worth while, if not at once.
     pub(crate) fn pulsed(&mut self, pulse: Pulse, slots: usize, now: Instant) -> Option<Duration> {
         let jobs = &mut self.jobs;
+        jobs.since = pulse.until.or(jobs.since);
+        let mut next = [pulse.due, pulse.waiting].into_iter().flatten().min();
         if jobs.version.replace(pulse.version) != Some(pulse.version) {
             jobs.watch = Question::Wanted;
+            // A waiting run may have been made later than its time has come.
+            if jobs.since.take().is_some() {
+                next = Some(Duration::ZERO);
+            }
         }
         if pulse.fill && jobs.fill == Question::None {
             jobs.fill = Question::Wanted;
         }
-        jobs.since = pulse.until.or(jobs.since);
-        let next = [pulse.due, pulse.waiting].into_iter().flatten().min();
         jobs.due = next.map(|wait| now + wait);
         jobs.waits &= pulse.due == Some(Duration::ZERO);
-        match pulse.due {
+        let later = [pulse.due, pulse.waiting].into_iter().flatten().filter(|wait| !wait.is_zero()).min();
+        match next {
             Some(Duration::ZERO) if slots == 0 => {
-                if !std::mem::replace(&mut jobs.waits, true) {
+                if pulse.due == Some(Duration::ZERO) && !std::mem::replace(&mut jobs.waits, true) {
                     shared::info!("due jobs wait for a free slot", queue = self.label);
                 }
-                pulse.waiting
+                later
             }
             // Started, and still due: its row is locked by whoever is changing it.
-            Some(Duration::ZERO) if pulse.started == Some(0) => Some(LOCKED_PAUSE),
+            Some(Duration::ZERO) if pulse.started == Some(0) && pulse.due == Some(Duration::ZERO) => Some(LOCKED_PAUSE),
             Some(_) | None => next,
         }
     }

@@ -4,14 +4,16 @@
 //! and makes sure that no row is left behind when a worker dies. One thread, one wait: `event_loop` polls the
 //! session's socket, the signal pipe and the workers' pidfds, and lets the pure machines decide: `session_state` for
 //! the connection, `task_state` for each task, `doze` for when to look. What the database is asked is in `queue`, `look`
-//! and `settle`; a table that somebody else has made is taken over by `shape`, `upgrade` and `mending`.
+//! and `settle`, a remote in `elsewhere`; a table that somebody else has made is taken over by `shape`, `upgrade` and `mending`.
 #![forbid(unsafe_code)]
 
 mod attendant;
 mod catalog;
 mod column_defaults;
 mod doze;
+mod elsewhere;
 mod event_loop;
+mod finding;
 mod graph;
 mod graph_pass;
 mod graph_state;
@@ -26,6 +28,7 @@ mod serving;
 mod session_state;
 mod settle;
 mod shape;
+mod stub;
 mod stretch;
 mod task_state;
 mod timer_queue;
@@ -41,12 +44,13 @@ use shared::sys::signal::Bell;
 use shared::sys::title;
 use shared::{fault, log};
 
+const SIGNALS: [Signal; 5] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
+
 /// The entry of a scheduler process.
 pub fn run(start: Start) -> ExitCode {
     log::speak_as(Kind::Scheduler);
     title::set("pgmill: scheduler");
-    let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
-    let bell = match Bell::hang(&signals) {
+    let bell = match Bell::hang(&SIGNALS) {
         Ok(bell) => bell,
         Err(error) => {
             shared::error!("cannot hang the signal bell", error = error);
@@ -61,9 +65,26 @@ pub fn run(start: Start) -> ExitCode {
             return ExitCode::BadCell;
         }
     };
+    serve(start, order, bell, false)
+}
+
+/// The entry of a scheduler that another version's process has become.
+pub fn run_handed_down(start: Start, order: SchedulerOrder) -> ExitCode {
+    log::speak_as(Kind::Scheduler);
+    fault::attach();
+    match Bell::hang(&SIGNALS) {
+        Ok(bell) => serve(start, order, bell, true),
+        Err(error) => {
+            shared::error!("cannot hang the signal bell", error = error);
+            ExitCode::Temporary
+        }
+    }
+}
+
+fn serve(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> ExitCode {
     title::set(&format!("pgmill: scheduler {} {}.{}", order.target.database, order.schema, order.table));
     start.region.slots().notes(start.slot).set_phase(Phase::Waiting);
-    match event_loop::Scheduler::new(start, order, bell) {
+    match event_loop::Scheduler::new(start, order, bell, handed_down) {
         Ok(scheduler) => scheduler.run(),
         Err(error) => {
             shared::error!("cannot start the scheduler", error = error);

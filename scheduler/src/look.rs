@@ -222,7 +222,8 @@ impl Look {
 
     /// The same where the queue runs jobs: one question for both.
     async fn next_event(&self, jobs: &JobsAsk, seen: &mut Seen) -> Result<(), Trouble> {
-        let row = self.one(&jobs.statements.next_event, &[&jobs.statements.relid]).await?;
+        let since = seen.pulse.and_then(|pulse| pulse.until).or(jobs.since);
+        let row = self.one(&jobs.statements.next_event, &[&jobs.statements.relid, &since]).await?;
         seen.next_plan = wait(&row, "ms");
         seen.pulse = Some(Pulse {
             version: row.get("version"),

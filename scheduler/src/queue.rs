@@ -4,9 +4,11 @@
 //! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `Trouble`, in a
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
+use crate::catalog::Installed;
 use crate::event_loop::Answer;
 use crate::{catalog, column_defaults, mending};
 use shared::config::ColumnDefaults;
+use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -56,6 +58,8 @@ pub enum Readiness {
     Ready(Box<Ready>),
     /// Another scheduler holds the queue.
     HeldElsewhere,
+    /// The catalog is of another version than this code.
+    OtherVersion(Installed),
 }
 
 #[derive(Debug)]
@@ -77,8 +81,8 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
     if found.get::<_, bool>("standby") {
         return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
     }
-    if let Some(version) = catalog::version(&client).await?.filter(|version| version != shared::VERSION) {
-        return Err(Trouble::standing(format!("no code for version {version} of the catalog")));
+    if let Some(found) = other_version(&client).await? {
+        return Ok(Readiness::OtherVersion(found));
     }
     if found.get::<_, Option<u32>>("relid").is_none() {
         make(&client, &queue, &defaults).await?;
@@ -89,6 +93,10 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         ask_one(&client, &queue.fill(statement::HOLD_QUEUE), &[&lock_key::QUEUE, &relid]).await?.get("held");
     if !held {
         return Ok(Readiness::HeldElsewhere);
+    }
+    // Whoever upgrades the catalog holds all queues meanwhile: what is read now stays while the queue is ours.
+    if let Some(found) = other_version(&client).await? {
+        return Ok(Readiness::OtherVersion(found));
     }
     let mends = mending::reshape(&client, &queue, &defaults).await?;
     let aligned = column_defaults::align(&client, &queue, &defaults).await?;
@@ -105,6 +113,10 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         backend: found.get("backend"),
         settings: settings(&client).await?,
     })))
+}
+
+async fn other_version(client: &Client) -> Result<Option<Installed>, Trouble> {
+    Ok(catalog::installed(client).await?.filter(|found| found.version != shared::VERSION))
 }
 
 async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<Prepared, Trouble> {
@@ -173,6 +185,13 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
             _ => "no table",
         };
         return Err(refuse(format!("{} is {kind}; choose another name for the queue", queue.fill("{queue}"))));
+    }
+    if !found.get::<_, bool>("trusted") {
+        let (table, owner) = (queue.fill("{queue}"), quoted(&found.get::<_, String>("owner")));
+        return Err(refuse(format!(
+            "{table} belongs to {owner}, who could run anything with the rights of the row's user; make it the row's \
+             (ALTER TABLE {table} OWNER TO ..), or give the row the user {owner}"
+        )));
     }
     if found.get("guarded") {
         return Err(refuse(format!(

@@ -30,7 +30,7 @@ struct Hands {
 }
 
 /// Names an entry; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunId(u64);
 
 #[derive(Debug)]
@@ -81,10 +81,6 @@ impl RunTable {
 
     pub fn len(&self) -> usize {
         self.runs.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
     }
 
     /// Some worker process is still there.
@@ -169,6 +165,11 @@ impl RunTable {
             notes.request(Request { cancel, task, attempt });
             hands.child.signal(Signal::SIGUSR1);
         }
+    }
+
+    /// What the run of a job is closed with, should it have to be.
+    pub fn why(&self, id: RunId) -> &'static str {
+        self.runs.get(&id).map_or(CRASHED, |run| run.why)
     }
 
     pub fn kill(&self, id: RunId) {

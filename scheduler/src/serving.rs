@@ -27,6 +27,7 @@ impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         match answer {
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
+            Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
             Answer::Unfinished(unfinished) => {
                 self.unfinished = UnfinishedQuestion::None;
@@ -54,6 +55,7 @@ impl Scheduler {
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
             Answer::Mended(mended) => self.table_mended(mended, now),
             Answer::Attended => self.admitted(),
+            Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
             Answer::Registered(None) => self.ask_jobs(),
             Answer::Registered(Some(lack)) => self.say_lack(lack),
         }
@@ -183,7 +185,8 @@ impl Scheduler {
             return;
         }
         let arm = self.doze.begin(now);
-        let may_run = (self.settings.run as usize).saturating_sub(self.runs.len());
+        let running = self.runs.len().saturating_sub(self.elsewhere.unknown());
+        let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize;
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
@@ -307,6 +310,7 @@ impl Scheduler {
             task: row.task,
             attempt: row.attempt,
             output_limit: self.settings.output_limit,
+            remotes: self.order.remotes.clone(),
         };
         match self.nursery.spawn(slot, Kind::Worker, &self.label, &order, worker::run) {
             Ok(worker) => {
@@ -347,7 +351,9 @@ impl Scheduler {
     fn settled(&mut self, run: RunId, task: i64, settlement: Settlement, now: Instant) {
         match settlement {
             Settlement::StillRunning => self.runs.unsettled(run, now),
+            Settlement::Elsewhere(lead) => self.look_elsewhere(run, lead, now),
             Settlement::PlannedAgain => {
+                self.found(run, task);
                 // While no worker can begin, all tasks come back again and again, and the reason has been said.
                 let level = if self.stumbled { Level::Debug } else { Level::Info };
                 shared::log_line!(level, "task planned again", queue = self.label, task = task);
@@ -357,11 +363,13 @@ impl Scheduler {
                 }
             }
             Settlement::Closed => {
+                self.found(run, task);
                 shared::info!("run of a job closed", queue = self.label, task = task);
                 self.runs.settled(run);
                 self.doze.hurry(now);
             }
             Settlement::NotOurs => {
+                self.found(run, task);
                 self.runs.settled(run);
                 // Its worker may have died while the server still finished it and took the next one for it.
                 self.ask_unfinished();

@@ -4,12 +4,14 @@
 //! The statement that a killed worker had sent would otherwise run on in the server, and commit. Every statement here
 //! is fenced by the attempt, so a late writer, or somebody who finished the row meanwhile, is never overwritten.
 
+use crate::elsewhere::Lead;
 use crate::queue::Prepared;
-use shared::db::trouble::Trouble;
+use shared::db::statement::{self, Queue};
+use shared::db::trouble::{Trouble, TroubleKind};
 use std::rc::Rc;
 use tokio_postgres::Client;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
     /// Planned again by us.
     PlannedAgain,
@@ -19,6 +21,8 @@ pub enum Settlement {
     NotOurs,
     /// Its backend still lives; it has been cancelled or terminated.
     StillRunning,
+    /// It was on a remote: only there can be found out whether it still is.
+    Elsewhere(Lead),
 }
 
 pub async fn settle(
@@ -36,10 +40,34 @@ pub async fn settle(
     if state != "TAKE" && state != "WORK" {
         return Ok(Settlement::NotOurs);
     }
+    if let Some(session) = row.get("remote_session") {
+        // A row that is only taken has no session yet, whatever its last attempt left in it.
+        if state == "WORK" {
+            return Ok(Settlement::Elsewhere(Lead {
+                task,
+                attempt,
+                pid: row.get("pid"),
+                remote: row.get("remote"),
+                session,
+            }));
+        }
+    }
     if row.get::<_, Option<i32>>("backend").is_some() {
         client.query(&statements.end_backend, &[&task, &attempt, &terminate]).await.map_err(trouble)?;
         return Ok(Settlement::StillRunning);
     }
+    plan_again(&client, &statements, task, attempt, why).await
+}
+
+/// No backend of it lives, here or elsewhere. `why` it ended is what the run of a job is closed with.
+pub async fn plan_again(
+    client: &Client,
+    statements: &Prepared,
+    task: i64,
+    attempt: i32,
+    why: &str,
+) -> Result<Settlement, Trouble> {
+    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let planned = client.query_opt(&statements.plan_again, &[&task, &attempt, &why]).await.map_err(trouble)?;
     // Not planned: a user has it locked, or it went from TAKE to WORK, or was finished, between the two statements.
     // Look once more.
@@ -48,4 +76,25 @@ pub async fn settle(
         Some(false) => Settlement::PlannedAgain,
         None => Settlement::StillRunning,
     })
+}
+
+/// Nobody knows, and nobody will: the row ends as crashed, with its consequences, or, if the data refuse those,
+/// without them.
+pub async fn crash(client: &Client, queue: &Queue, task: i64, attempt: i32) -> Result<Settlement, Trouble> {
+    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+    let columns = client.query(&queue.fill(statement::LIST_COLUMNS), &[]).await.map_err(trouble)?;
+    let columns: Vec<String> = columns.iter().map(|row| row.get("name")).collect();
+    match client.query(&queue.fill_repeating(statement::CRASH_TASK, &columns), &[&task, &attempt]).await {
+        Ok(_) => Ok(Settlement::NotOurs),
+        Err(error) => {
+            let refusal = Trouble::of(&error);
+            if refusal.kind == TroubleKind::Passing {
+                return Err(refusal);
+            }
+            shared::warning!("a crashed task cannot be repeated", task = task, error = refusal);
+            let text = queue.fill(statement::CRASH_REFUSED);
+            client.execute(&text, &[&task, &attempt, &refusal.text]).await.map_err(trouble)?;
+            Ok(Settlement::NotOurs)
+        }
+    }
 }

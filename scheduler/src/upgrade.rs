@@ -18,13 +18,38 @@ use shared::db::statement::{self, Queue};
 const CORE: [&str; 4] = ["id", "plan", "state", "input"];
 const LABELS: [&str; 7] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 /// Columns that our statements write.
-const WRITTEN: [&str; 11] =
-    ["plan", "start", "stop", "pid", "state", "error", "output", "attempt", "held", "reason", "parent"];
+const WRITTEN: [&str; 12] = [
+    "plan",
+    "start",
+    "stop",
+    "pid",
+    "state",
+    "error",
+    "output",
+    "attempt",
+    "held",
+    "reason",
+    "parent",
+    "remote_session",
+];
 /// Columns that are NULL for some part of a task's life.
-const NULLABLE: [&str; 6] = ["start", "stop", "pid", "error", "output", "reason"];
+const NULLABLE: [&str; 7] = ["start", "stop", "pid", "error", "output", "reason", "remote_session"];
 /// Columns that change while a task lives, so that no partition key may have them.
-const MOVING: [&str; 12] =
-    ["plan", "start", "stop", "pid", "state", "error", "output", "attempt", "held", "reason", "parent", "max"];
+const MOVING: [&str; 13] = [
+    "plan",
+    "start",
+    "stop",
+    "pid",
+    "state",
+    "error",
+    "output",
+    "attempt",
+    "held",
+    "reason",
+    "parent",
+    "max",
+    "remote_session",
+];
 const OUR_TRIGGERS: [&str; 4] = ["mill_hold", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
 const CHECKS: [(&str, &str); 5] =
     [("active", "> '0'"), ("live", ">= '0'"), ("repeat", ">= '0'"), ("timeout", ">= '0'"), ("count", ">= 0")];
@@ -242,9 +267,8 @@ fn wanted_kind(name: &str) -> Option<&'static str> {
         "plan" | "start" | "stop" | "at" => "timestamp with time zone",
         "active" | "live" | "repeat" | "timeout" => "interval",
         "delete" | "drift" | "header" | "save" | "string" | "held" | "atomic" => "boolean",
-        "delimiter" | "escape" | "quote" | "error" | "output" | "group" | "input" | "null" | "remote" | "reason" => {
-            "text"
-        }
+        "delimiter" | "escape" | "quote" | "error" | "output" | "group" | "input" | "null" | "remote" | "reason"
+        | "remote_session" => "text",
         "state" => "an enum or text",
         _ => return None,
     })

@@ -18,6 +18,7 @@ impl Scheduler {
             return;
         };
         self.order.settings = order.settings;
+        self.order.remotes = order.remotes;
         if self.order.defaults != order.defaults {
             self.order.defaults = order.defaults;
             self.align_defaults();

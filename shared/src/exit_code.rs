@@ -7,21 +7,37 @@
 pub enum ExitCode {
     /// Ended because it was asked to, or because its work was done.
     Asked,
+    /// The catalog has a version that there is no program for.
+    NoCode,
     /// The cell was stale or damaged: nothing was run.
     BadCell,
     /// Trying again cannot help before somebody changes something.
     Permanent,
     /// Trouble that passes: the server is down, a connection was refused.
     Temporary,
+    /// A worker: what became of its task must be found out on the remote it ran on; nothing is wrong here.
+    Unsettled,
     /// A bug: the panic's message is in the log.
     Panic,
 }
 
 impl ExitCode {
+    const ALL: [ExitCode; 7] = [
+        ExitCode::Asked,
+        ExitCode::NoCode,
+        ExitCode::BadCell,
+        ExitCode::Permanent,
+        ExitCode::Temporary,
+        ExitCode::Unsettled,
+        ExitCode::Panic,
+    ];
+
     pub const fn status(self) -> i32 {
         match self {
             ExitCode::Asked => 0,
+            ExitCode::NoCode => 11,
             ExitCode::BadCell => 12,
+            ExitCode::Unsettled => 75,
             ExitCode::Permanent => 100,
             ExitCode::Panic => 101,
             ExitCode::Temporary => 111,
@@ -29,9 +45,7 @@ impl ExitCode {
     }
 
     pub fn from_status(status: i32) -> Option<ExitCode> {
-        [ExitCode::Asked, ExitCode::BadCell, ExitCode::Permanent, ExitCode::Panic, ExitCode::Temporary]
-            .into_iter()
-            .find(|code| code.status() == status)
+        ExitCode::ALL.into_iter().find(|code| code.status() == status)
     }
 }
 
@@ -53,7 +67,7 @@ mod tests {
 
     #[test]
     fn every_code_is_found_again_by_its_status() {
-        for code in [ExitCode::Asked, ExitCode::BadCell, ExitCode::Permanent, ExitCode::Panic, ExitCode::Temporary] {
+        for code in ExitCode::ALL {
             assert_eq!(ExitCode::from_status(code.status()), Some(code));
         }
         assert_eq!(ExitCode::from_status(7), None);

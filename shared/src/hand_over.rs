@@ -5,11 +5,13 @@
 
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
+use crate::conninfo::untrusted::Entries;
 use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 /// Launcher → scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +24,17 @@ pub struct SchedulerOrder {
     /// The launcher's own login on the same server, for what the row's user may not do at its first start.
     #[serde(default)]
     pub installer: Option<Target>,
+    /// Where the programs of other versions are.
+    #[serde(default)]
+    pub versions: PathBuf,
+    /// A catalog of an older version is upgraded.
+    #[serde(default)]
+    pub upgrade: bool,
+    /// What both sides must agree on, see `hand_down`.
+    #[serde(default)]
+    pub handshake: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 impl SchedulerOrder {
@@ -40,6 +53,8 @@ pub struct WorkerOrder {
     pub task: i64,
     pub attempt: i32,
     pub output_limit: u64,
+    #[serde(default, skip_serializing_if = "Entries::is_empty")]
+    pub remotes: Entries,
 }
 
 /// What a forked child begins with.
@@ -102,7 +117,18 @@ mod tests {
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
         let installer = Some(target.clone());
-        let order = SchedulerOrder { target, schema: name.clone(), table: name, settings, defaults, installer };
+        let order = SchedulerOrder {
+            target,
+            schema: name.clone(),
+            table: name,
+            settings,
+            defaults,
+            installer,
+            versions: path.into(),
+            upgrade: true,
+            handshake: crate::hand_down::HANDSHAKE,
+            remotes: Default::default(),
+        };
         let length = encode(&order.fitting()).len();
         assert!(length <= CELL_PAYLOAD_BYTES, "{length} bytes");
     }

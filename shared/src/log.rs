@@ -66,8 +66,16 @@ pub fn start(level: Level, format: Format) {
         let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("no message");
         let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
-        line(Level::Error, "panic", &[("text", &text), ("place", &place)]);
+        if !crate::mishap::expected(text, &place) {
+            line(Level::Error, "panic", &[("text", &text), ("place", &place)]);
+        }
     }));
+}
+
+/// What was set, for a program that this process becomes.
+pub fn in_force() -> (Level, Format) {
+    let level = Level::ALL.into_iter().find(|level| *level as u8 == LEVEL.load(Relaxed)).unwrap_or(Level::Info);
+    (level, if JSON.load(Relaxed) == 1 { Format::Json } else { Format::Text })
 }
 
 /// In a fresh child: whose lines these are.

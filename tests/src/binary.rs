@@ -34,6 +34,31 @@ pub fn launcher() -> &'static Path {
     }
 }
 
+/// The scheduler as a program of its own.
+pub fn scheduler() -> PathBuf {
+    fresh(profile_folder().join("scheduler"))
+}
+
+/// The launcher of a version to come, with a catalog and migrations of its own.
+pub fn next_launcher() -> PathBuf {
+    fresh(profile_folder().join("next/launcher"))
+}
+
+/// The scheduler of a version to come.
+pub fn next_scheduler() -> PathBuf {
+    fresh(profile_folder().join("next/scheduler"))
+}
+
+/// What `scripts/next` builds.
+pub const NEXT_VERSION: &str = "0.2.0-next";
+
+fn fresh(binary: PathBuf) -> PathBuf {
+    match check_fresh(&binary) {
+        Ok(()) => binary,
+        Err(why) => panic!("{why}; run scripts/test, or scripts/next and then cargo build, which build it"),
+    }
+}
+
 /// The same, built with fault points; a fault asked of another binary would never come,
 /// and the test that asks for it would show nothing.
 pub fn launcher_with_faults() -> &'static Path {

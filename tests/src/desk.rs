@@ -76,6 +76,14 @@ impl Desk {
         self.finish(command)
     }
 
+    /// Runs another binary than the usual one, with arguments.
+    #[track_caller]
+    pub fn run_program(&self, program: &Path, arguments: &[&str]) -> Ended {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        self.finish(command)
+    }
+
     /// Runs any program here, in the environment of this desk.
     #[track_caller]
     pub fn finish(&self, mut command: Command) -> Ended {

@@ -77,6 +77,7 @@ pub struct Launch<'d> {
     terminal: bool,
     namespace: Option<String>,
     reader: LogReader,
+    program: Option<PathBuf>,
 }
 
 impl std::fmt::Debug for Launch<'_> {
@@ -152,6 +153,12 @@ impl<'d> Launch<'d> {
         self
     }
 
+    /// Another binary than the usual one.
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = Some(program);
+        self
+    }
+
     /// On a host of its own: in a network namespace that the test has made.
     pub fn in_namespace(mut self, name: &str) -> Self {
         self.namespace = Some(name.to_owned());
@@ -186,7 +193,9 @@ impl<'d> Launch<'d> {
     /// Starts it, and does not wait for anything.
     pub fn launch(self) -> Supervisor<'d> {
         let faulty = self.environment.iter().any(|(name, _)| name == "PGMILL_FAULT");
-        let program = if faulty { binary::launcher_with_faults() } else { binary::launcher() };
+        let usual = if faulty { binary::launcher_with_faults() } else { binary::launcher() };
+        let program = self.program.clone().unwrap_or_else(|| usual.to_owned());
+        let program = program.as_path();
         let mut guardian = Guardian::start(&ServerUser::own_self(), LAST_WORDS);
         let home = guardian.home().to_owned();
         let config = self.write_config(&home);
@@ -237,7 +246,7 @@ impl<'d> Launch<'d> {
         Supervisor {
             pid: i32::try_from(child.id()).expect("a pid is an int"),
             child: Mutex::new(child),
-            program,
+            program: program.to_owned(),
             home,
             config,
             environment,

@@ -15,6 +15,7 @@ pub mod desk;
 pub mod dialect;
 pub mod eventually;
 pub mod guardian;
+pub mod hostile;
 pub mod launch;
 pub mod log;
 pub mod process;

@@ -62,3 +62,15 @@ pub fn family(root: i32, stderr: &str) -> Vec<Process> {
         rest = others;
     }
 }
+
+/// Memory of its own that a process has in use: what it shares with its parent since the fork does not count.
+pub fn memory_kib(pid: i32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// How many descriptors a process has open.
+pub fn descriptors(pid: i32) -> Option<usize> {
+    fs::read_dir(format!("/proc/{pid}/fd")).ok().map(Iterator::count)
+}

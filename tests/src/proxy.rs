@@ -1,5 +1,5 @@
-//! A TCP proxy before a server: it keeps what clients say first, and it can play dead:
-//! accept, and never answer. Threads of the test process; gone with its drop, and with
+//! A TCP proxy before a server: it keeps what clients say first, it can play dead (accept,
+//! and never answer), and it can lose a connection in the very moment of a certain word. Threads of the test process; gone with its drop, and with
 //! it all its connections.
 
 use std::io::{Read, Write};
@@ -10,6 +10,23 @@ use std::thread;
 
 /// More than any login says.
 const KEPT_BYTES: usize = 4096;
+
+/// When a connection is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// The word does not reach the server.
+    Before,
+    /// The server hears it and answers; the answer does not reach the client.
+    After,
+}
+
+/// A write of a client that holds `word` and not `without`.
+#[derive(Debug, Clone, Copy)]
+struct Trap {
+    word: &'static [u8],
+    without: &'static [u8],
+    loss: Loss,
+}
 
 #[derive(Debug)]
 pub struct Proxy {
@@ -25,6 +42,7 @@ struct Inside {
     /// Both ends of every connection, to close them, and those that nobody answers.
     streams: Mutex<Vec<TcpStream>>,
     said: Mutex<Vec<Vec<u8>>>,
+    trap: Mutex<Option<Trap>>,
 }
 
 impl Proxy {
@@ -38,6 +56,7 @@ impl Proxy {
             closed: AtomicBool::new(false),
             streams: Mutex::default(),
             said: Mutex::default(),
+            trap: Mutex::default(),
         });
         let inner = inside.clone();
         thread::spawn(move || inner.listen(&listener));
@@ -51,6 +70,24 @@ impl Proxy {
     /// From now on new connections are accepted and never answered, or are answered again.
     pub fn play_dead(&self, dead: bool) {
         self.inside.dead.store(dead, Ordering::SeqCst);
+    }
+
+    /// The next client that writes `word`, in a write without `without`, loses its connection then.
+    pub fn lose_at(&self, word: &'static str, without: &'static str, loss: Loss) {
+        let trap = Trap { word: word.as_bytes(), without: without.as_bytes(), loss };
+        *lock(&self.inside.trap) = Some(trap);
+    }
+
+    /// Has the trap shut?
+    pub fn has_lost(&self) -> bool {
+        lock(&self.inside.trap).is_none()
+    }
+
+    /// Closes all connections that there are, towards both sides; new ones are as before.
+    pub fn cut(&self) {
+        for stream in lock(&self.inside.streams).drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     /// What each client has said first, connection by connection.
@@ -95,23 +132,42 @@ impl Inside {
             said.len() - 1
         };
         let inner = self.clone();
+        let muted = Arc::new(AtomicBool::new(false));
+        let mute = muted.clone();
         thread::spawn(move || {
             pass_on(from_client, to_server, |bytes| {
                 if let Some(kept) = lock(&inner.said).get_mut(place) {
                     let room = KEPT_BYTES.saturating_sub(kept.len());
                     kept.extend(bytes.iter().take(room));
                 }
+                let loss = inner.sprung(bytes);
+                if loss == Some(Loss::After) {
+                    mute.store(true, Ordering::SeqCst);
+                }
+                loss != Some(Loss::Before)
             });
         });
-        thread::spawn(move || pass_on(server, client, |_| {}));
+        // an answer that must not arrive has been given: that is the moment
+        thread::spawn(move || pass_on(server, client, |_| !muted.load(Ordering::SeqCst)));
+    }
+
+    /// Whether a trap stands for this write; it stands once.
+    fn sprung(&self, bytes: &[u8]) -> Option<Loss> {
+        let holds = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+        let mut trap = lock(&self.trap);
+        let loss = trap.filter(|trap| holds(trap.word) && !holds(trap.without)).map(|trap| trap.loss);
+        if loss.is_some() {
+            *trap = None;
+        }
+        loss
     }
 }
 
-fn pass_on(mut from: TcpStream, mut to: TcpStream, mut keep: impl FnMut(&[u8])) {
+/// Until one end closes, or `hear` says that this was the end.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, mut hear: impl FnMut(&[u8]) -> bool) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        keep(&bytes[..count]);
-        if to.write_all(&bytes[..count]).is_err() {
+        if !hear(&bytes[..count]) || to.write_all(&bytes[..count]).is_err() {
             break;
         }
     }

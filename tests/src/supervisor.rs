@@ -27,7 +27,7 @@ use crate::terminal::Terminal;
 pub struct Supervisor<'d> {
     pub(crate) pid: i32,
     pub(crate) child: Mutex<Child>,
-    pub(crate) program: &'static Path,
+    pub(crate) program: PathBuf,
     pub(crate) home: PathBuf,
     pub(crate) config: Option<PathBuf>,
     pub(crate) environment: Vec<(String, String)>,
@@ -92,7 +92,7 @@ impl<'d> Supervisor<'d> {
 
     /// Runs a subcommand beside it, with its config and environment: `command(&["status"])`.
     pub fn command(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(self.program);
+        let mut command = Command::new(&self.program);
         set_environment(&mut command, &self.environment);
         command.env_remove("PGMILL_FAULT").args(arguments);
         if let Some(config) = &self.config {

@@ -10,6 +10,7 @@ use crate::error_text::Verbosity;
 use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
 use shared::db::statement::{self, Queue};
+use shared::remote_session::RemoteSession;
 
 /// A deadlock or a late cancel is worth another try; more of them in a row are not bad luck.
 const TRIES: usize = 5;
@@ -21,7 +22,8 @@ pub struct TaskRow {
     pub attempt: i32,
     pub input: Vec<u8>,
     pub group: Vec<u8>,
-    pub remote: bool,
+    /// Runs on another server: its conninfo, or the name of one.
+    pub remote: Option<Vec<u8>>,
     pub atomic: bool,
     pub format: Format,
     pub timeout_ms: i64,
@@ -67,8 +69,17 @@ pub struct Reuse {
     pub max: i32,
     pub executed: u32,
     pub started: Vec<u8>,
+    pub far: Option<FarReuse>,
     /// Runs of one job, or plain tasks: never mixed.
     pub job: Option<Vec<u8>>,
+}
+
+/// The same of a worker with a session on a remote: its next task runs there too.
+#[derive(Clone, Debug)]
+pub struct FarReuse {
+    pub remote: Vec<u8>,
+    pub pid: String,
+    pub name: String,
 }
 
 /// What came of an end.
@@ -98,6 +109,23 @@ impl Book {
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
+    /// The row names the session on its remote. False: the task is no longer ours.
+    pub fn begin_remote(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        pid: i32,
+        name: &RemoteSession,
+    ) -> Result<bool, QueryError> {
+        let text = self.queue.fill(statement::BEGIN_REMOTE);
+        let key = Key::new(row.task, row.attempt);
+        let [task, attempt] = key.params();
+        let (pid, name) = (pid.to_string(), name.to_string());
+        let params = [task, attempt, Some(pid.as_bytes()), Some(name.as_bytes())];
+        let rows = retried(session, &[Statement { sql: &text, params: &params }])?;
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
+    }
+
     /// WORK → DONE or FAIL with its consequences, and the take of the next task, if there is to be one.
     pub fn finish(
         &self,
@@ -124,10 +152,8 @@ impl Book {
             statements.push(Statement { sql: &pause, params: &own });
         }
         statements.push(Statement { sql: &delete, params: &own });
-        let numbers = reuse.map(|reuse| (reuse.max.to_string(), reuse.executed.to_string()));
-        let asked = reuse.zip(numbers.as_ref()).map(|(reuse, (max, executed))| {
-            asked_for(reuse, max, executed)
-        });
+        let numbers = reuse.map(Numbers::new);
+        let asked = reuse.zip(numbers.as_ref()).map(|(reuse, numbers)| numbers.params(reuse));
         if let Some(asked) = &asked {
             statements.push(Statement { sql: &next, params: asked });
         }
@@ -176,8 +202,8 @@ impl Book {
     /// The next task for a worker whose last one is already committed.
     pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::TAKE_NEXT);
-        let (max, executed) = (reuse.max.to_string(), reuse.executed.to_string());
-        let asked = asked_for(reuse, &max, &executed);
+        let numbers = Numbers::new(reuse);
+        let asked = numbers.params(reuse);
         let mut rows = retried(session, &[Statement { sql: &text, params: &asked }])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
@@ -189,13 +215,6 @@ impl Book {
         let columns = rows.into_iter().next().unwrap_or_default();
         Ok(self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns)))
     }
-}
-
-/// The parameters of `TAKE_NEXT`.
-fn asked_for<'a>(reuse: &'a Reuse, max: &'a str, executed: &'a str) -> [Option<&'a [u8]>; 5] {
-    let [group, max, executed, started] =
-        [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
-    [group, max, executed, started, reuse.job.as_deref()]
 }
 
 /// The first value of each row, as text.
@@ -216,6 +235,32 @@ impl Key {
 
     fn params(&self) -> [Option<&[u8]>; 2] {
         [Some(self.task.as_bytes()), Some(self.attempt.as_bytes())]
+    }
+}
+
+/// The numbers of `Reuse` as parameters.
+struct Numbers {
+    max: String,
+    executed: String,
+}
+
+impl Numbers {
+    fn new(reuse: &Reuse) -> Numbers {
+        Numbers { max: reuse.max.to_string(), executed: reuse.executed.to_string() }
+    }
+
+    fn params<'a>(&'a self, reuse: &'a Reuse) -> [Option<&'a [u8]>; 8] {
+        let far = reuse.far.as_ref();
+        [
+            Some(&reuse.group[..]),
+            Some(self.max.as_bytes()),
+            Some(self.executed.as_bytes()),
+            Some(&reuse.started[..]),
+            far.map(|far| &far.remote[..]),
+            far.map(|far| far.pid.as_bytes()),
+            far.map(|far| far.name.as_bytes()),
+            reuse.job.as_deref(),
+        ]
     }
 }
 
@@ -285,7 +330,7 @@ fn task_row(row: Row) -> TaskRow {
     let attempt = text(next()).parse().unwrap_or_default();
     let input = next().unwrap_or_default();
     let group = next().unwrap_or_default();
-    let remote = truth(next());
+    let remote = next();
     let atomic = truth(next());
     let format = Format {
         header: truth(next()),

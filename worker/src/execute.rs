@@ -9,7 +9,8 @@ use crate::atomic::BEGIN;
 use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
-use crate::outcome::{Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
+use crate::outcome::{CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
+use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
 use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
@@ -20,7 +21,12 @@ use shared::fault;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Notes, Phase, Region, SlotHandle};
 use shared::sys::title;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+/// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
+/// has put off. Only a server that will never answer is left so late.
+const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
@@ -50,24 +56,32 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         }
         Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
+    if row.remote.is_some() {
+        return remote::execute(&Workplace { order, region, slot, watchdog, book: &book }, session, row);
+    }
     let (max, started) = (row.max, row.start.clone());
     let mut executed = 0;
     loop {
         executed += 1;
         // Before the input is sent: whoever finds this worker dead must know what it was at.
         region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
-        let group = String::from_utf8_lossy(&row.group);
-        let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
-        title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
+        announce(order, &row);
         fault::point("worker.after_begin");
         let job = row.job.clone();
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), job };
+        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None, job };
         let run = Run { order, book: &book, row, watchdog, reuse, notes: region.slots().notes(slot) };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
         }
     }
+}
+
+/// What `ps` shows.
+pub(crate) fn announce(order: &WorkerOrder, row: &TaskRow) {
+    let group = String::from_utf8_lossy(&row.group);
+    let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
+    title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
 }
 
 /// The task has not begun. Many workers may fail for one reason, so it is left in the slot for the scheduler, who says
@@ -87,13 +101,13 @@ fn stumble(
 }
 
 pub(crate) struct Run<'a> {
-    order: &'a WorkerOrder,
+    pub(crate) order: &'a WorkerOrder,
     pub(crate) book: &'a Book,
     pub(crate) row: TaskRow,
     pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
     pub(crate) reuse: Reuse,
-    notes: Notes<'a>,
+    pub(crate) notes: Notes<'a>,
 }
 
 /// What came of the input.
@@ -104,17 +118,22 @@ pub(crate) struct Outcome {
     pub(crate) session: Option<Session>,
     last_word: Option<ServerError>,
     /// The server itself speaks of a statement timeout: the role's, or one that the task has set.
-    said_timeout: bool,
+    pub(crate) said_timeout: bool,
+}
+
+impl Next {
+    /// Of a worker that is done in any case.
+    pub(crate) fn code(self) -> ExitCode {
+        match self {
+            Next::Leave(code) => code,
+            Next::Run(_) => ExitCode::Temporary,
+        }
+    }
 }
 
 impl Run<'_> {
     /// What fails before anything is sent.
     fn refused(&self, session: &Session) -> Option<Vec<u8>> {
-        if self.row.remote {
-            let text =
-                "ERROR:  remote tasks are not supported by this version\nHINT:  Insert the task without \"remote\".";
-            return Some(text.as_bytes().to_vec());
-        }
         if self.row.atomic { self.refused_before_sending(session) } else { None }
     }
 
@@ -131,9 +150,12 @@ impl Run<'_> {
             task: self.row.task,
             attempt: self.row.attempt,
             canceller: session.canceller(),
+            hang_up: session.as_fd().try_clone_to_owned().ok(),
             timeout,
             target: self.order.target.clone(),
+            far: false,
         });
+        session.set_patience(END_PATIENCE);
         let began = Instant::now();
         let mut outcome = self.send(session);
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
@@ -162,7 +184,7 @@ impl Run<'_> {
     }
 
     /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
-    fn send(&self, mut session: Session) -> Outcome {
+    pub(crate) fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
         let mut log =
             TaskLog { task: self.row.task, notices: 0, code: None, said_timeout: false, watchdog: self.watchdog };
@@ -186,7 +208,7 @@ impl Run<'_> {
                 Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: log.said_timeout }
             }
             Err(lost) => {
-                let code = lost.fatal.as_ref().and_then(|fatal| fatal.code()).map(<[u8]>::to_vec);
+                let code = lost.fatal.as_ref().and_then(farewell);
                 let last_word = Some(lost.fatal.unwrap_or_else(|| {
                     ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
                 }));
@@ -254,13 +276,17 @@ impl Run<'_> {
         }
     }
 
+    /// Whoever settles the row in our place must know if it was no crash.
+    pub(crate) fn leave_word(&self, reason: &str) {
+        if reason == INTERRUPTED {
+            self.notes.set_phase(Phase::Stopping);
+        }
+    }
+
     /// Back to PLAN by ourselves where the session still stands; otherwise the scheduler does it, once the backend
     /// is gone.
     fn give_back(&self, session: Option<Session>, reason: &'static str) -> ExitCode {
-        if reason == INTERRUPTED {
-            // Whoever settles the row in our place must know that it was no crash.
-            self.notes.set_phase(Phase::Stopping);
-        }
+        self.leave_word(reason);
         let Some(mut session) = session else { return ExitCode::Temporary };
         match self.book.plan_again(&mut session, &self.row, reason) {
             Ok(planned) => {
@@ -280,6 +306,7 @@ impl Run<'_> {
         let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
             return Next::Leave(ExitCode::Temporary);
         };
+        session.set_patience(END_PATIENCE);
         let reuse = (again && self.row.reuse && !self.watchdog.last_task()).then_some(&self.reuse);
         let mut answer = self.finish(&mut session, record, reuse);
         if let Err(QueryError::Link(lost)) = &answer {
@@ -362,6 +389,16 @@ impl Run<'_> {
             }
             answer => answer,
         }
+    }
+}
+
+/// The SQLSTATE of the server's last word. An immediate shutdown says goodbye with the code of an orderly one, but as a
+/// mere warning.
+fn farewell(word: &ServerError) -> Option<Vec<u8>> {
+    match word.code() {
+        Some(code) if word.is_fatal() => Some(code.to_vec()),
+        Some(_) => Some(CRASH_SHUTDOWN.to_vec()),
+        None => None,
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A process per task, forked by a scheduler. It reads its order from a cell, opens a connection of its own, marks
 //! the row WORK, runs the input, writes the result, and leaves. `wire` is its client, `format` and `error_text` make
-//! the result's texts, `outcome` decides what is written, `book` writes it, `watchdog` cancels. A worker has threads
+//! the result's texts, `outcome` decides what is written, `book` writes it, `watchdog` cancels; `atomic` and `remote` are
+//! the two ways to run a task otherwise. A worker has threads
 //! and never forks. Exit 0 says that the row has been dealt with, exit 100 that its
 //! end cannot be written; anything else sends the scheduler to look.
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ mod execute;
 pub mod format;
 mod lexer;
 mod outcome;
+mod remote;
 mod session;
 mod watchdog;
 pub mod wire;

@@ -70,7 +70,7 @@ pub enum FailText {
 
 const QUERY_CANCELED: &[u8] = b"57014";
 const ADMIN_SHUTDOWN: &[u8] = b"57P01";
-const CRASH_SHUTDOWN: &[u8] = b"57P02";
+pub const CRASH_SHUTDOWN: &[u8] = b"57P02";
 
 /// Why the run of a job ended before its time.
 pub const INTERRUPTED: &str = "interrupted";
@@ -159,7 +159,10 @@ mod tests {
 
     #[test]
     fn an_interrupted_task_is_planned_again_and_an_own_error_is_kept() {
-        assert_eq!(verdict(&ran(Some("57014")), Some(Cancelled::Interrupt), false), Verdict::PlanAgain { reason: INTERRUPTED });
+        assert_eq!(
+            verdict(&ran(Some("57014")), Some(Cancelled::Interrupt), false),
+            Verdict::PlanAgain { reason: INTERRUPTED }
+        );
         let own = Verdict::Fail { reason: None, text: FailText::Collected };
         assert_eq!(verdict(&ran(Some("22012")), Some(Cancelled::Interrupt), false), own);
     }

@@ -5,7 +5,7 @@ use crate::wire::{ConnectError, QueryError, Session};
 use shared::conninfo::Target;
 use shared::db::identifier::qualified;
 use shared::db::lock_key;
-use shared::db::pinned::WATCH;
+pub use shared::db::pinned::WATCH as WATCHED;
 use shared::hand_over::WorkerOrder;
 use shared::region::{Permit, Region, Seat, server_key};
 use std::sync::OnceLock;
@@ -42,10 +42,15 @@ pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
 }
 
 fn connect(order: &WorkerOrder, encoding: &str) -> Result<Session, ConnectError> {
-    let name = format!("pg_task {} {}", order.schema, order.table);
+    let name = application_name(order);
     let mut parameters = vec![("application_name", name.as_str()), ("client_encoding", encoding)];
-    parameters.extend(WATCH);
+    parameters.extend(WATCHED);
     connect_in_turn(&order.target, &parameters, Instant::now() + order.target.patience())
+}
+
+/// What pg_stat_activity shows; the group joins it with the task.
+pub fn application_name(order: &WorkerOrder) -> String {
+    format!("pg_task {} {}", order.schema, order.table)
 }
 
 /// Within the budget of connections, and not with too many others at once.
@@ -97,37 +102,65 @@ fn wait_for_turn(region: &Region, target: &Target, deadline: Instant) -> Result<
 /// Sets what a task's SQL may read, and its time limit. In a message of its own: inside the input's string a
 /// procedure could no longer COMMIT.
 pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
-    let task = row.task.to_string();
-    let mut name = format!("pg_task {} {} ", order.schema, order.table).into_bytes();
-    name.extend_from_slice(&row.group);
-    let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
-    let text = "SELECT pg_catalog.set_config('pg_task.id', $1, false), pg_catalog.set_config('pg_task.group', $2, false), \
+    let text = format!("{DRESS}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()", sign("$7", "$1"));
+    let queue = qualified(&order.schema, &order.table);
+    let dress = Dress::new(order, row);
+    let [id, group, schema, table, name, timeout] = dress.values(order, row);
+    let rows = session.execute(&text, &[id, group, schema, table, name, timeout, queue.as_bytes()].map(Some))?;
+    dress_run(session, row)?;
+    // A pooler has numbers of its own; who is to be terminated must be known by the server's.
+    session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
+    Ok(())
+}
+
+/// What the run of a job may read beside: whose run it is, for which time, and the how-manieth try.
+fn dress_run(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
+    let Some(job) = &row.job else { return Ok(()) };
+    let text = "SELECT pg_catalog.set_config('mill.job', $1, false), pg_catalog.set_config('mill.at', $2, false), \
+         pg_catalog.set_config('mill.attempt', $3, false)";
+    let attempt = row.attempt.to_string();
+    session.execute(text, &[&job[..], row.at.as_deref().unwrap_or_default(), attempt.as_bytes()].map(Some)).map(|_| ())
+}
+
+const DRESS: &str = "SELECT pg_catalog.set_config('pg_task.id', $1, false), pg_catalog.set_config('pg_task.group', $2, false), \
          pg_catalog.set_config('pg_task.schema', $3, false), pg_catalog.set_config('pg_task.table', $4, false), \
          pg_catalog.set_config('application_name', $5, false), \
          CASE WHEN $6 <> '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END, \
          pg_catalog.set_config('client_connection_check_interval', '300', false)";
-    let text = format!("{text}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()", sign("$7", "$1"));
-    let queue = qualified(&order.schema, &order.table);
-    let values: [&[u8]; 7] = [
-        task.as_bytes(),
-        &row.group,
-        order.schema.as_bytes(),
-        order.table.as_bytes(),
-        &name,
-        timeout.as_bytes(),
-        queue.as_bytes(),
-    ];
-    let rows = session.execute(&text, &values.map(Some))?;
-    if let Some(job) = &row.job {
-        let text = "SELECT pg_catalog.set_config('mill.job', $1, false), pg_catalog.set_config('mill.at', $2, false), \
-             pg_catalog.set_config('mill.attempt', $3, false)";
-        let attempt = row.attempt.to_string();
-        let at = row.at.as_deref().unwrap_or_default();
-        session.execute(text, &[&job[..], at, attempt.as_bytes()].map(Some))?;
+
+/// The texts of it.
+struct Dress {
+    task: String,
+    name: Vec<u8>,
+    timeout: String,
+}
+
+impl Dress {
+    fn new(order: &WorkerOrder, row: &TaskRow) -> Dress {
+        let mut name = format!("{} ", application_name(order)).into_bytes();
+        name.extend_from_slice(&row.group);
+        let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
+        Dress { task: row.task.to_string(), name, timeout }
     }
-    // A pooler has numbers of its own; who is to be terminated must be known by the server's.
-    session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
-    Ok(())
+
+    fn values<'a>(&'a self, order: &'a WorkerOrder, row: &'a TaskRow) -> [&'a [u8]; 6] {
+        let (schema, table) = (order.schema.as_bytes(), order.table.as_bytes());
+        [self.task.as_bytes(), &row.group, schema, table, &self.name, self.timeout.as_bytes()]
+    }
+}
+
+/// The same on a remote, where our table is not.
+pub fn dress_far(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
+    let dress = Dress::new(order, row);
+    session.execute(DRESS, &dress.values(order, row).map(Some))?;
+    dress_run(session, row)
+}
+
+/// The lock of a task that runs elsewhere, held by the session that will write its end.
+pub fn mark(home: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
+    let text = format!("SELECT pg_catalog.pg_try_advisory_lock({})", sign("$1", "$2"));
+    let (queue, task) = (qualified(&order.schema, &order.table), row.task.to_string());
+    home.execute(&text, &[Some(queue.as_bytes()), Some(task.as_bytes())]).map(|_| ())
 }
 
 /// Between two tasks of one worker: as new, or, if the finished one asked to `save`, all but the path and the time
@@ -137,6 +170,16 @@ pub fn undress(session: &mut Session, order: &WorkerOrder, finished: &TaskRow) -
         let unlock = format!("SELECT pg_catalog.pg_advisory_unlock({})", sign("$1", "$2"));
         let (queue, task) = (qualified(&order.schema, &order.table), finished.task.to_string());
         session.execute(&unlock, &[Some(queue.as_bytes()), Some(task.as_bytes())])?;
+        session.execute("RESET search_path", &[])?;
+        session.execute("RESET statement_timeout", &[]).map(|_| ())
+    } else {
+        session.execute("DISCARD ALL", &[]).map(|_| ())
+    }
+}
+
+/// `undress` on a remote.
+pub fn undress_far(session: &mut Session, finished: &TaskRow) -> Result<(), QueryError> {
+    if finished.save {
         session.execute("RESET search_path", &[])?;
         session.execute("RESET statement_timeout", &[]).map(|_| ())
     } else {

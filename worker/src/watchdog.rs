@@ -3,21 +3,22 @@
 //!
 //! While a worker lives, only it cancels its own session, and only for its current task. `finish` is a rendezvous: it
 //! returns when no cancel is under way any more, so that a late one cannot hit what the session does next. If a
-//! cancel does not help, the backend is terminated over a second connection.
+//! cancel does not help, the backend is terminated over a second connection; if that does not help, we hang up.
 
 use crate::outcome::Cancelled;
 use crate::session::connect_in_turn;
-use crate::wire::Canceller;
+use crate::wire::{Canceller, Session};
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use nix::sys::socket::{Shutdown, shutdown};
 use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
 use shared::region::{Cancel, Region, Request, SlotHandle};
 use shared::sys::fork::leave;
 use shared::sys::signal::Bell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread;
@@ -27,6 +28,8 @@ use std::time::{Duration, Instant};
 const TIMEOUT_GRACE: Duration = Duration::from_millis(250);
 /// How long a cancelled statement may take to end before its backend is terminated.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
+/// How often the backend is terminated before we hang up on a server that pays no heed.
+const TERMINATIONS: usize = 3;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 128 * 1024;
 
@@ -36,9 +39,13 @@ pub struct Watched {
     pub task: i64,
     pub attempt: i32,
     pub canceller: Canceller,
+    /// The session's socket, to be shut when nothing else helps.
+    pub hang_up: Option<OwnedFd>,
     pub timeout: Option<Duration>,
     /// For the last resort.
     pub target: Target,
+    /// On a remote, whose connections are not of our budget.
+    pub far: bool,
 }
 
 #[derive(Debug)]
@@ -119,6 +126,7 @@ impl Kennel {
         let mut cancelled: Option<Cancelled> = None;
         let mut deadline: Option<Instant> = None;
         let mut interrupted = false;
+        let mut terminations = 0;
         loop {
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
@@ -126,7 +134,7 @@ impl Kennel {
                     Ok(Word::Started(new)) => {
                         deadline = new.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
                         watched = Some(*new);
-                        cancelled = None;
+                        (cancelled, terminations) = (None, 0);
                         // It may have been asked for before it began.
                         if let Some(why) = self.asked(watched.as_ref(), interrupted) {
                             (cancelled, deadline) = cancel(watched.as_ref(), why);
@@ -158,9 +166,13 @@ impl Kennel {
                 recv(alarm) -> _ => {
                     if cancelled.is_none() {
                         (cancelled, deadline) = cancel(watched.as_ref(), Cancelled::Timeout);
-                    } else {
+                    } else if terminations < TERMINATIONS {
+                        terminations += 1;
                         terminate(watched.as_ref());
                         deadline = Some(Instant::now() + CANCEL_PATIENCE);
+                    } else {
+                        hang_up(watched.as_ref());
+                        deadline = None;
                     }
                 },
             }
@@ -195,11 +207,25 @@ fn cancel(watched: Option<&Watched>, why: Cancelled) -> (Option<Cancelled>, Opti
     (Some(why), Some(now + CANCEL_PATIENCE))
 }
 
+/// The task's thread finds its session lost, and then what became of the task is found out as after any lost session.
+fn hang_up(watched: Option<&Watched>) {
+    let Some(watched) = watched else { return };
+    shared::warning!("the server pays no heed; the worker hangs up", task = watched.task);
+    if let Some(socket) = &watched.hang_up {
+        let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
+    }
+}
+
 fn terminate(watched: Option<&Watched>) {
     let Some(watched) = watched else { return };
     let pid = watched.canceller.backend_pid();
     shared::warning!("the cancel did not help; the backend is terminated", task = watched.task, backend = pid);
-    let session = connect_in_turn(&watched.target, &[], Instant::now() + CONNECT_PATIENCE);
+    let deadline = Instant::now() + CONNECT_PATIENCE;
+    let session = if watched.far {
+        Session::connect(&watched.target, &[], deadline)
+    } else {
+        connect_in_turn(&watched.target, &[], deadline)
+    };
     let pid = pid.to_string();
     let sent = session.map(|mut session| {
         session

@@ -2,8 +2,16 @@
 
 use super::{environment, print, print_error, read_config};
 use crate::cli::Place;
-use shared::config::{Config, Environment, Mistake};
+use crate::row_entry::Wanted;
+use shared::config::{Config, Environment, Mistake, Row};
+use shared::conninfo::ConninfoError;
 use shared::exit_code::launcher_status;
+use shared::hand_over::encode;
+use shared::region::CELL_PAYLOAD_BYTES;
+use std::path::PathBuf;
+
+/// Room for what a process learns on its way and hands down.
+const LEARNT_BYTES: usize = 64;
 
 pub fn run(place: &Place) -> u8 {
     let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());
@@ -31,11 +39,42 @@ pub fn run(place: &Place) -> u8 {
 pub fn unresolved(config: &Config, environment: Environment<'_>) -> Vec<Mistake> {
     let general =
         config.target(environment).err().map(|error| Mistake { place: "connect".into(), text: error.to_string() });
-    let rows = config.rows.iter().filter_map(|row| {
-        let error = config.row_target(row, environment).err()?;
-        Some(Mistake { place: row.place.clone(), text: error.to_string() })
+    let rows = config.rows.iter().filter_map(|row| match wanted(config, row, environment) {
+        Err(error) => Some(Mistake { place: row.place.clone(), text: error.to_string() }),
+        Ok(wanted) => untellable(config, &wanted),
     });
-    general.into_iter().chain(rows).collect()
+    let mut mistakes: Vec<Mistake> = general.into_iter().chain(rows).collect();
+    mistakes.dedup();
+    mistakes
+}
+
+/// A row with its login and all that its scheduler is told.
+pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Result<Wanted, ConninfoError> {
+    let target = config.row_target(row, environment)?;
+    let installer = config.installer(row, &target, environment);
+    let versions = config.versions.clone().unwrap_or_else(beside_us);
+    Ok(Wanted { row: row.clone(), target, installer, versions, remotes: config.remotes.clone() })
+}
+
+/// The programs of other versions, unless the config says where: beside this one.
+fn beside_us() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.parent().unwrap_or(&own).join("versions")
+}
+
+/// What a scheduler is told must fit into its cell.
+fn untellable(config: &Config, wanted: &Wanted) -> Option<Mistake> {
+    let length = encode(&wanted.order()).len() + LEARNT_BYTES;
+    if length <= CELL_PAYLOAD_BYTES {
+        return None;
+    }
+    let too_much = length - CELL_PAYLOAD_BYTES;
+    let (place, advice) = if config.remotes.is_empty() {
+        (wanted.row.place.clone(), "shorten its connect")
+    } else {
+        ("remotes".to_owned(), "name fewer or shorten them; a row is told all of them at once")
+    };
+    Some(Mistake { place, text: format!("take {too_much} bytes more than fit with {}: {advice}", wanted.row.place) })
 }
 
 /// Says them all.

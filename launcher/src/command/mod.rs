@@ -1,10 +1,13 @@
 //! What the operator can say: one room per subcommand. These, and no other room, print.
 
 pub mod check;
+pub mod fsck;
+pub mod import;
 pub mod install;
 pub mod serve;
 pub mod status;
 pub mod uninstall;
+pub mod upgrade;
 
 use crate::cli::Place;
 use crate::embedded::conninfo_of;

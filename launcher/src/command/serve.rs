@@ -1,12 +1,12 @@
 //! The long command: makes the region, opens the control socket, starts the embedded server if there is to be one,
 //! and hands over to the loop.
 
-use super::{check, environment, read_config};
+use super::check::{self, wanted};
+use super::{environment, read_config};
 use crate::cli::{Cli, Place};
 use crate::control_socket::ControlSocket;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
-use crate::row_entry::Wanted;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
@@ -169,11 +169,7 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
         .target(environment)
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
     let rows = config.rows.iter();
-    let rows = rows.filter_map(|row| {
-        let target = config.row_target(row, environment).ok()?;
-        let installer = config.installer(row, &target, environment);
-        Some(Wanted { target, installer, row: row.clone() })
-    });
+    let rows = rows.filter_map(|row| wanted(config, row, environment).ok());
     Ok(Reloaded { target, rows: rows.collect() })
 }
 

@@ -54,7 +54,7 @@ fn tell(socket: &Path, answer: Result<Value, std::io::Error>, good: bool, json: 
     }
 }
 
-fn ask(socket: &Path) -> std::io::Result<Value> {
+pub(super) fn ask(socket: &Path) -> std::io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

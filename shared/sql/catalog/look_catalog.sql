@@ -7,6 +7,12 @@ SELECT n.oid IS NOT NULL AS there,
            AND COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
                            FROM pg_catalog.pg_proc p
                           WHERE p.pronamespace = n.oid AND p.proname IN ('s_version', 's_register')), false) AS admitted,
+       -- what we call must run as the catalog's owner, not as us; and a superuser calls nothing that another could change
+       COALESCE((SELECT pg_catalog.bool_and(p.prosecdef AND p.proowner = n.nspowner)
+                   FROM pg_catalog.pg_proc p
+                  WHERE p.pronamespace = n.oid AND pg_catalog.starts_with(p.proname::text, 's_')), true)
+           AND COALESCE((SELECT o.rolsuper OR NOT me.rolsuper FROM pg_catalog.pg_roles o, pg_catalog.pg_roles me
+                          WHERE o.oid = n.nspowner AND me.rolname = current_user), true) AS trusted,
        pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
        current_user::text AS me,
        pg_catalog.current_database()::text AS database,

@@ -6,6 +6,12 @@ SELECT c.oid AS relid,
          WHERE n.nspname = {schema_text} AND t.typname = 'state' AND t.typtype = 'e') AS state,
        c.relkind::text AS kind,
        COALESCE(pg_catalog.row_security_active(c.oid), false) AS guarded,
+       -- whoever owns the table decides what its triggers do, and they run as us
+       pg_catalog.pg_get_userbyid(c.relowner)::text AS owner,
+       COALESCE((SELECT o.rolsuper OR o.rolname = current_user
+                        OR NOT me.rolsuper AND pg_catalog.pg_has_role(current_user, o.oid, 'MEMBER')
+                   FROM pg_catalog.pg_roles o, pg_catalog.pg_roles me
+                  WHERE o.oid = c.relowner AND me.rolname = current_user), false) AS trusted,
        (SELECT r.rolsuper FROM pg_catalog.pg_roles r WHERE r.rolname = current_user) AS superuser,
        pg_catalog.pg_is_in_recovery() AS standby,
        pg_catalog.pg_backend_pid() AS backend

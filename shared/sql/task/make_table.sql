@@ -40,5 +40,6 @@ CREATE TABLE {queue} (
     "run_of" bigint,
     "failures" int NOT NULL DEFAULT 0,
     "reason" text,
-    "atomic" bool NOT NULL DEFAULT false
+    "atomic" bool NOT NULL DEFAULT false,
+    "remote_session" text
 )

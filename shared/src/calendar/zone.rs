@@ -92,6 +92,11 @@ impl Zone {
         TimeZoneDatabase::bundled().available().map(|name| name.as_str().to_owned()).collect()
     }
 
+    #[cfg(test)]
+    pub(super) fn clock(&self) -> &TimeZone {
+        &self.clock
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -138,13 +143,13 @@ impl Zone {
     }
 
     fn offset_us(&self, moment: Moment) -> i64 {
-        seconds_us(self.clock.to_offset(moment.timestamp()))
+        seconds_us(self.clock.to_offset(whole_second(moment)))
     }
 
     /// The changes of the clock up to and with this moment, newest first, as far as they can still be felt.
     fn changes_before(&self, moment: Moment) -> impl Iterator<Item = Change> + '_ {
         let oldest_us = moment.us() - LONGEST_CHANGE_US;
-        let from = moment.timestamp() + jiff::SignedDuration::from_micros(1);
+        let from = whole_second(moment) + jiff::SignedDuration::from_secs(1);
         self.told(self.clock.preceding(from)).take_while(move |change| change.at.us() >= oldest_us)
     }
 
@@ -155,7 +160,7 @@ impl Zone {
 
     /// The same, with what went before.
     pub(super) fn changes_between(&self, after: Moment, until: Moment) -> impl Iterator<Item = Change> + '_ {
-        self.told(self.clock.following(after.timestamp())).take_while(move |change| change.at <= until)
+        self.told(self.clock.following(whole_second(after))).take_while(move |change| change.at <= until)
     }
 
     fn told<'t>(
@@ -174,6 +179,11 @@ impl Zone {
 pub(super) struct Change {
     pub at: Moment,
     pub before_us: i64,
+}
+
+/// Clocks change at whole seconds, and jiff takes a fraction before 1970 for the second after it.
+fn whole_second(moment: Moment) -> Timestamp {
+    Timestamp::from_second(moment.us().div_euclid(moment::SECOND_US)).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
 fn seconds_us(offset: Offset) -> i64 {

@@ -15,6 +15,7 @@ mod value;
 
 pub use settings::{ColumnDefaults, Settings};
 
+use crate::conninfo::untrusted::Entries;
 use crate::conninfo::{Conninfo, ConninfoError, Target};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -38,6 +39,10 @@ pub struct Config {
     pub control: PathBuf,
     /// One launcher per server and name is active.
     pub name: String,
+    /// The folder with the programs of other versions, if the file says so.
+    pub versions: Option<PathBuf>,
+    /// Names and conninfos that a task's `remote` may name.
+    pub remotes: Entries,
     pub rows: Vec<Row>,
     /// What is legal but worth a line in the log.
     pub warnings: Vec<String>,
@@ -55,6 +60,8 @@ pub struct Row {
     /// Laid over the general `connect`.
     pub connect: Option<Conninfo>,
     pub enabled: bool,
+    /// A catalog of an older version is upgraded by the scheduler that finds it.
+    pub upgrade: bool,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
 }
@@ -117,10 +124,10 @@ impl Config {
         row.conninfo(&self.connect).resolve(environment)
     }
 
-    /// Whether any `connect` carries a secret.
+    /// Whether any `connect` or remote carries a secret.
     pub fn has_password(&self) -> bool {
         let own = |row: &Row| row.connect.as_ref().is_some_and(Conninfo::has_password);
-        self.connect.has_password() || self.rows.iter().any(own)
+        self.connect.has_password() || self.remotes.has_password() || self.rows.iter().any(own)
     }
 }
 

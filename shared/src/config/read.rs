@@ -7,15 +7,16 @@
 use super::json::Json;
 use super::{ColumnDefaults, Config, Environment, Mistake, Row, Settings, file, value};
 use crate::conninfo::Conninfo;
+use crate::conninfo::untrusted::{self, Remote};
 use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 8] =
-    ["connect", "max_workers", "connections", "poll", "control", "name", "defaults", "json"];
-const ROW_KEYS: [&str; 6] = ["data", "user", "schema", "table", "connect", "enabled"];
+const GENERAL_KEYS: [&str; 10] =
+    ["connect", "max_workers", "connections", "poll", "control", "name", "versions", "defaults", "remotes", "json"];
+const ROW_KEYS: [&str; 7] = ["data", "user", "schema", "table", "connect", "enabled", "upgrade"];
 /// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 5] = ["remotes", "operators", "versions", "upgrade", "lend"];
+const LATER_KEYS: [&str; 1] = ["operators"];
 const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
@@ -74,6 +75,8 @@ impl Walk<'_> {
             poll_ms: 1_000,
             control: Default::default(),
             name: "mill".to_owned(),
+            versions: None,
+            remotes: untrusted::Entries::default(),
             rows: Vec::new(),
             warnings: Vec::new(),
         };
@@ -157,8 +160,14 @@ impl Walk<'_> {
                     Some(path) => self.config.control = folder.join(path),
                     None => {}
                 },
+                "versions" => match self.keep(&place, value::text(json)) {
+                    Some("") => self.note(&place, "is empty; want a folder".to_owned()),
+                    Some(path) => self.config.versions = Some(folder.join(path)),
+                    None => {}
+                },
                 "name" => self.config.name = self.keep(&place, value::name(json)).unwrap_or_default(),
                 "defaults" => self.general_defaults(&place, json),
+                "remotes" => self.remotes(&place, json),
                 "json" => rows = Some((place, json)),
                 _ => self.note(&place, unknown_key(key, &[&GENERAL_KEYS])),
             }
@@ -168,6 +177,17 @@ impl Walk<'_> {
             Some((_, Json::Array(rows))) => self.rows(rows),
             Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
             None => self.only_row(),
+        }
+    }
+
+    fn remotes(&mut self, place: &str, json: &Json) {
+        for (place, name, json) in self.pairs(place, json) {
+            let read = untrusted::check_name(name)
+                .and_then(|()| value::text(json))
+                .and_then(|text| Remote::of_entry(text).map(|_| text.to_owned()).map_err(|error| error.to_string()));
+            if let Some(conninfo) = self.keep(&place, read) {
+                self.config.remotes.add(name, &conninfo);
+            }
         }
     }
 
@@ -225,7 +245,7 @@ impl Walk<'_> {
     fn row(&mut self, place: &str, json: &Json) -> Option<Row> {
         let (mut settings, mut defaults) = (self.settings.clone(), self.defaults.clone());
         let (mut data, mut user, mut schema, mut table) = (None, None, None, None);
-        let (mut connect, mut enabled) = (None, true);
+        let (mut connect, mut enabled, mut upgrade) = (None, true, false);
         let mut is_named = matches!(json, Json::Object(_));
         for (place, key, json) in self.pairs(place, json) {
             let name = match key {
@@ -244,6 +264,14 @@ impl Walk<'_> {
                 }
                 "enabled" => {
                     enabled = self.keep(&place, value::boolean(json)).unwrap_or_default();
+                    continue;
+                }
+                "upgrade" => {
+                    match self.keep(&place, value::text(json)) {
+                        Some(text @ ("auto" | "never")) => upgrade = text == "auto",
+                        Some(_) => self.note(&place, "want \"auto\" or \"never\"".to_owned()),
+                        None => {}
+                    }
                     continue;
                 }
                 _ => {
@@ -268,6 +296,7 @@ impl Walk<'_> {
             table: table.unwrap_or_else(|| "task".to_owned()),
             connect: own.cloned(),
             enabled,
+            upgrade,
             settings,
             defaults,
         };

@@ -13,6 +13,8 @@ const KEEP_MS: u64 = 100 * 366 * DAY_MS;
 const LONGEST_MS: u64 = i32::MAX as u64;
 /// A field of a PostgreSQL row ends at 1 GB.
 const LARGEST_OUTPUT: u64 = 1 << 30;
+/// As many as a slot has room to name.
+const LARGEST_BATCH: u32 = 32;
 
 /// How one scheduler works. A `pg_task.*` setting in the database may still override them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +40,10 @@ pub struct Settings {
     pub restart_ms: u64,
     /// Finished tasks older than this are deleted; none by default.
     pub keep_ms: Option<u64>,
+    /// Workers may inherit a connection that an earlier one has left clean.
+    pub lend: bool,
+    /// Short tasks that a live worker takes at once; 1 takes them one by one.
+    pub batch: u32,
 }
 
 impl Default for Settings {
@@ -53,13 +59,27 @@ impl Default for Settings {
             fetch: 100,
             restart_ms: 300_000,
             keep_ms: None,
+            lend: true,
+            batch: 16,
         }
     }
 }
 
 impl Settings {
-    pub(super) const KEYS: [&'static str; 10] =
-        ["sleep", "reset", "limit", "run", "close", "output_limit", "idle", "fetch", "restart", "keep"];
+    pub(super) const KEYS: [&'static str; 12] = [
+        "sleep",
+        "reset",
+        "limit",
+        "run",
+        "close",
+        "output_limit",
+        "idle",
+        "fetch",
+        "restart",
+        "keep",
+        "lend",
+        "batch",
+    ];
 
     /// Takes a key that is one of ours; `Ok(false)` if it is not.
     pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
@@ -73,6 +93,8 @@ impl Settings {
             "idle" => self.idle = value::integer(json, 0..=i32::MAX as u32)?,
             "fetch" => self.fetch = value::integer(json, 1..=1000)?,
             "restart" => self.restart_ms = value::duration_ms(json, 1..=LONGEST_MS)?,
+            "lend" => self.lend = value::boolean(json)?,
+            "batch" => self.batch = value::integer(json, 1..=LARGEST_BATCH)?,
             "keep" => self.keep_ms = Some(value::duration_ms(json, 1..=KEEP_MS)?),
             _ => return Ok(false),
         }
@@ -166,7 +188,8 @@ mod tests {
     #[test]
     fn every_listed_key_is_taken_and_no_other() {
         for key in Settings::KEYS {
-            assert_eq!(Settings::default().set(key, &Json::Integer(5)), Ok(true), "{key}");
+            let values = [Json::Integer(5), Json::Bool(true)];
+            assert!(values.iter().any(|value| Settings::default().set(key, value) == Ok(true)), "{key}");
             assert!(Settings::default().set(key, &Json::Null).is_err(), "{key}");
         }
         for key in ColumnDefaults::KEYS {

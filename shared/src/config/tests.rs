@@ -141,7 +141,7 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
 
 #[test]
 fn keys_that_are_to_come_are_refused_by_name() {
-    let keys = ["remotes", "operators", "versions", "upgrade", "lend"];
+    let keys = ["operators"];
     for key in keys {
         let wanted = "is not supported by this version";
         assert_eq!(told(&format!(r#"{{"{key}":1}}"#)), [format!("{key}: {wanted}")]);
@@ -150,6 +150,24 @@ fn keys_that_are_to_come_are_refused_by_name() {
     }
     let star = told(r#"[{"data":"*"}]"#);
     assert_eq!(star, [r#"json[0].data: "*", every database, is not supported by this version"#]);
+}
+
+#[test]
+fn remotes_are_named_conninfos_that_stand_for_themselves() {
+    let config = config(r#"{"remotes":{"reporting":"host=db user=app password=s3cret"},"json":[]}"#);
+    assert!(config.has_password() && !format!("{config:?}").contains("s3cret"));
+    for (text, word) in [
+        (r#"{"remotes":[]}"#, "remotes: found an array, want an object"),
+        (r#"{"remotes":{"a":1}}"#, "remotes.a: found a whole number"),
+        (r#"{"remotes":{"a=b":"host=x user=y"}}"#, "reads like a conninfo"),
+        (r#"{"remotes":{"a":"user=y password=s3cret"}}"#, "remotes.a: remote has no host"),
+        (r#"{"remotes":{"a":"host=x password=s3cret"}}"#, "remotes.a: remote has no user"),
+        (r#"{"remotes":{"a":"host=x user=y hots=z"}}"#, "did you mean \"host\"?"),
+        (r#"{"remotes":{"a":"host=x user=y","a":"host=x user=y"}}"#, "remotes.a: stands twice"),
+    ] {
+        let told = told(text).concat();
+        assert!(told.contains(word) && !told.contains("s3cret"), "{told}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod passfile;
 mod resolve;
 mod service;
 mod target;
+pub mod untrusted;
 
 pub use passfile::Answer as PasswordAnswer;
 pub(crate) use resolve::LONGEST_SOCKET_PATH;
@@ -41,6 +42,11 @@ pub enum ConninfoError {
         "conninfo has an unknown keyword at byte {at}, after a password; a password with blanks needs single quotes"
     )]
     UnknownAfterPassword { at: usize },
+    /// No word at all, so perhaps a URI that is mistyped, with a password in it.
+    #[error(
+        "conninfo has no keyword at byte {at}; a URI begins with postgresql:// or postgres://, and nothing before it"
+    )]
+    NotAWord { at: usize },
     #[error("conninfo is not a valid URI: {0}")]
     Uri(&'static str),
     #[error("conninfo holds a NUL character")]

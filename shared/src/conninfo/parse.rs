@@ -29,6 +29,9 @@ impl Conninfo {
         if self.has_password() {
             return Err(ConninfoError::UnknownAfterPassword { at });
         }
+        if !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+            return Err(ConninfoError::NotAWord { at });
+        }
         Err(unknown(key))
     }
 }
@@ -303,6 +306,16 @@ mod tests {
         assert_eq!(Conninfo::parse("user='me"), Err(ConninfoError::UnterminatedQuote { at: 5 }));
         assert_eq!(Conninfo::parse("port=1 user me"), Err(ConninfoError::MissingEquals { at: 7 }));
         assert_eq!(Conninfo::parse("db"), Err(ConninfoError::MissingEquals { at: 0 }));
+    }
+
+    #[test]
+    fn a_uri_with_a_mistyped_beginning_does_not_show_its_password() {
+        for text in
+            [" postgresql://me:hush@db/app?a=b", "ostgres://me:hush@db/app?a=b", "jdbc:postgresql://me:hush@db/x=y"]
+        {
+            let said = Conninfo::parse(text).unwrap_err().to_string();
+            assert!(!said.contains("hush"), "{said}");
+        }
     }
 
     proptest! {

@@ -10,7 +10,7 @@ use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
 
 /// A later part may name what an earlier one has made.
-const PARTS: [&str; 19] = [
+const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/meta.sql"),
     include_str!("../../sql/catalog/parts/rights.sql"),
     include_str!("../../sql/catalog/parts/queue.sql"),
@@ -28,8 +28,11 @@ const PARTS: [&str; 19] = [
     include_str!("../../sql/catalog/parts/graph_command.sql"),
     include_str!("../../sql/catalog/parts/graph_seen.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
+    include_str!("../../sql/catalog/parts/fsck.sql"),
     include_str!("../../sql/catalog/parts/message.sql"),
     include_str!("../../sql/catalog/parts/uninstall.sql"),
+    #[cfg(feature = "next")]
+    include_str!("../../sql/catalog/parts/next/novelty.sql"),
 ];
 const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
 
@@ -37,7 +40,7 @@ const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
 const CANCELLED: &str = "ERROR:  task cancelled";
 
 /// Nothing in the schema is for everybody.
-const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
+pub(super) const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
 
 /// The last word of an installation and the first of an upgrade: whoever runs here waits for this transaction's end.
 pub const RESTART: &str = "SELECT mill.restart();\n";
@@ -47,10 +50,21 @@ pub const LOCK_TIMEOUT: &str = "2s";
 
 /// The statements that make the catalog of this version.
 pub fn text(version: &str) -> String {
+    let parts: Vec<String> = PARTS.iter().map(|part| fill(part, version)).collect();
+    format!("{}\n{CLOSING}", parts.join("\n"))
+}
+
+/// A statement of the catalog with what all programs agree on in it.
+pub(super) fn filled(statement: &str) -> String {
+    fill(statement, crate::VERSION)
+}
+
+fn fill(part: &str, version: &str) -> String {
     let names = [
         ("{version}", literal(version)),
         ("{leader_key}", lock_key::LEADER.to_string()),
         ("{queue_key}", lock_key::QUEUE.to_string()),
+        ("{task_key}", lock_key::TASK.to_string()),
         ("{bell_key}", lock_key::BELL.to_string()),
         ("{flow_key}", lock_key::FLOW.to_string()),
         ("{graph_key}", lock_key::GRAPH.to_string()),
@@ -58,6 +72,7 @@ pub fn text(version: &str) -> String {
         ("{install_key}", lock_key::INSTALL.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
+        ("{unknown_key}", lock_key::UNKNOWN.to_string()),
         ("{start_key}", lock_key::MESSAGE_START.to_string()),
         ("{stop_key}", lock_key::MESSAGE_STOP.to_string()),
         ("{restart_key}", lock_key::MESSAGE_RESTART.to_string()),
@@ -66,8 +81,7 @@ pub fn text(version: &str) -> String {
         ("{refused_key}", lock_key::ANSWER_REFUSED.to_string()),
     ];
     let names = names.map(|(name, value)| (name.to_owned(), value));
-    let parts: Vec<String> = PARTS.iter().map(|part| statement::fill(part, &names)).collect();
-    format!("{}\n{CLOSING}", parts.join("\n"))
+    statement::fill(part, &names)
 }
 
 /// The beginning of every transaction that makes or changes our objects: one maker at a time, and nobody queues behind

@@ -43,9 +43,10 @@ impl Dialling {
             ),
             _ => None,
         };
-        let socket = Socket::dial(&attempt.place, attempt.address, &target.keepalive)
+        let socket = Socket::dial(&attempt.place, attempt.address, &target.keepalive, attempt.cover != Cover::Plain)
             .map_err(|error| Failed { failure: Failure::Unreachable, trouble: Trouble::passing(error.to_string()) })?;
-        let (wire, encrypted) = (socket.wire(), Rc::new(Cell::new(false)));
+        let wire = socket.wire();
+        let encrypted = wire.encrypted();
         let password = target.password_at(&attempt.place);
         let mut config = login(target, application_name);
         config.ssl_mode(match attempt.cover {

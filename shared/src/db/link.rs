@@ -19,6 +19,7 @@ use super::route::{Failure, Route};
 use super::socket::Wire;
 use super::trouble::Trouble;
 use crate::conninfo::Target;
+use crate::mishap;
 use crate::region::{Permit, Region, Seat};
 use nix::poll::PollFlags;
 use std::future::Future;
@@ -57,11 +58,11 @@ pub enum LinkEvent<A> {
 
 type Question<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
 
-/// How many notifications came.
+/// Whose bells have rung.
 #[derive(Default)]
 struct Heard {
-    queue: usize,
-    catalog: usize,
+    queue: bool,
+    catalog: bool,
 }
 
 /// A session and what drives it.
@@ -212,10 +213,14 @@ impl<A> Link<A> {
     /// Drives everything that can go on without waiting.
     pub fn turn(&mut self, now: Instant) -> Vec<LinkEvent<A>> {
         let mut events = Vec::new();
+        self.allow();
         // Bounded: a connection that always finds something to do must not hold the loop.
         for _ in 0..64 {
             self.woken.0.store(false, SeqCst);
-            if let Err(trouble) = self.advance(now, &mut events) {
+            let advanced = mishap::catch(|| self.advance(now, &mut events));
+            let advanced = advanced
+                .unwrap_or_else(|said| Err(Trouble::passing(format!("the server's answer cannot be read: {said}"))));
+            if let Err(trouble) = advanced {
                 self.lose(trouble, &mut events);
                 return events;
             }
@@ -227,6 +232,17 @@ impl<A> Link<A> {
             self.lose(late, &mut events);
         }
         events
+    }
+
+    /// A turn may read so much and no more.
+    fn allow(&self) {
+        match &self.stage {
+            Stage::Dialling(dialling) => dialling.wire.allow(),
+            Stage::Greeting { session, .. } | Stage::Probing { session, .. } | Stage::Up(session) => {
+                session.wire.allow()
+            }
+            Stage::Queueing { .. } | Stage::Resolving(_) | Stage::Down => {}
+        }
     }
 
     fn advance(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
@@ -275,9 +291,14 @@ impl<A> Link<A> {
                 self.probed(&said, events)
             }
             Stage::Up(session) => {
+                // Many of them say no more than one.
                 let heard = session.drive(&mut context)?;
-                events.extend((0..heard.queue).map(|_| LinkEvent::Notified));
-                events.extend((0..heard.catalog).map(|_| LinkEvent::CatalogRang));
+                if heard.queue {
+                    events.push(LinkEvent::Notified);
+                }
+                if heard.catalog {
+                    events.push(LinkEvent::CatalogRang);
+                }
                 self.collect(events)
             }
         }
@@ -345,15 +366,15 @@ impl<A> Link<A> {
 }
 
 impl Session {
-    /// Moves bytes; answers go to the questions. How many notifications came.
+    /// Moves bytes; answers go to the questions. Whose bells rang meanwhile.
     fn drive(&mut self, context: &mut Context<'_>) -> Result<Heard, Trouble> {
         let mut heard = Heard::default();
         loop {
             match self.conversation.poll_message(context) {
                 Poll::Pending => return Ok(heard),
                 Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
-                    let count = if notification.channel() == CATALOG { &mut heard.catalog } else { &mut heard.queue };
-                    *count += 1;
+                    let bell = if notification.channel() == CATALOG { &mut heard.catalog } else { &mut heard.queue };
+                    *bell = true;
                 }
                 Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
                     crate::debug!("notice", text = notice.message());

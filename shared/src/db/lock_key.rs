@@ -23,6 +23,8 @@ pub const FLOW: i32 = BASE + 9;
 pub const NO_SLOT: i32 = BASE + 7;
 /// Held by a scheduler whose workers get no connection, so that `why` can say so: second key the table's OID.
 pub const NO_CONNECTION: i32 = BASE + 8;
+/// Held by a scheduler that cannot reach the remote of a task, so that `why` can say so: second key as of `TASK`.
+pub const UNKNOWN: i32 = BASE + 9;
 
 /// A message of a user: second key the OID of the database that is meant, in the sender's own database, held by the
 /// sender's transaction. `NUMBER_STEP` times a number of the sender's choice, 0 to 255, is added.

@@ -2,21 +2,28 @@
 //!
 //! There is no runtime: when the socket would block it says Pending and remembers what it waits for; the loop polls
 //! the descriptor for exactly that and then drives the connection again. The interest is shared with the `Link`,
-//! because the connection owns the socket itself.
+//! because the connection owns the socket itself. What a server sends is watched on its way up (`frames`), and only so
+//! much of it is read in one turn: a server that never stops talking must not hold the loop.
 
+use super::frames::Frames;
 use crate::conninfo::{Keepalive, Place};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, connect, setsockopt, socket, sockopt,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// As much as is read in one turn of the loop, and in one call.
+const TURN_BYTES: usize = 1 << 20;
+const READ_BYTES: usize = 64 << 10;
 
 /// What the socket waits for besides reading: shared between it and its link.
 #[derive(Debug)]
@@ -24,11 +31,26 @@ pub struct Wire {
     fd: OwnedFd,
     wants_write: Cell<bool>,
     reached: Cell<bool>,
+    /// What may still be read in this turn.
+    allowance: Cell<usize>,
+    /// From the handshake on, what passes here is TLS's, and its stream watches instead.
+    encrypted: Rc<Cell<bool>>,
+    frames: RefCell<Frames>,
 }
 
 impl Wire {
     pub fn wants_write(&self) -> bool {
         self.wants_write.get()
+    }
+
+    /// A turn begins.
+    pub fn allow(&self) {
+        self.allowance.set(TURN_BYTES);
+    }
+
+    /// Set once the connection is encrypted.
+    pub fn encrypted(&self) -> Rc<Cell<bool>> {
+        self.encrypted.clone()
     }
 
     /// Somebody is at the other end: a byte could be written.
@@ -63,7 +85,12 @@ pub struct Socket {
 
 impl Socket {
     /// Begins to connect; the first write finds out how it went.
-    pub fn dial(place: &Place, address: Option<SocketAddr>, keepalive: &Keepalive) -> io::Result<Socket> {
+    pub fn dial(
+        place: &Place,
+        address: Option<SocketAddr>,
+        keepalive: &Keepalive,
+        asks_for_tls: bool,
+    ) -> io::Result<Socket> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let (fd, begun) = match (place, address) {
             (Place::Unix { path }, _) => {
@@ -89,7 +116,16 @@ impl Socket {
             Ok(()) | Err(Errno::EINPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(Socket { wire: Rc::new(Wire { fd, wants_write: Cell::new(false), reached: Cell::new(false) }) })
+        Ok(Socket {
+            wire: Rc::new(Wire {
+                fd,
+                wants_write: Cell::new(false),
+                reached: Cell::new(false),
+                allowance: Cell::new(TURN_BYTES),
+                encrypted: Rc::new(Cell::new(false)),
+                frames: RefCell::new(Frames::new(asks_for_tls, Instant::now())),
+            }),
+        })
     }
 
     pub fn wire(&self) -> Rc<Wire> {
@@ -99,9 +135,20 @@ impl Socket {
 
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let most = buffer.remaining().min(READ_BYTES).min(self.wire.allowance.get());
+        if most == 0 && buffer.remaining() > 0 {
+            // What is left keeps the descriptor readable: the next turn comes at once.
+            return Poll::Pending;
+        }
         loop {
-            match nix::unistd::read(&self.wire.fd, buffer.initialize_unfilled()) {
+            let room = buffer.initialize_unfilled_to(most);
+            match nix::unistd::read(&self.wire.fd, room) {
                 Ok(count) => {
+                    self.wire.allowance.set(self.wire.allowance.get() - count);
+                    if !self.wire.encrypted.get() {
+                        let mut frames = self.wire.frames.borrow_mut();
+                        frames.pass(room.get(..count).unwrap_or_default(), Instant::now())?;
+                    }
                     buffer.advance(count);
                     return Poll::Ready(Ok(()));
                 }

@@ -32,6 +32,13 @@ pub const UNLOCK_SIGN: &str = include_str!("../../sql/task/unlock_sign.sql");
 pub const MEASURE_QUEUE: &str = include_str!("../../sql/task/measure_queue.sql");
 pub const DELETE_OLD: &str = include_str!("../../sql/task/delete_old.sql");
 pub const LOOK_TASK: &str = include_str!("../../sql/task/look_task.sql");
+pub const BEGIN_REMOTE: &str = include_str!("../../sql/task/begin_remote.sql");
+pub const NAME_REMOTE: &str = include_str!("../../sql/task/name_remote.sql");
+pub const END_REMOTE: &str = include_str!("../../sql/task/end_remote.sql");
+pub const CRASH_TASK: &str = include_str!("../../sql/task/crash_task.sql");
+pub const CRASH_REFUSED: &str = include_str!("../../sql/task/crash_refused.sql");
+pub const MARK_UNKNOWN: &str = include_str!("../../sql/task/mark_unknown.sql");
+pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql");
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
 pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
@@ -61,6 +68,7 @@ pub const LOOK_CLOCK: &str = include_str!("../../sql/job/look_clock.sql");
 pub const LOOK_ATTACHED: &str = include_str!("../../sql/job/look_attached.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
 pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql");
+pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
 pub const LIST_TIMERS: &str = include_str!("../../sql/graph/list_timers.sql");
@@ -73,6 +81,11 @@ pub const STOP_BACKFILL: &str = include_str!("../../sql/graph/stop_backfill.sql"
 pub const LOOK_GRAPH: &str = include_str!("../../sql/graph/look_graph.sql");
 pub const SWEEP_GRAPH: &str = include_str!("../../sql/graph/sweep_graph.sql");
 pub const WATCH_GRAPH: &str = include_str!("../../sql/graph/watch_graph.sql");
+pub const LOOK_CRON: &str = include_str!("../../sql/import/look_cron.sql");
+pub const LIST_CRON_JOBS: &str = include_str!("../../sql/import/list_cron_jobs.sql");
+pub const LOOK_IMPORT_QUEUE: &str = include_str!("../../sql/import/look_queue.sql");
+pub const LIST_SAME_NAMES: &str = include_str!("../../sql/import/list_same_names.sql");
+pub const INSERT_JOB: &str = include_str!("../../sql/import/insert_job.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 
@@ -92,10 +105,18 @@ const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years'
     THEN pg_catalog.to_timestamp($4::float8) + t.live > statement_timestamp() ELSE true END)";
 
 /// An earlier attempt still runs: somebody planned the row again before its worker had let go of it. A backend that has
-/// a row in WORK is at that one.
-const BUSY: &str = "(t.pid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
-    WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
-      AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.pid = t.pid)))";
+/// a row in WORK is at that one. Of a remote task's backend nothing is seen here: its worker holds the task's lock as
+/// long as it is at it, and the scheduler another one while nobody knows.
+const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
+    THEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+        WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
+          AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.remote_session IS NULL AND w.pid = t.pid))
+    ELSE EXISTS (SELECT FROM pg_catalog.pg_locks l
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+          AND (l.pid <> pg_catalog.pg_backend_pid() OR l.classid = {unknown_key}::oid)
+          AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
+          AND l.classid IN ({task_key}::oid, {unknown_key}::oid) AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
+              {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid) END)";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
 /// are at: one that was stopped counts until its worker has let go of it.
@@ -108,7 +129,7 @@ const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others 
 
 /// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
 /// its session writes and reads dates.
-const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote IS NOT NULL AS remote, t.atomic, t.header,
+const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomic, t.header,
     t.string, t.delimiter, t.escape, t.quote, t."null", ceil(extract(epoch FROM t.timeout) * 1000)::bigint AS timeout_ms,
     pg_catalog.current_setting('log_error_verbosity') AS verbosity,
     extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
@@ -170,7 +191,7 @@ impl Queue {
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
             ("{running}", RUNNING.replace("{queue}", &queue)),
-            ("{busy}", BUSY.replace("{queue}", &queue)),
+            ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),
@@ -178,6 +199,16 @@ impl Queue {
         let own = own.map(|(name, value)| (name.to_owned(), value));
         fill(statement, &own.into_iter().chain(more).collect::<Vec<_>>())
     }
+}
+
+fn busy(queue: &str) -> String {
+    let names = [
+        ("{task_key}", lock_key::TASK.to_string()),
+        ("{unknown_key}", lock_key::UNKNOWN.to_string()),
+        ("{queue_text}", literal(queue)),
+        ("{queue}", queue.to_owned()),
+    ];
+    fill(BUSY, &names.map(|(name, value)| (name.to_owned(), value)))
 }
 
 /// A statement that names no queue, without its head comment.
@@ -275,6 +306,12 @@ mod tests {
             END_BACKEND,
             PLAN_AGAIN,
             BEGIN_TASK,
+            BEGIN_REMOTE,
+            NAME_REMOTE,
+            END_REMOTE,
+            CRASH_REFUSED,
+            MARK_UNKNOWN,
+            UNMARK_UNKNOWN,
             TAKE_NEXT,
             FINISH_TASK,
             PAUSE_GROUP,
@@ -305,7 +342,7 @@ mod tests {
         }
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{'));
-        for statement in [EXPIRE_TASKS, REPEAT_TASK] {
+        for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
         }
     }

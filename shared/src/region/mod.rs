@@ -17,7 +17,7 @@ mod slot;
 
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
-pub use layout::CELL_PAYLOAD_BYTES;
+pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
 
@@ -49,6 +49,32 @@ impl Region {
         // The magic comes last: whoever sees it sees the rest.
         region.words.at(layout::HEADER_MAGIC).store(layout::MAGIC, Ordering::Release);
         Ok(region)
+    }
+
+    /// The region of another program, by its descriptor. Refused unless it is laid out as ours would be.
+    pub fn adopt(file: std::fs::File) -> io::Result<Region> {
+        let words = Words::open(file)?;
+        let head = |index: usize| if index < words.count() { words.at(index).load(Ordering::Acquire) } else { 0 };
+        let (magic, version) = (head(layout::HEADER_MAGIC), head(layout::HEADER_LAYOUT_VERSION));
+        let (limit, seats) = (head(layout::HEADER_LIMIT) as u32, head(layout::HEADER_SEATS) as u32);
+        if magic != layout::MAGIC || version != layout::LAYOUT_VERSION {
+            return Err(io::Error::other(format!(
+                "the region has layout {version}, this program knows {}",
+                layout::LAYOUT_VERSION
+            )));
+        }
+        if words.count() != layout::total_words(limit, seats) {
+            return Err(io::Error::other("the region has not the size that it says"));
+        }
+        Ok(Region { words, limit, seats })
+    }
+
+    /// The slot that this process holds, if it is this one in this use.
+    pub fn own_slot(&self, index: u32, generation: u32) -> Option<SlotHandle> {
+        let me = nix::unistd::getpid();
+        let mut holders = self.slots().holders().into_iter();
+        let own = holders.find(|holder| holder.handle.index() == index && holder.handle.generation() == generation)?;
+        (own.pid == me && !own.reserved).then_some(own.handle)
     }
 
     /// Permission to have one connection; None when the budget is used up.

@@ -164,7 +164,7 @@ impl<'a> Notes<'a> {
         self.number(layout::NOTE_WANTS_SLOT) == Some(1)
     }
 
-    /// By the worker, before it sends the input: which task runs on which backend.
+    /// By the worker, before it sends the input: which task runs on which backend; one on a remote has a minus.
     pub fn set_running(&self, task: i64, attempt: i32, backend: i32) {
         self.word(layout::NOTE_TASK).store(task as u64, Relaxed);
         self.word(layout::NOTE_ATTEMPT).store(attempt as u64, Relaxed);

@@ -84,7 +84,7 @@ fn settle_in(parent: Pid, mut kept: Vec<RawFd>) {
 }
 
 /// Closes every descriptor above 2 that is not in `kept` (sorted).
-fn close_all_but(kept: &[RawFd]) {
+pub(super) fn close_all_but(kept: &[RawFd]) {
     let mut first: u32 = 3;
     for fd in kept.iter().filter(|fd| **fd >= 3) {
         let fd = *fd as u32;
@@ -97,8 +97,8 @@ fn close_all_but(kept: &[RawFd]) {
 }
 
 fn close_range(first: u32, last: u32) {
-    // SAFETY: called only in a fresh child, before any object that owns a descriptor of its own exists in it; the
-    // copies of the parent's objects are never used or dropped there.
+    // SAFETY: called only in a fresh child or a fresh program, before any object that owns a descriptor of its own exists
+    // in it; a child's copies of its parent's objects are never used or dropped.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
 }
 

@@ -32,6 +32,18 @@ impl Words {
         Ok(Words { map: Arc::new(map), file: Arc::new(file), count })
     }
 
+    /// The words behind a descriptor that another program has made: as many as they say, if all is as it should be.
+    pub fn open(file: File) -> io::Result<Words> {
+        let bytes = file.metadata()?.len();
+        let seals = fcntl(&file, FcntlArg::F_GET_SEALS).map_err(io::Error::from)?;
+        let fixed = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
+        if bytes == 0 || bytes % size_of::<u64>() as u64 != 0 || seals & fixed.bits() != fixed.bits() {
+            return Err(io::Error::other("the descriptor is no memory of ours"));
+        }
+        let map = MmapOptions::new().map_raw(&file)?;
+        Ok(Words { map: Arc::new(map), file: Arc::new(file), count: bytes as usize / size_of::<u64>() })
+    }
+
     pub fn count(&self) -> usize {
         self.count
     }

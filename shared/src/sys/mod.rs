@@ -4,6 +4,7 @@
 //! here: decisions. These rooms do what they are told and report what happened.
 #![allow(unsafe_code)]
 
+pub mod exec;
 pub mod fork;
 pub mod map;
 pub mod signal;

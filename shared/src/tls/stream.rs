@@ -1,12 +1,14 @@
 //! TLS under tokio-postgres: a stream over a socket of ours, driven by whoever polls that socket.
 
 use super::{Prepared, TlsError, end_point, handshake_trouble};
+use crate::db::frames::Frames;
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
@@ -34,7 +36,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> TlsConnect<S> for Handshake {
                 let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
                 inner.map_or_else(|| TlsError::Cut(error.to_string()), handshake_trouble)
             })?;
-            Ok(Encrypted { stream })
+            Ok(Encrypted { stream, frames: Frames::new(false, Instant::now()) })
         })
     }
 }
@@ -42,6 +44,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> TlsConnect<S> for Handshake {
 #[derive(Debug)]
 pub struct Encrypted<S> {
     stream: tokio_rustls::client::TlsStream<S>,
+    frames: Frames,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
@@ -56,7 +59,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Poll::Ready(Ok(())) = outcome {
+            self.frames.pass(buffer.filled().get(before..).unwrap_or_default(), Instant::now())?;
+        }
+        outcome
     }
 }
 

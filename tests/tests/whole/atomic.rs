@@ -5,7 +5,8 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::seq::IndexedRandom;
 use serde_json::Value;
-use tests::{Cluster, Database, ShutdownMode, Signal, Supervisor, sized};
+use tests::proxy::Loss;
+use tests::{Cluster, Database, Proxy, ShutdownMode, Signal, Supervisor, sized};
 
 use crate::ledger;
 
@@ -109,6 +110,31 @@ fn a_worker_killed_before_its_commit_leaves_nothing_and_one_run_becomes_true() {
         let row = supervisor.finished(&database, id);
         assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &2.into()), "{point}");
         assert_eq!(entries(&database), 1, "{point}");
+    }
+}
+
+#[test]
+fn a_commit_whose_answer_is_lost_is_resolved_by_reading_the_row() {
+    let database = Cluster::shared().database();
+    open_ledger(&database);
+    database.set_password("pw");
+    let proxy = Proxy::before(database.server().port);
+    let connect = format!("host=127.0.0.1 port={} user={} password=pw", proxy.port(), database.login());
+    let supervisor = Supervisor::of(&database).key("connect", connect).start();
+    for (loss, attempts) in [(Loss::After, 1), (Loss::Before, 2)] {
+        for live in ["0", "1 hour"] {
+            // the bookings send their COMMIT together with their BEGIN; only the one of an atomic task stands alone
+            proxy.lose_at("COMMIT", "BEGIN", loss);
+            let id = database.insert_with(SIGN, &format!("atomic = true, live = '{live}', repeat = '1 hour'"));
+            let row = supervisor.finished(&database, id);
+            assert!(proxy.has_lost(), "the answer was lost");
+            assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &attempts.into()), "{loss:?} {live}");
+            let times = database.look("SELECT count(*) FROM entry WHERE task = $1", &[&id]).expect("there");
+            assert_eq!(times[0].get::<_, i64>(0), 1, "{loss:?} {live}: exactly once");
+            ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
+            let repetitions = database.tasks().iter().filter(|row| row["parent"] == id).count();
+            assert_eq!(repetitions, 1, "{loss:?} {live}: and so are its consequences");
+        }
     }
 }
 

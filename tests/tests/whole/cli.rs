@@ -46,7 +46,7 @@ const BAD_PLACES: [(&str, &str); 10] = [
 #[test]
 fn help_of_every_command_teaches_by_examples_that_can_be_typed() {
     let desk = Desk::new();
-    for arguments in [&["--help"][..], &["check", "--help"], &["status", "--help"]] {
+    for arguments in [&["--help"][..], &["check", "--help"], &["status", "--help"], &["import", "--help"]] {
         let help = desk.run(arguments);
         assert_eq!(help.code, Some(0), "{help:?}");
         let examples: Vec<&str> = help.stdout.lines().filter_map(|line| line.strip_prefix("  launcher")).collect();
@@ -247,4 +247,42 @@ fn a_bare_array_of_rows_is_a_config() {
     let id = database.insert("SELECT 6 * 7 AS answer");
     let row = supervisor.finished(&database, id);
     assert_eq!((row["state"].as_str(), row["output"].as_str()), (Some("DONE"), Some("42")));
+}
+
+#[test]
+fn a_control_socket_that_is_talked_at_by_anything_goes_on_answering() {
+    use rand::RngExt;
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).start();
+    let path = supervisor.home().join("mill.sock");
+    let words = [
+        &b"{\"command\":\"status\"}\n"[..],
+        b"{\"command\":",
+        b"{}\n",
+        b"[[[[[[[[[[\n",
+        b"\xff\xfe\n",
+        b"\0\n",
+        b"{\"command\":\"stop\"}\n",
+    ];
+    let mut random = rand::rng();
+    let mut held = Vec::new();
+    for _ in 0..tests::sized(200, 20_000) {
+        let Ok(mut caller) = UnixStream::connect(&path) else { continue };
+        caller.set_write_timeout(Some(std::time::Duration::from_secs(5))).expect("a time limit");
+        let mut said: Vec<u8> =
+            (0..random.random_range(0..3)).flat_map(|_| words[random.random_range(0..words.len())].to_vec()).collect();
+        said.extend((0..random.random_range(0..5000)).map(|_| random.random::<u8>()));
+        // it may hang up in the middle
+        let _ = caller.write_all(&said);
+        if held.len() < 60 {
+            held.push(caller);
+        }
+    }
+    drop(held);
+    supervisor.eventually("it answers", || supervisor.status().is_some());
+    let id = database.insert("SELECT 1");
+    supervisor.finished(&database, id);
+    assert_eq!(supervisor.exit_status(), None);
 }

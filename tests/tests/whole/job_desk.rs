@@ -11,7 +11,8 @@ use crate::asking::one;
 /// Waits until jobs can be inserted.
 #[track_caller]
 pub fn open(mill: &Supervisor<'_>, database: &Database) {
-    let sql = "SELECT count(*) = 5 FROM pg_trigger WHERE tgrelid = to_regclass('public.task') AND tgname LIKE 'mill_job_%'";
+    let sql =
+        "SELECT count(*) = 5 FROM pg_trigger WHERE tgrelid = to_regclass('public.task') AND tgname LIKE 'mill_job_%'";
     mill.wait("the queue runs jobs").within(Duration::from_secs(30)).until(|| one::<bool>(database, sql));
 }
 
@@ -44,7 +45,8 @@ pub fn status(database: &Database, job: i32) -> (String, String) {
 #[track_caller]
 pub fn runs(database: &Database, job: i32) -> Vec<String> {
     let sql = format!("SELECT state FROM mill.run WHERE job = {job} ORDER BY task");
-    crate::asking::all(database, &sql)
+    // none while the server is away
+    database.look(&sql, &[]).unwrap_or_default().iter().map(|row| row.get(0)).collect()
 }
 
 /// Moves the clock of jobs forward.

@@ -17,7 +17,9 @@ fn a_one_second_job_runs_on_its_grid_and_no_time_twice() {
     mill.wait("it has run for a while").within(Duration::from_secs(seconds as u64 + 30)).until(|| {
         one::<bool>(
             &database,
-            &format!("SELECT COALESCE(max(at) - min(at) >= interval '{seconds} s', false) FROM mill.run WHERE job = {job}"),
+            &format!(
+                "SELECT COALESCE(max(at) - min(at) >= interval '{seconds} s', false) FROM mill.run WHERE job = {job}"
+            ),
         )
     });
     let row = database
@@ -59,7 +61,10 @@ fn add_job_calls_a_procedure_that_may_commit_with_its_id_and_config() {
     let add = "SELECT mill.add_job('sweep', '1 hour', config => '{\"keep\": 7}', check_config => 'keep_is_positive')";
     let job: i32 = client.query_one(add, &[]).expect("add_job").get(0);
     mill.eventually("it has run", || runs(&database, job) == ["succeeded"]);
-    assert_eq!(all::<String>(&database, "SELECT what FROM trace ORDER BY n"), [format!("{job} 7 {job} 1 t"), "second".into()]);
+    assert_eq!(
+        all::<String>(&database, "SELECT what FROM trace ORDER BY n"),
+        [format!("{job} 7 {job} 1 t"), "second".into()]
+    );
     assert_eq!(one::<String>(&database, "SELECT name FROM mill.job"), format!("public.sweep {job}"));
     let refused = refusal(&mut client, &format!("SELECT mill.alter_job({job}, config => '{{\"keep\": 0}}')"));
     assert!(refused.contains("keep must be more than 0"), "{refused}");
@@ -76,17 +81,26 @@ fn any_change_by_any_client_takes_effect_at_once() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("sleep", 60_000).start();
     job_desk::open(&mill, &database);
-    let job = insert(&database, "rare", "input, schedule_interval, initial_start", "'SELECT 1', '1 day', now() + interval '1 day'");
+    let job = insert(
+        &database,
+        "rare",
+        "input, schedule_interval, initial_start",
+        "'SELECT 1', '1 day', now() + interval '1 day'",
+    );
     let mut client = database.connect();
     let began = Instant::now();
-    client.batch_execute("UPDATE mill.job SET schedule_interval = '1 s', initial_start = now() - interval '1 day'").expect("UPDATE");
+    client
+        .batch_execute("UPDATE mill.job SET schedule_interval = '1 s', initial_start = now() - interval '1 day'")
+        .expect("UPDATE");
     mill.eventually("it runs by its new schedule", || runs(&database, job).len() >= 2);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     client.batch_execute("UPDATE mill.job SET scheduled = false").expect("UPDATE");
     assert_eq!(status(&database, job).0, if stat::<i32>(&database, job, "running") > 0 { "Running" } else { "Paused" });
     mill.eventually("what ran has ended", || stat::<i32>(&database, job, "running") == 0);
     let before = runs(&database, job).len();
-    tests::steadily("a paused job starts nothing", Duration::from_millis(2500), || runs(&database, job).len() == before);
+    tests::steadily("a paused job starts nothing", Duration::from_millis(2500), || {
+        runs(&database, job).len() == before
+    });
     assert!(status(&database, job).1.contains("paused"), "{:?}", status(&database, job));
     let task: i64 = client.query_one(&format!("SELECT mill.run_job({job})"), &[]).expect("run_job").get(0);
     mill.finished(&database, task);
@@ -159,9 +173,9 @@ fn more_due_jobs_than_slots_run_all_of_them_the_oldest_due_first() {
              FROM generate_series(1, {jobs}) AS i"
         ))
         .expect("insert jobs");
-    mill.wait("all have run").within(Duration::from_secs(60)).until(|| {
-        one::<i64>(&database, "SELECT count(*) FROM mill.run WHERE state = 'succeeded'") == jobs
-    });
+    mill.wait("all have run")
+        .within(Duration::from_secs(60))
+        .until(|| one::<i64>(&database, "SELECT count(*) FROM mill.run WHERE state = 'succeeded'") == jobs);
     let order: Vec<f64> = all(&database, "SELECT extract(epoch FROM at)::float8 FROM mill.run ORDER BY task");
     assert!(order.is_sorted(), "{order:?}");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.run"), jobs, "none failed, none twice");
@@ -208,9 +222,16 @@ fn deleting_a_job_whose_run_is_blocked_returns_at_once_and_ends_the_run() {
     let row = database.task(task).expect("the row stays");
     assert_eq!((&row["state"], &row["reason"]), (&"FAIL".into(), &"cancelled".into()), "{row}");
     mill.eventually("its backend is free", || {
-        one::<bool>(&database, &format!("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {backend} AND state = 'active')"))
+        one::<bool>(
+            &database,
+            &format!("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {backend} AND state = 'active')"),
+        )
     });
-    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state NOT IN ('FAIL')"), 0, "no successor");
+    assert_eq!(
+        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state NOT IN ('FAIL')"),
+        0,
+        "no successor"
+    );
 }
 
 #[test]
@@ -260,11 +281,15 @@ fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
     mill.eventually("it is paused", || status(&database, orphan).0 == "Paused");
     let why = status(&database, orphan).1;
     assert!(why.contains("may not INSERT into public.task"), "{why}");
-    database.run(&format!("GRANT INSERT ON public.task TO \"{stranger}\"; UPDATE mill.job SET scheduled = true WHERE id = {orphan}"));
+    database.run(&format!(
+        "GRANT INSERT ON public.task TO \"{stranger}\"; UPDATE mill.job SET scheduled = true WHERE id = {orphan}"
+    ));
     let before = runs(&database, orphan).len();
     mill.eventually("it runs again", || runs(&database, orphan).len() > before);
     database.run(&format!("DROP OWNED BY \"{stranger}\"; DROP ROLE \"{stranger}\""));
-    mill.eventually("it is paused again", || one::<bool>(&database, &format!("SELECT NOT scheduled FROM mill.job WHERE id = {orphan}")));
+    mill.eventually("it is paused again", || {
+        one::<bool>(&database, &format!("SELECT NOT scheduled FROM mill.job WHERE id = {orphan}"))
+    });
     let why: String = stat(&database, orphan, "reason");
     assert!(why.contains("is no longer there"), "{why}");
     // a procedure that has vanished, one that kills its own session, one that wants to harm its own books
@@ -284,12 +309,18 @@ fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
     );
     let gone: i32 = one(&database, "SELECT id FROM mill.job WHERE name LIKE 'public.gone%'");
     for job in [gone, hostile] {
-        mill.eventually("it has failed", || runs(&database, job).iter().any(|state| state == "failed" || state == "cancelled"));
+        mill.eventually("it has failed", || {
+            runs(&database, job).iter().any(|state| state == "failed" || state == "cancelled")
+        });
     }
     mill.eventually("it is tried again", || stat::<i64>(&database, hostile, "total_failures") >= 2);
     let before = runs(&database, good).len();
     mill.eventually("the good one runs on", || runs(&database, good).len() >= before + 2);
-    assert!(runs(&database, good).iter().all(|state| state == "succeeded" || state == "running"), "{}", mill.describe());
+    assert!(
+        runs(&database, good).iter().all(|state| state == "succeeded" || state == "running"),
+        "{}",
+        mill.describe()
+    );
 }
 
 #[test]

@@ -166,12 +166,14 @@ fn a_live_worker_killed_in_its_third_task_costs_that_task_one_more_attempt_and_n
     database.run("CREATE TABLE ledger (task bigint); GRANT ALL ON ledger TO PUBLIC");
     let first = database.insert_with("SELECT pg_sleep(600)", "live = '1 hour', data = 'gate'");
     let backend = running(&mill, &database, first);
-    database.run(
-        "INSERT INTO public.task (input, live) SELECT 'INSERT INTO public.ledger SELECT current_setting(''pg_task.id'')::bigint; \
-         SELECT pg_sleep(0.5)', '1 hour' FROM generate_series(1, 6)",
-    );
-    database.run(&format!("SELECT pg_cancel_backend({backend})"));
     let third = first + 3;
+    // the third stays until it is killed, however late that is
+    database.run(&format!(
+        "INSERT INTO public.task (input, live) SELECT 'INSERT INTO public.ledger SELECT current_setting(''pg_task.id'')::bigint; \
+         SELECT pg_sleep(600) FROM public.task WHERE id = current_setting(''pg_task.id'')::bigint AND id = {third} AND attempt = 1', \
+         '1 hour' FROM generate_series(1, 6)",
+    ));
+    database.run(&format!("SELECT pg_cancel_backend({backend})"));
     let worker = eventually("the worker is at its third task", || {
         worker_of(&mill, third).filter(|_| state(&database, third) == "WORK")
     });

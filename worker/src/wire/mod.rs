@@ -5,8 +5,8 @@
 //! `tls` (the same encrypted), `link` (frames), `incoming` and `outgoing` (messages), `startup` (login), `simple` (a task's input),
 //! `extended` (our statements), `cancel`. Text is bytes everywhere, because a server may hold any.
 //!
-//! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. No call
-//! after `connect` has a time limit of its own: the watchdog cancels, then ends. Not spoken: GSSAPI.
+//! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. A task's input
+//! has no time limit here: the watchdog cancels, then ends, then hangs up. Our own statements have one. Not spoken: GSSAPI.
 
 mod cancel;
 mod dial;
@@ -49,14 +49,23 @@ use outgoing::Outgoing;
 /// A farewell is not worth a longer wait.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 
+/// How long a server may take for a statement of ours, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// One logged-in connection. Dropping it closes the socket without a farewell.
 pub struct Session {
     link: Link,
     canceller: Canceller,
     parameters: Parameters,
     status: TransactionStatus,
+    /// How long statements of ours may take.
+    patience: Duration,
     /// Its place in the budget of connections.
     seat: Option<Seat>,
+    /// Which of the target's places it is at.
+    place: usize,
+    /// The server asked for a password, and it was right.
+    password_counted: bool,
 }
 
 /// What a session is made by.
@@ -154,14 +163,20 @@ impl Session {
             canceller: Canceller { peer, keepalive: target.keepalive, tls, key, backend: greeting.pid },
             parameters: greeting.parameters,
             status: greeting.status,
+            patience: PATIENCE,
             seat: None,
+            place: target.places.iter().position(|place| *place == attempt.place).unwrap_or(0),
+            password_counted: greeting.password_counted,
         })
     }
 
     /// What could not go into the startup message; and who the backend is, since a pooler has its own numbers.
     fn set_late(&mut self, parameters: &[(&str, &str)], place: &str) -> Result<(), ConnectError> {
-        let late: Vec<(&str, &str)> =
-            parameters.iter().filter(|(name, _)| !USUAL_PARAMETERS.contains(name)).copied().collect();
+        let late: Vec<(&str, &str)> = parameters
+            .iter()
+            .filter(|(name, _)| !USUAL_PARAMETERS.contains(name) && *name != "options")
+            .copied()
+            .collect();
         let sql = format!("{}, pg_catalog.pg_backend_pid()", pinned::set(&late));
         let sql = if late.is_empty() { "SELECT pg_catalog.pg_backend_pid()".to_owned() } else { sql };
         match self.execute(&sql, &[]) {
@@ -197,6 +212,16 @@ impl Session {
     /// The server's process, as in pg_stat_activity.
     pub fn backend_pid(&self) -> i32 {
         self.canceller.backend
+    }
+
+    /// Which of the target's places the session is at.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// The server let us in because of the password.
+    pub fn password_counted(&self) -> bool {
+        self.password_counted
     }
 
     /// A setting that the server reports (server_version, client_encoding, ..), as last told.

@@ -22,6 +22,8 @@ use super::server_error::ServerError;
 const LONGEST_BYTES: usize = 64 * 1024;
 /// A longer first error is in truth the bare text with which a server without memory for a process says no.
 const LONGEST_ERROR_BYTES: usize = 30_000;
+/// No login takes more questions of the server than SCRAM.
+const ROUNDS: usize = 8;
 /// As much of such a text as is kept.
 const BARE_TEXT_BYTES: usize = 1000;
 
@@ -32,6 +34,8 @@ pub(super) struct Greeting {
     pub(super) secret: i32,
     pub(super) parameters: Parameters,
     pub(super) status: TransactionStatus,
+    /// A password was asked for, and given.
+    pub(super) password_counted: bool,
 }
 
 /// Logs in.
@@ -43,8 +47,16 @@ pub(super) fn log_in(
     place: &str,
 ) -> Result<Greeting, ConnectError> {
     let password = target.password_at(at);
-    let mut login =
-        Login { link, target, password, place, outgoing: Outgoing::default(), proof: Proof::None, bound: false };
+    let mut login = Login {
+        link,
+        target,
+        password,
+        place,
+        outgoing: Outgoing::default(),
+        proof: Proof::None,
+        bound: false,
+        asked: false,
+    };
     login.hello(parameters)?;
     login.authenticate()?;
     login.greeting()
@@ -59,6 +71,8 @@ struct Login<'a> {
     proof: Proof,
     /// The login is bound to the encrypted channel.
     bound: bool,
+    /// The server has asked for the password.
+    asked: bool,
 }
 
 /// How far SCRAM has come: the server has to prove that it knows the password, too.
@@ -94,7 +108,7 @@ impl Login<'_> {
     }
 
     fn authenticate(&mut self) -> Result<(), ConnectError> {
-        loop {
+        for _ in 0..ROUNDS {
             let (tag, body) = self.message()?;
             if tag != b'R' {
                 return Err(self.trouble(unexpected(tag)));
@@ -121,6 +135,7 @@ impl Login<'_> {
                 other => return Err(self.method(&method_name(other))),
             }
         }
+        Err(self.trouble(malformed("Authentication without an end")))
     }
 
     fn greeting(&mut self) -> Result<Greeting, ConnectError> {
@@ -134,7 +149,7 @@ impl Login<'_> {
                 b'Z' => {
                     let status = TransactionStatus::read(&body).map_err(|source| self.trouble(source))?;
                     let (pid, secret) = key.ok_or_else(|| self.trouble(malformed("no BackendKeyData")))?;
-                    return Ok(Greeting { pid, secret, parameters, status });
+                    return Ok(Greeting { pid, secret, parameters, status, password_counted: self.asked });
                 }
                 _ => return Err(self.trouble(unexpected(tag))),
             }
@@ -142,6 +157,7 @@ impl Login<'_> {
     }
 
     fn answer_password(&mut self, make: impl Fn(&[u8], &[u8]) -> Vec<u8>) -> Result<(), ConnectError> {
+        self.asked = true;
         let answer = make(self.target.user.as_bytes(), self.password()?);
         let mut message = BytesMut::new();
         frontend::password_message(&answer, &mut message).map_err(|source| self.trouble(source))?;
@@ -165,6 +181,7 @@ impl Login<'_> {
             Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
+        self.asked = true;
         let scram = Box::new(ScramSha256::new(self.password()?, binding));
         let mut message = BytesMut::new();
         frontend::sasl_initial_response(mechanism, scram.message(), &mut message)

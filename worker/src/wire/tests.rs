@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use shared::conninfo::{Place, Target};
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn message(tag: u8, body: &[u8]) -> Vec<u8> {
@@ -250,6 +252,35 @@ fn hostile_messages_end_the_link() {
 }
 
 #[test]
+fn answers_without_an_end_to_our_own_statements_end_the_link() {
+    for flood in [message(b'C', b"DO\0"), message(b'N', b"SNOTICE\0Mn\0\0"), message(b'E', b"SERROR\0Mn\0\0")] {
+        let error = session(&[flood.repeat(200_000)]).execute("SELECT 1", &[]).unwrap_err();
+        assert!(matches!(error, QueryError::Link(_)), "{error}");
+    }
+    // nothing but overhead: a GiB of it is enough
+    let rows = vec![row(&[]).repeat(1 << 16); 70];
+    let error = session(&rows).execute("SELECT 1", &[]).unwrap_err();
+    assert!(error.to_string().contains("longer than 1 GiB"), "{error}");
+}
+
+#[test]
+fn a_server_that_never_answers_our_own_statement_is_left() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(&greeting()).unwrap();
+    let mut session = log_in(ours).unwrap();
+    session.set_patience(Duration::from_millis(30));
+    let error = session.execute("SELECT 1", &[]).unwrap_err();
+    assert!(error.to_string().contains("time is up"), "{error}");
+}
+
+#[test]
+fn a_server_that_asks_for_the_password_again_and_again_is_left() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    theirs.write_all(&message(b'R', b"\0\0\0\x03").repeat(100)).unwrap();
+    assert!(log_in(ours).unwrap_err().to_string().contains("without an end"));
+}
+
+#[test]
 fn an_endless_error_is_kept_in_part_and_the_session_goes_on() {
     let mut body = b"SERROR\0VERROR\0CP0001\0M".to_vec();
     body.extend("€".repeat(1 << 20).as_bytes());
@@ -287,4 +318,53 @@ fn a_transaction_answers_statement_by_statement_or_not_at_all() {
 
     let error = session(&[begin, message(b'Z', b"I")]).transaction(&[statement, statement]).unwrap_err();
     assert!(matches!(error, QueryError::Link(_)));
+}
+
+/// Messages as a server may send them, then bent: what is whole gets deep into the readers.
+fn speech() -> impl Strategy<Value = Vec<u8>> {
+    let tags = prop::sample::select(b"DTdENASCZIHGWRK123nstcv?".to_vec());
+    let body = prop_oneof![
+        Just(row(&[b"1", b"x"])[5..].to_vec()),
+        Just(columns(&["a", "b"])[5..].to_vec()),
+        Just(b"SERROR\0VFATAL\0C57P01\0Mgone\0\0".to_vec()),
+        Just(b"I".to_vec()),
+        Just(b"\0\0\0\x0aSCRAM-SHA-256\0\0".to_vec()),
+        Just(b"\0\0\0\x0br=x,s=c2FsdA==,i=4096".to_vec()),
+        prop::collection::vec(any::<u8>(), 0..40),
+    ];
+    let whole = (tags, body).prop_map(|(tag, body)| message(tag, &body));
+    let raw = prop::collection::vec(any::<u8>(), 0..12);
+    let part = prop_oneof![8 => whole, 1 => raw, 2 => Just(message(b'Z', b"I")), 1 => Just(greeting())];
+    prop::collection::vec(part, 0..30).prop_map(|parts| parts.concat())
+}
+
+/// A large run is asked for by the same variable as everywhere.
+fn cases() -> ProptestConfig {
+    let full = std::env::var_os("PGMILL_FULL").is_some_and(|value| !value.is_empty() && value != "0");
+    let cases = if full { 100_000 } else { 256 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    #[test]
+    fn whatever_a_server_says_every_request_comes_to_an_end(login in speech(), first in speech(), second in speech()) {
+        let say = |bytes: &[u8]| {
+            let (ours, mut theirs) = UnixStream::pair().unwrap();
+            theirs.write_all(bytes).unwrap();
+            theirs.shutdown(std::net::Shutdown::Write).unwrap();
+            (log_in(ours), theirs)
+        };
+        if let (Ok(mut session), _theirs) = say(&login) {
+            let _ = session.run(b"SELECT 1", &mut Heard { room: 50, ..Heard::default() });
+        }
+        let (session, _theirs) = say(&[greeting(), first, second].concat());
+        let mut session = session.unwrap();
+        let mut heard = Heard { room: 50, ..Heard::default() };
+        let _ = session.run(b"SELECT 1", &mut heard);
+        let statement = Statement { sql: "s", params: &[None, Some(b"x")] };
+        let _ = session.transaction(&[statement, statement]);
+        let _ = session.execute("SELECT 1", &[]);
+    }
 }

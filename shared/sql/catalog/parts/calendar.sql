@@ -203,6 +203,19 @@ BEGIN
     RETURN GREATEST(change, timezone('UTC', wall - mill.zone_offset(change, zone)));
 END
 $function$;
+-- A moment + an interval: months and days on the zone's calendar, hours by the stopwatch, as the server adds in its own.
+CREATE FUNCTION mill.zone_plus(moment timestamptz, step interval, zone text) RETURNS timestamptz
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    clock text := COALESCE(zone, 'UTC');
+    calendar interval := make_interval(months => (extract(year FROM step) * 12 + extract(month FROM step))::int,
+                                       days => extract(day FROM step)::int);
+    wall timestamp := timezone(clock, moment) + calendar;
+BEGIN
+    -- a time that is shown twice stays the same showing, where the calendar has not moved it
+    RETURN CASE WHEN wall = timezone(clock, moment) THEN moment ELSE mill.zone_first(wall, clock) END + (step - calendar);
+END
+$function$;
 CREATE FUNCTION mill.next_slot(initial_start timestamptz, step interval, zone text, after timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE

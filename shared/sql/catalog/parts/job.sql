@@ -169,8 +169,8 @@ BEGIN
     ELSIF finished IS NULL THEN
         RETURN COALESCE(job.initial_start, after);
     END IF;
-    -- On the wall clock of its zone, whatever the zone of this session is.
-    RETURN timezone(COALESCE(job.timezone, 'UTC'), timezone(COALESCE(job.timezone, 'UTC'), finished) + job.schedule_interval);
+    -- On the calendar of its zone, whatever the zone of this session is.
+    RETURN mill.zone_plus(finished, job.schedule_interval, job.timezone);
 END
 $function$;
 

@@ -249,6 +249,10 @@ BEGIN
             PERFORM mill.pause_job(job, format('its next try cannot be made: %s', SQLERRM));
         END;
         over := successor IS NULL;
+        IF again > moment THEN
+            -- Its time may have come before this is committed.
+            PERFORM mill.touch(s.queue);
+        END IF;
         SELECT f.scheduled, f.reason INTO s.scheduled, s.reason FROM mill.job_stat f WHERE f.job = mark_end.job;
     END IF;
     IF own THEN

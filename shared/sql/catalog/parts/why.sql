@@ -25,6 +25,13 @@ BEGIN
         RETURN format('it expired: nobody started it within %s of its plan, %s', t.active, t.plan);
     WHEN t.state = 'STOP' THEN
         RETURN 'somebody stopped it; set its state to PLAN to go on';
+    WHEN t.state = 'WORK' AND t.remote IS NOT NULL
+         AND mill.locked({unknown_key}, hashtext(concat(relid, ':', t.id))::oid, here) THEN
+        RETURN 'remote not reachable, outcome unknown';
+    WHEN t.state = 'WORK' AND t.remote IS NOT NULL AND t.pid IS NULL THEN
+        RETURN format('it is connecting to its remote since %s', t.start);
+    WHEN t.state = 'WORK' AND t.remote IS NOT NULL THEN
+        RETURN format('it is running since %s in server process %s of its remote', t.start, t.pid);
     WHEN t.state = 'WORK' THEN
         RETURN format('it is running since %s in server process %s', t.start, t.pid);
     WHEN t.state = 'TAKE' THEN

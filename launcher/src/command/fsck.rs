@@ -1,0 +1,74 @@
+//! `launcher fsck`: are the books of a database in order? Looks twice, a second apart, and tells what was wrong both
+//! times: what a healthy system passes through for a moment is no fault. Slots are compared with processes, too, where a
+//! launcher answers.
+
+use super::install::PATIENCE;
+use super::{login_in, print, print_error, status};
+use crate::cli::Place;
+use serde_json::Value;
+use shared::db::one_shot;
+use shared::db::trouble::Trouble;
+use shared::exit_code::launcher_status;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use tokio_postgres::Client;
+
+const BETWEEN: Duration = Duration::from_secs(1);
+
+pub fn run(place: &Place, database: &str) -> u8 {
+    let (config, target) = match login_in(place, database) {
+        Ok(login) => login,
+        Err(status) => return status,
+    };
+    let mut lasting: Option<BTreeSet<String>> = None;
+    for look in 0..2 {
+        if look > 0 {
+            std::thread::sleep(BETWEEN);
+        }
+        let found = match one_shot::ask(&target, "pgmill fsck", PATIENCE, differences) {
+            Ok(found) => found,
+            Err(trouble) => {
+                print_error(&format!("{database}: cannot be looked at: {trouble}"));
+                return launcher_status::FAILED;
+            }
+        };
+        let found: BTreeSet<String> = found.into_iter().chain(slots(&config.control)).collect();
+        lasting = Some(match lasting {
+            None => found,
+            Some(before) => before.intersection(&found).cloned().collect(),
+        });
+    }
+    let lasting = lasting.unwrap_or_default();
+    for problem in &lasting {
+        print(problem);
+    }
+    if lasting.is_empty() {
+        print(&format!("{database}: everything adds up"));
+        launcher_status::ORDERLY
+    } else {
+        print_error(&format!("{database}: {} differences", lasting.len()));
+        launcher_status::FAILED
+    }
+}
+
+async fn differences(client: Rc<Client>) -> Result<Vec<String>, Trouble> {
+    let sql = "SELECT pg_catalog.concat_ws(' ', f.queue || ':', 'task ' || f.task || ':', f.problem) AS line \
+               FROM mill.fsck() AS f";
+    let rows = client.query(sql, &[]).await.map_err(|error| Trouble::of(&error))?;
+    Ok(rows.iter().map(|row| row.get("line")).collect())
+}
+
+/// Slots whose process is gone, as far as a launcher answers on this host.
+fn slots(control: &Path) -> Vec<String> {
+    let Ok(answer) = status::ask(control) else { return Vec::new() };
+    let holders = answer.pointer("/slots/holders").and_then(Value::as_array).cloned().unwrap_or_default();
+    holders.iter().filter_map(lost).collect()
+}
+
+fn lost(holder: &Value) -> Option<String> {
+    let pid = holder.get("pid")?.as_i64()?;
+    let alive = Path::new("/proc").join(pid.to_string()).exists();
+    (!alive).then(|| format!("slot {}: its process {pid} is gone", holder.get("slot").unwrap_or(&Value::Null)))
+}

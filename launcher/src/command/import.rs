@@ -1,0 +1,230 @@
+//! `launcher import`: the schedules of another program become jobs, in one transaction; per job it is said what was done.
+//!
+//! Nothing that is there is changed: a job of the same name and definition is left alone, so that a second run does
+//! nothing, and one of another definition is told. The other program's own rows stay as they are; as long as both run a
+//! job, it runs twice, and that is said too.
+
+use super::install::PATIENCE;
+use super::{login_in, print, print_error};
+use crate::cli::{ImportOptions, Place};
+use crate::import::pg_cron::{Job, Journey, Row, names};
+use shared::calendar::Interval;
+use shared::db::trouble::Trouble;
+use shared::db::{one_shot, statement};
+use shared::exit_code::launcher_status;
+use std::collections::HashMap;
+use std::rc::Rc;
+use tokio_postgres::Client;
+
+/// Our sessions refuse to be shown a part for the whole; here a part is what there is, and it is said.
+const SEE: &str = "SET row_security = on";
+
+/// What was found in the source.
+struct Found {
+    journey: Journey,
+    rows: Vec<Row>,
+    only_own: bool,
+    me: String,
+}
+
+/// What became of one row.
+enum Fate {
+    /// With its id and what is different from before.
+    Made(i32, Vec<String>),
+    There(i32),
+    Left(String),
+}
+
+pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
+    let from = options.from.as_deref().unwrap_or(&options.database);
+    let fail = |database: &str, trouble: &dyn std::fmt::Display| {
+        print_error(&format!("{database}: nothing was imported: {trouble}"));
+        launcher_status::FAILED
+    };
+    let journey = Journey {
+        from: from.to_owned(),
+        into: options.database.clone(),
+        port: 0,
+        zone: options.timezone.clone(),
+        paused: options.paused,
+    };
+    let source = match login_in(place, from) {
+        Ok((_, target)) => target,
+        Err(status) => return status,
+    };
+    let target = match login_in(place, &options.database) {
+        Ok((_, target)) => target,
+        Err(status) => return status,
+    };
+    let found = match one_shot::ask(&source, "pgmill import", PATIENCE, |client| read(client, journey)) {
+        Ok(found) => found,
+        Err(trouble) => return fail(from, &trouble),
+    };
+    if found.only_own {
+        print_error(&format!("{from}: cron.job shows the role {:?} its own jobs only", found.me));
+    }
+    let found = Rc::new(found);
+    let (rows, options_here) = (Rc::clone(&found), options.clone());
+    let write = |client| write(client, rows, options_here);
+    match one_shot::ask(&target, "pgmill import", PATIENCE, write) {
+        Ok(fates) => tell(options, &found.rows, &fates),
+        Err(trouble) => return fail(&options.database, &trouble),
+    }
+    launcher_status::ORDERLY
+}
+
+async fn read(client: Rc<Client>, journey: Journey) -> Result<Found, Trouble> {
+    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+    client.batch_execute(SEE).await.map_err(trouble)?;
+    let look = client.query_one(&statement::bare(statement::LOOK_CRON), &[]).await.map_err(trouble)?;
+    if !look.get::<_, bool>("there") {
+        return Err(Trouble::standing(
+            "there is no table cron.job; it stands in the database that cron.database_name says",
+        ));
+    }
+    let listed = client.query(&statement::bare(statement::LIST_CRON_JOBS), &[]).await.map_err(trouble)?;
+    let mut rows = Vec::with_capacity(listed.len());
+    for row in listed {
+        let json: String = row.get("job");
+        let strange =
+            || Trouble::standing("cron.job has not the columns of pg_cron: jobid, schedule, command are needed");
+        rows.push(Row::read(&json).ok_or_else(strange)?);
+    }
+    if journey.zone.is_none() && look.get::<_, bool>("hidden") {
+        return Err(Trouble::standing(
+            "pg_cron's time zone cannot be seen from here; let this role read cron.timezone (GRANT pg_read_all_settings), or \
+             say it: --timezone GMT",
+        ));
+    }
+    let zone = journey.zone.clone().or_else(|| look.get("zone"));
+    let journey = Journey { port: i64::from(look.get::<_, i32>("port")), zone, ..journey };
+    Ok(Found { journey, rows, only_own: look.get("only_own"), me: look.get("me") })
+}
+
+async fn write(client: Rc<Client>, found: Rc<Found>, options: ImportOptions) -> Result<Vec<Fate>, Trouble> {
+    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+    client.batch_execute(SEE).await.map_err(trouble)?;
+    let look = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?;
+    if !look.get::<_, bool>("there") || !look.get::<_, bool>("marked") {
+        let database = &options.database;
+        return Err(Trouble::standing(format!("it has no catalog mill; make it with: launcher install {database}")));
+    }
+    client.batch_execute("BEGIN").await.map_err(trouble)?;
+    let look = client.query_one(&statement::bare(statement::LOOK_IMPORT_QUEUE), &[&options.queue]).await;
+    let look = look.map_err(trouble)?;
+    let queue: String = look.get("name");
+    let Some(runs_as) = look.get::<_, Option<String>>("owner") else {
+        return Err(Trouble::standing(format!("{queue} is no task table that pgmill has served")));
+    };
+    let names = names(&found.rows);
+    let same = client.query(&statement::bare(statement::LIST_SAME_NAMES), &[&names]).await.map_err(trouble)?;
+    let same: HashMap<String, tokio_postgres::Row> = same.into_iter().map(|row| (row.get("name"), row)).collect();
+    let insert = client.prepare(&statement::bare(statement::INSERT_JOB)).await.map_err(trouble)?;
+    let mut fates = Vec::with_capacity(found.rows.len());
+    for (row, name) in found.rows.iter().zip(names) {
+        let job = match row.job(&found.journey, name) {
+            Ok(job) => job,
+            Err(why) => {
+                fates.push(Fate::Left(why));
+                continue;
+            }
+        };
+        if let Some(there) = same.get(&job.name) {
+            fates.push(compare(&job, there));
+            continue;
+        }
+        // one that the catalog refuses must not take the others with it
+        client.batch_execute("SAVEPOINT job").await.map_err(trouble)?;
+        let Job { name, input, cron, schedule_interval, timezone, scheduled } = &job;
+        let made = client
+            .query_one(&insert, &[name, input, cron, schedule_interval, timezone, scheduled, &row.user, &queue])
+            .await;
+        match made {
+            Ok(made) => {
+                client.batch_execute("RELEASE job").await.map_err(trouble)?;
+                fates.push(Fate::Made(
+                    made.get("id"),
+                    differences(row, &job, &made.get::<_, String>("owner"), &runs_as),
+                ));
+            }
+            Err(error) if error.as_db_error().is_some() => {
+                client.batch_execute("ROLLBACK TO job").await.map_err(trouble)?;
+                fates.push(Fate::Left(Trouble::of(&error).text));
+            }
+            Err(error) => return Err(Trouble::of(&error)),
+        }
+    }
+    let end = if options.dry_run { "ROLLBACK" } else { "COMMIT" };
+    client.batch_execute(end).await.map_err(trouble)?;
+    Ok(fates)
+}
+
+/// A job of that name is there: ours from an earlier run, or another.
+fn compare(job: &Job, there: &tokio_postgres::Row) -> Fate {
+    let id: i32 = there.get("id");
+    let same = there.get::<_, Option<String>>("input").as_ref() == Some(&job.input)
+        && there.get::<_, Option<String>>("cron") == job.cron
+        && there.get::<_, Option<Interval>>("schedule_interval") == job.schedule_interval
+        && there.get::<_, Option<String>>("timezone") == job.timezone;
+    if same {
+        Fate::There(id)
+    } else {
+        Fate::Left(format!("job {id} has the name {:?} and another definition; it stays as it is", job.name))
+    }
+}
+
+/// What a reader who knows pg_cron would not expect.
+fn differences(row: &Row, job: &Job, owner: &str, runs_as: &str) -> Vec<String> {
+    let mut said = Vec::new();
+    if !job.scheduled {
+        said.push(if row.active { "paused".to_owned() } else { "paused, as it was".to_owned() });
+    }
+    if row.user != runs_as && !row.user.is_empty() {
+        said.push(format!("it runs as {runs_as:?}, the user of its queue, not as {:?}", row.user));
+    }
+    if row.user != owner && !row.user.is_empty() {
+        said.push(format!("it belongs to {owner:?}"));
+    }
+    said
+}
+
+fn tell(options: &ImportOptions, rows: &[Row], fates: &[Fate]) {
+    let (mut made, mut there, mut left) = (0, 0, 0);
+    let mut twice: Vec<String> = Vec::new();
+    for (row, fate) in rows.iter().zip(fates) {
+        let row_told = row.told();
+        let running = row.active && !options.paused;
+        let said = match fate {
+            Fate::Made(id, different) => {
+                made += 1;
+                if running {
+                    twice.push(row.id.to_string());
+                }
+                let different: String = different.iter().map(|text| format!("; {text}")).collect();
+                if options.dry_run { format!("would be made{different}") } else { format!("job {id} made{different}") }
+            }
+            Fate::There(id) => {
+                there += 1;
+                if running {
+                    twice.push(row.id.to_string());
+                }
+                format!("job {id} is there already")
+            }
+            Fate::Left(why) => {
+                left += 1;
+                format!("left: {why}")
+            }
+        };
+        print(&format!("{row_told}: {said}"));
+    }
+    let dry = if options.dry_run { " (a dry run: nothing was changed)" } else { "" };
+    print(&format!("{}: {made} made, {there} there already, {left} left{dry}", options.database));
+    if !twice.is_empty() {
+        let from = options.from.as_deref().unwrap_or(&options.database);
+        print(&format!(
+            "active in pg_cron too, and run twice until that ends. In {from}: \
+             SELECT cron.alter_job(jobid, active => false) FROM cron.job WHERE jobid IN ({})",
+            twice.join(", ")
+        ));
+    }
+}

@@ -1,0 +1,40 @@
+//! `launcher upgrade`: the catalog of a database to the version of this program, in one transaction.
+
+use super::{login_in, print, print_error};
+use crate::cli::Place;
+use shared::VERSION;
+use shared::db::migrate::{self, Upgraded};
+use shared::db::one_shot;
+use shared::exit_code::launcher_status;
+use std::time::Duration;
+
+/// An upgrade may build indexes.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+pub fn run(place: &Place, database: &str) -> u8 {
+    let (_, target) = match login_in(place, database) {
+        Ok(login) => login,
+        Err(status) => return status,
+    };
+    let asked =
+        one_shot::ask(
+            &target,
+            "pgmill upgrade",
+            PATIENCE,
+            |client| async move { migrate::upgrade(&client, true).await },
+        );
+    match asked {
+        Ok(Upgraded::From(version)) => {
+            print(&format!("{database}: catalog mill upgraded from {version} to {VERSION}"));
+            launcher_status::ORDERLY
+        }
+        Ok(Upgraded::Already) => {
+            print(&format!("{database}: catalog mill has version {VERSION} already"));
+            launcher_status::ORDERLY
+        }
+        Err(trouble) => {
+            print_error(&format!("{database}: not upgraded, nothing was changed: {trouble}"));
+            launcher_status::FAILED
+        }
+    }
+}

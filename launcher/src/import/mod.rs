@@ -1,0 +1,3 @@
+//! Schedules of other programs, read as jobs of ours. Pure: the command reads and writes.
+
+pub mod pg_cron;

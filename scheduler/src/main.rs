@@ -1,0 +1,30 @@
+//! The scheduler as a program of its own: what `versions/<version>/scheduler` holds.
+//!
+//! It accepts only a hand-over by descriptor from the scheduler process that it replaces; `--handshake` makes it say who
+//! it is, and nothing else can be done with it.
+#![forbid(unsafe_code)]
+
+use shared::exit_code::ExitCode;
+use shared::hand_down::{self, TakeOverError};
+use std::process::ExitCode as Status;
+
+fn main() -> Status {
+    shared::sys::title::claim();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == hand_down::ASK) && arguments.len() == 1 {
+        println!("{}", hand_down::introduction());
+        return Status::SUCCESS;
+    }
+    let code = match hand_down::take_over(&arguments) {
+        Ok((start, order)) => scheduler::run_handed_down(start, order),
+        Err(error @ TakeOverError::NotHandedDown) => {
+            eprintln!("{error}");
+            return Status::FAILURE;
+        }
+        Err(error) => {
+            shared::error!("scheduler of another version leaves", version = shared::VERSION, error = error);
+            ExitCode::NoCode
+        }
+    };
+    Status::from(u8::try_from(code.status()).unwrap_or(1))
+}

@@ -1,0 +1,182 @@
+//! From an older version of the catalog to this one: which steps, and the one transaction that takes them.
+//!
+//! Steps are numbered and forward only; a test compares what they lead to with a fresh installation. The transaction
+//! begins with restart(), so that the schedulers of the old version are gone and new ones wait for its end; then it takes
+//! the lock of every queue, so that even without a launcher to answer nobody serves one meanwhile. Two upgraders at once
+//! wait for each other, and the second finds it done. A failure changes nothing but for labels of enums.
+
+use super::identifier::quoted;
+use super::trouble::Trouble;
+use super::{catalog, lock_key, statement};
+use crate::VERSION;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+/// One step. `before` is committed first: labels of enums cannot be used in the transaction that adds them.
+#[derive(Debug)]
+pub struct Migration {
+    pub from: &'static str,
+    pub to: &'static str,
+    pub before: &'static str,
+    pub text: &'static str,
+}
+
+/// In their order, oldest first. No version has been released yet, so there is nothing to come from.
+pub const MIGRATIONS: &[Migration] = &[
+    #[cfg(feature = "next")]
+    Migration {
+        from: env!("CARGO_PKG_VERSION"),
+        to: "0.2.0-alpha",
+        before: "",
+        text: include_str!("../../sql/catalog/migrations/next/0001_taste.sql"),
+    },
+    #[cfg(feature = "next")]
+    Migration {
+        from: "0.2.0-alpha",
+        to: VERSION,
+        before: include_str!("../../sql/catalog/migrations/next/0001_before_taste.sql"),
+        text: include_str!("../../sql/catalog/migrations/next/0002_novelty.sql"),
+    },
+];
+
+/// How often a lock that somebody holds is waited for anew.
+const TRIES: u32 = 5;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Upgraded {
+    From(String),
+    /// It had this version already.
+    Already,
+}
+
+/// The steps from a version to this one; None: there is no way.
+pub fn path(from: &str) -> Option<Vec<&'static Migration>> {
+    walk(MIGRATIONS, from, VERSION)
+}
+
+fn walk<'a>(steps: &'a [Migration], from: &str, to: &str) -> Option<Vec<&'a Migration>> {
+    let mut found = Vec::new();
+    let mut at = from;
+    for step in steps {
+        if step.from == at {
+            found.push(step);
+            at = step.to;
+        }
+    }
+    (at == to).then_some(found)
+}
+
+/// Upgrades the catalog of the client's database. `restart`: with a word to the launcher first.
+pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, Trouble> {
+    let found = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(told)?;
+    if !found.get::<_, bool>("marked") {
+        return Err(Trouble::standing("there is no catalog mill to upgrade; run: launcher install"));
+    }
+    if !found.get::<_, bool>("ours") {
+        let (owner, me) = (quoted(found.get("owner")), quoted(found.get("me")));
+        return Err(Trouble::standing(format!("the catalog mill belongs to {owner}; run: GRANT {owner} TO {me}")));
+    }
+    for attempt in 1.. {
+        match attempt_once(client, restart).await {
+            Err(error) if attempt < TRIES && passes(&error) => {
+                client.batch_execute("ROLLBACK").await.map_err(told)?;
+            }
+            Err(error) => {
+                let hint = if passes(&error) {
+                    "; a queue is still being served, or somebody holds a lock on the catalog"
+                } else {
+                    ""
+                };
+                // The link is given up after an error, and the transaction with it.
+                let trouble = told(error);
+                return Err(Trouble { text: format!("{}{hint}", trouble.text), ..trouble });
+            }
+            Ok(Step::Done(upgraded)) => return Ok(upgraded),
+            Ok(Step::NoWay(version)) => {
+                return Err(Trouble::standing(format!("there is no way from version {version} to {VERSION}")));
+            }
+        }
+    }
+    unreachable!("the loop returns")
+}
+
+enum Step {
+    Done(Upgraded),
+    NoWay(String),
+}
+
+async fn attempt_once(client: &Client, restart: bool) -> Result<Step, tokio_postgres::Error> {
+    let version = version(client).await?;
+    if version == VERSION {
+        return Ok(Step::Done(Upgraded::Already));
+    }
+    let Some(steps) = path(&version) else { return Ok(Step::NoWay(version)) };
+    let lock_timeout = catalog::LOCK_TIMEOUT;
+    for before in steps.iter().map(|step| step.before).filter(|before| !before.is_empty()) {
+        // One message is one transaction.
+        client
+            .batch_execute(&format!("SET LOCAL lock_timeout = '{lock_timeout}'; {}", catalog::filled(before)))
+            .await?;
+    }
+    let first = if restart { catalog::RESTART } else { "" };
+    client.batch_execute(&format!("BEGIN; {first} SET LOCAL lock_timeout = '{lock_timeout}'")).await?;
+    client.batch_execute(&format!("SELECT pg_catalog.pg_advisory_xact_lock({}, 0)", lock_key::INSTALL)).await?;
+    let now = self::version(client).await?;
+    if now != version {
+        // Somebody was quicker: look again from the start.
+        client.batch_execute("COMMIT").await?;
+        let done = now == VERSION;
+        return Ok(if done { Step::Done(Upgraded::Already) } else { Step::NoWay(now) });
+    }
+    client.query(&statement::bare(statement::HOLD_QUEUES), &[&lock_key::QUEUE]).await?;
+    client.batch_execute("LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE").await?;
+    for step in &steps {
+        client.batch_execute(&catalog::filled(step.text)).await?;
+    }
+    client.execute("UPDATE mill.meta SET version = $1", &[&VERSION]).await?;
+    client.batch_execute(&format!("{} SELECT mill.grant_again(); COMMIT", catalog::CLOSING)).await?;
+    Ok(Step::Done(Upgraded::From(version)))
+}
+
+async fn version(client: &Client) -> Result<String, tokio_postgres::Error> {
+    Ok(client.query_one("SELECT version FROM mill.meta", &[]).await?.get(0))
+}
+
+fn told(error: tokio_postgres::Error) -> Trouble {
+    Trouble::of(&error)
+}
+
+fn passes(error: &tokio_postgres::Error) -> bool {
+    let code = error.code();
+    code == Some(&SqlState::LOCK_NOT_AVAILABLE) || code == Some(&SqlState::T_R_DEADLOCK_DETECTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEPS: [Migration; 3] = [
+        Migration { from: "1", to: "2", before: "", text: "a" },
+        Migration { from: "2", to: "4", before: "", text: "b" },
+        Migration { from: "4", to: "5", before: "", text: "c" },
+    ];
+
+    #[test]
+    fn every_older_version_finds_its_way_and_no_other_does() {
+        let texts = |from, to| {
+            walk(&STEPS, from, to).map(|steps| steps.iter().map(|step| step.text).collect::<Vec<_>>().concat())
+        };
+        assert_eq!(texts("1", "5").as_deref(), Some("abc"));
+        assert_eq!(texts("4", "5").as_deref(), Some("c"));
+        assert_eq!(texts("5", "5").as_deref(), Some(""));
+        assert_eq!((texts("3", "5"), texts("5", "4"), texts("6", "5")), (None, None, None));
+    }
+
+    #[test]
+    fn the_listed_steps_lead_to_this_version_one_after_the_other() {
+        for pair in MIGRATIONS.windows(2) {
+            assert_eq!(pair[0].to, pair[1].from);
+        }
+        assert!(MIGRATIONS.last().is_none_or(|last| last.to == VERSION));
+    }
+}

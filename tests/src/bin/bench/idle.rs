@@ -1,0 +1,73 @@
+//! What rest costs: ten databases whose schedulers sleep, for a minute; and the memory of an idle worker.
+
+use crate::report::{Bound, Line};
+use crate::rig::{Rig, number, stop};
+use serde_json::json;
+use std::fs;
+use std::time::Duration;
+use tests::{Database, Supervisor};
+
+const DATABASES: usize = 10;
+const SPAN: Duration = Duration::from_secs(60);
+/// Backstop polls that may fall into the span, and the statements of one.
+const BACKSTOP_QUERIES: f64 = 12.0;
+
+pub fn measure(rig: &Rig) -> Vec<Line> {
+    eprintln!("P8: {DATABASES} databases asleep for {} s", SPAN.as_secs());
+    let databases: Vec<Database> = (0..DATABASES).map(|_| rig.cluster.database()).collect();
+    let mut launch = Supervisor::bare().key("max_workers", json!(DATABASES + 4));
+    for database in &databases {
+        launch = launch.and(database);
+    }
+    let launcher = launch.row_key("idle", json!(1)).start();
+    for database in &databases {
+        let id = database.insert("SELECT 1");
+        launcher.finished(database, id);
+    }
+    std::thread::sleep(Duration::from_secs(8));
+    let commits = |database: &Database| {
+        let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
+        number(database, sql)
+    };
+    let schedulers: Vec<i32> = launcher.schedulers().iter().map(|process| process.pid).collect();
+    assert_eq!(schedulers.len(), DATABASES, "every database has its scheduler");
+    let before: Vec<f64> = databases.iter().map(commits).collect();
+    let (cpu, own) = (ticks(&schedulers), ticks(&[launcher.pid()]));
+    std::thread::sleep(SPAN);
+    let (cpu, own) = (ticks(&schedulers) - cpu, ticks(&[launcher.pid()]) - own);
+    // Our own looks count too: one before, one after.
+    let queries: f64 = databases.iter().zip(&before).map(|(database, before)| commits(database) - before - 1.0).sum();
+    let pss = schedulers.iter().map(|pid| pss_kb(*pid)).fold(0.0, f64::max) / 1024.0;
+    let id = databases[0].insert("SELECT pg_sleep(60)");
+    launcher.eventually("a worker idles", || databases[0].task(id).is_some_and(|row| row["state"] == "WORK"));
+    let worker = launcher.workers().iter().map(|process| pss_kb(process.pid)).fold(0.0, f64::max) / 1024.0;
+    stop(&launcher);
+    let share = cpu / 100.0 / SPAN.as_secs_f64() * 100.0 / DATABASES as f64;
+    let launchers = own / 100.0 / SPAN.as_secs_f64() * 100.0;
+    let allowed = BACKSTOP_QUERIES * DATABASES as f64;
+    vec![
+        Line::single("P8", "queries of 10 sleeping schedulers in 60 s", "queries", queries, Bound::AtMost(allowed)),
+        Line::single("P8cpu", "a sleeping scheduler's share of a core", "percent", share, Bound::AtMost(0.2)),
+        Line::single("P8own", "the launcher's share of a core meanwhile", "percent", launchers, Bound::None),
+        Line::single("P8mem", "memory of a sleeping scheduler (PSS)", "MB", pss, Bound::AtMost(2.0)),
+        Line::single("P8work", "memory of an idle worker (PSS)", "MB", worker, Bound::AtMost(0.5)),
+    ]
+}
+
+/// Clock ticks of CPU, a hundred to the second.
+fn ticks(pids: &[i32]) -> f64 {
+    pids.iter().map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).map_or(0.0, |stat| used(&stat))).sum()
+}
+
+fn used(stat: &str) -> f64 {
+    let after = stat.rsplit(") ").next().unwrap_or_default();
+    let fields: Vec<&str> = after.split(' ').collect();
+    let field = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    field(11) + field(12)
+}
+
+fn pss_kb(pid: i32) -> f64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+    line.and_then(|rest| rest.trim().split(' ').next()).and_then(|kb| kb.parse().ok()).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,127 @@
+//! The benchmarks: pgmill's own work and its reference, one after the other in every round.
+//!
+//! The machine is shared and noisy, so a figure counts only as a ratio to something that was measured beside it. Each
+//! benchmark has a work and a reference (mostly pgbench); a round runs both, and what is told is the median of the
+//! rounds' ratios with their spread. `rig` is the server and what runs on it, `works` are the benchmarks, `idle` the
+//! one that measures rest, `peers` what others need for the same work, `report` the table and the file. Started by
+//! `scripts/bench`, which builds everything first.
+#![forbid(unsafe_code)]
+
+mod growth;
+mod idle;
+mod peers;
+mod report;
+mod rig;
+mod works;
+
+use report::{Bound, Line};
+use rig::Rig;
+use std::process::ExitCode;
+
+/// What is asked on the command line.
+struct Asked {
+    names: Vec<String>,
+    rounds: usize,
+    peers: bool,
+    out: String,
+}
+
+fn main() -> ExitCode {
+    let asked = match read_arguments() {
+        Ok(asked) => asked,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let rig = Rig::start();
+    println!("{}", rig.describe());
+    let mut lines = Vec::new();
+    for bench in works::ALL {
+        if asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case(bench.name)) {
+            eprintln!("{}: {}", bench.name, bench.what);
+            let line = measure(&rig, bench, asked.rounds);
+            eprintln!("   {}", line.brief());
+            lines.push(line);
+        }
+    }
+    if asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case("P8")) {
+        lines.extend(idle::measure(&rig));
+    }
+    // Not part of the everyday run: it takes a while.
+    if asked.names.iter().any(|name| name.eq_ignore_ascii_case("growth")) {
+        lines.extend(growth::measure(&rig));
+    }
+    if asked.peers {
+        lines.extend(peers::measure(&rig));
+    }
+    report::print(&lines);
+    if let Err(error) = report::write(&asked.out, &rig.describe(), &lines) {
+        eprintln!("bench: cannot write {}: {error}", asked.out);
+        return ExitCode::FAILURE;
+    }
+    println!("written to {}", asked.out);
+    let short: Vec<&str> = lines.iter().filter(|line| line.falls_short()).map(|line| line.name.as_str()).collect();
+    if short.is_empty() {
+        println!("nothing falls short");
+        ExitCode::SUCCESS
+    } else {
+        println!("falls short: {}", short.join(", "));
+        ExitCode::FAILURE
+    }
+}
+
+/// One work beside its reference, round by round. Which of them comes first changes with every round.
+fn measure(rig: &Rig, bench: &works::Bench, rounds: usize) -> Line {
+    let (mut work, mut reference) = (Vec::new(), Vec::new());
+    let mut state = (bench.prepare)(rig);
+    for round in 0..rounds {
+        if round % 2 == 0 {
+            work.push((bench.work)(rig, &mut state));
+            reference.push((bench.reference)(rig, &mut state));
+        } else {
+            reference.push((bench.reference)(rig, &mut state));
+            work.push((bench.work)(rig, &mut state));
+        }
+        let last = (work.last().copied().unwrap_or(0.0), reference.last().copied().unwrap_or(0.0));
+        eprintln!("   round {}: {:.1} beside {:.1}", round + 1, last.0, last.1);
+    }
+    let ratios = work.iter().zip(&reference).map(|(work, reference)| bench.bound.ratio(*work, *reference)).collect();
+    Line::new(bench.name, bench.what, bench.unit, work, reference, ratios, bench.bound)
+}
+
+fn read_arguments() -> Result<Asked, String> {
+    let mut asked = Asked { names: Vec::new(), rounds: 3, peers: false, out: "bench.json".to_owned() };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--peers" => asked.peers = true,
+            "--rounds" => {
+                let value = arguments.next().ok_or("--rounds needs a number")?;
+                asked.rounds = value.parse().ok().filter(|rounds| *rounds > 0).ok_or("--rounds needs a number")?;
+            }
+            "--out" => asked.out = arguments.next().ok_or("--out needs a file")?,
+            name if known(name) => asked.names.push(name.to_owned()),
+            other => return Err(format!("{other} is no benchmark; there are {}", names().join(", "))),
+        }
+    }
+    Ok(asked)
+}
+
+fn names() -> Vec<&'static str> {
+    works::ALL.iter().map(|bench| bench.name).chain(["P8", "growth"]).collect()
+}
+
+fn known(name: &str) -> bool {
+    names().iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Nothing to compare with: the bound is the figure itself.
+fn alone(_: &Rig, _: &mut works::State) -> f64 {
+    1.0
+}
+
+/// A bound that no reference is needed for.
+const fn at_least(bound: f64) -> Bound {
+    Bound::AtLeast(bound)
+}

@@ -1,0 +1,294 @@
+//! The benchmarks that stand beside a reference.
+//!
+//! P9 and P10 belong to timers and graphs; their places are behind P7.
+
+use crate::report::Bound;
+use crate::rig::{Rig, number, rate, rate_over, stop, until_done};
+use crate::{alone, at_least};
+use serde_json::json;
+use std::time::Duration;
+use tests::{Database, Supervisor, eventually, wait};
+
+/// Eight tasks at once: the launcher and the scheduler have a slot each.
+const SLOTS: i32 = 10;
+const MANY: i64 = 20_000;
+/// Rows that pgbench updates in the references.
+const SETTLED: i64 = 20_000;
+
+pub struct Bench {
+    pub name: &'static str,
+    pub what: &'static str,
+    pub unit: &'static str,
+    pub bound: Bound,
+    pub prepare: fn(&Rig) -> State,
+    pub work: fn(&Rig, &mut State) -> f64,
+    pub reference: fn(&Rig, &mut State) -> f64,
+}
+
+/// The databases of one benchmark: where the work is done, where the reference, and what they need to remember.
+pub struct State {
+    pub work: Database,
+    pub reference: Database,
+    pub latencies: Vec<f64>,
+}
+
+pub const ALL: &[Bench] = &[
+    Bench {
+        name: "P1",
+        what: "reuse, 8 workers, one at a time; pgbench with SELECT 1 and one UPDATE",
+        unit: "tasks/s",
+        bound: at_least(0.9),
+        prepare: twice,
+        work: |_, state| reused(&state.work, MANY, Some(1)),
+        reference: |rig, state| settle(rig, &state.reference),
+    },
+    Bench {
+        name: "P1b",
+        what: "the same in batches; pgbench with three commits",
+        unit: "tasks/s",
+        bound: at_least(4.0),
+        prepare: twice,
+        work: |_, state| reused(&state.work, 3 * MANY, None),
+        reference: |rig, state| three_commits(rig, &state.reference),
+    },
+    Bench {
+        name: "P2",
+        what: "a process per task, lent connections; pgbench -C",
+        unit: "tasks/s",
+        bound: at_least(5.0),
+        prepare: twice,
+        work: |_, state| single(&state.work, true, 3_000),
+        reference: |rig, state| connecting(rig, &state.reference, "8").per_second,
+    },
+    Bench {
+        name: "P2own",
+        what: "a process and a connection per task; pgbench -C",
+        unit: "tasks/s",
+        bound: at_least(0.8),
+        prepare: twice,
+        work: |_, state| single(&state.work, false, 1_000),
+        reference: |rig, state| connecting(rig, &state.reference, "8").per_second,
+    },
+    Bench {
+        name: "P3",
+        what: "default settings, one group, 500 tasks",
+        unit: "tasks/s",
+        bound: at_least(150.0),
+        prepare: twice,
+        work: |_, state| usual(&state.work),
+        reference: alone,
+    },
+    Bench {
+        name: "P4",
+        what: "INSERT to start, asleep, median; latency of pgbench -C -c 1",
+        unit: "ms",
+        bound: Bound::AtMost(1.0),
+        prepare: twice,
+        work: |_, state| {
+            state.latencies = latencies(&state.work);
+            percentile(&state.latencies, 50)
+        },
+        reference: |rig, state| connecting(rig, &state.reference, "1").latency_ms,
+    },
+    Bench {
+        name: "P4p99",
+        what: "INSERT to start, asleep, 99 of 100; latency of pgbench -C -c 1",
+        unit: "ms",
+        bound: Bound::AtMost(3.0),
+        prepare: twice,
+        work: |_, state| percentile(&latencies(&state.work), 99),
+        reference: |rig, state| connecting(rig, &state.reference, "1").latency_ms,
+    },
+    Bench {
+        name: "P5",
+        what: "P1 with 1,000,000 waiting; with 1,000 waiting",
+        unit: "tasks/s",
+        bound: at_least(0.8),
+        prepare: |rig| {
+            let state = twice(rig);
+            fill(&state.work, "SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, 1000000)");
+            state
+        },
+        work: |_, state| backlog(&state.work, Some(1)),
+        reference: |_, state| thousand_at_a_time(&state.reference),
+    },
+    Bench {
+        name: "P6",
+        what: "10,000 groups with 100 waiting each, one at a time per group; P1",
+        unit: "tasks/s",
+        bound: at_least(0.5),
+        prepare: |rig| {
+            let state = twice(rig);
+            fill(
+                &state.work,
+                "SELECT 'group ' || g, 'SELECT 1', interval '1 hour', 0 \
+                   FROM generate_series(1, 100) AS n, generate_series(1, 10000) AS g",
+            );
+            state
+        },
+        work: |_, state| backlog(&state.work, Some(1)),
+        reference: |_, state| reused(&state.reference, MANY, Some(1)),
+    },
+    Bench {
+        name: "P7",
+        what: "16 inserters, scheduler awake; without the trigger",
+        unit: "inserts/s",
+        bound: at_least(0.75),
+        prepare: twice,
+        work: |rig, state| inserts(rig, &state.work, true),
+        reference: |rig, state| inserts(rig, &state.work, false),
+    },
+];
+
+fn twice(rig: &Rig) -> State {
+    let state = State { work: rig.queue(), reference: rig.queue(), latencies: Vec::new() };
+    let rows = "SELECT id, 'group', 'SELECT 1', now() - interval '1 min', now(), now(), 'DONE'::state, '1'";
+    state.reference.run(&format!(
+        "CREATE TABLE public.settled (LIKE public.task INCLUDING ALL); \
+         INSERT INTO public.settled (id, \"group\", input, plan, start, stop, state, output) \
+         {rows} FROM generate_series(1, {SETTLED}) AS id; \
+         ALTER TABLE public.settled OWNER TO {}",
+        tests::database::quote_ident(state.reference.owner())
+    ));
+    state.reference.run("VACUUM ANALYZE public.settled");
+    state
+}
+
+/// Rows as (group, input, live, max), all visible at once.
+pub fn fill(database: &Database, rows: &str) {
+    database.run(&format!("INSERT INTO public.task (\"group\", input, live, \"max\") {rows}"));
+    database.run("VACUUM ANALYZE public.task");
+}
+
+/// A launcher for eight tasks at once, with batches only where they are asked for.
+pub fn serve<'d>(database: &'d Database, batch: Option<i32>, lend: bool) -> Supervisor<'d> {
+    let launch = Supervisor::of(database).key("max_workers", json!(SLOTS)).row_key("lend", json!(lend));
+    match batch {
+        Some(batch) => launch.row_key("batch", json!(batch)).start(),
+        None => launch.start(),
+    }
+}
+
+fn reused(database: &Database, count: i64, batch: Option<i32>) -> f64 {
+    database.run("TRUNCATE public.task");
+    fill(database, &format!("SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, {count})"));
+    let launcher = serve(database, batch, true);
+    until_done(database, count);
+    stop(&launcher);
+    rate(database)
+}
+
+fn single(database: &Database, lend: bool, count: i64) -> f64 {
+    database.run("TRUNCATE public.task");
+    let launcher = serve(database, None, lend);
+    fill(database, &format!("SELECT 'group', 'SELECT 1', interval '0', 7 FROM generate_series(1, {count})"));
+    until_done(database, count);
+    stop(&launcher);
+    rate(database)
+}
+
+fn usual(database: &Database) -> f64 {
+    database.run("TRUNCATE public.task");
+    let launcher = Supervisor::of(database).start();
+    database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 500)");
+    until_done(database, 500);
+    stop(&launcher);
+    rate(database)
+}
+
+/// Milliseconds from the INSERT's arrival at the server to the task's start, one at a time, each into a sleep.
+fn latencies(database: &Database) -> Vec<f64> {
+    database.run("TRUNCATE public.task");
+    let launcher = Supervisor::of(database).row_key("idle", json!(0)).start();
+    let mut client = database.connect();
+    let mut all = Vec::new();
+    for round in 0..101 {
+        eventually("it sleeps", || asleep(database));
+        let row = client.query_one("INSERT INTO public.task (input) VALUES ('SELECT 1') RETURNING id", &[]);
+        let id: i64 = row.expect("insert a task").get(0);
+        launcher.finished(database, id);
+        let sql = format!("SELECT extract(epoch FROM start - plan) * 1000 FROM public.task WHERE id = {id}");
+        // The first one warms up.
+        if round > 0 {
+            all.push(number(database, &sql));
+        }
+    }
+    stop(&launcher);
+    all
+}
+
+/// The scheduler holds its bell and has been doing nothing for a while.
+fn asleep(database: &Database) -> bool {
+    let sql = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
+                WHERE l.locktype = 'advisory' AND l.classid = 1835597827 AND l.mode = 'ExclusiveLock' \
+                  AND a.state = 'idle' AND a.state_change < clock_timestamp() - interval '30 ms' \
+                  AND a.datname = current_database()";
+    number(database, sql) > 0.0
+}
+
+pub fn percentile(values: &[f64], percent: usize) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
+
+/// Some seconds in the middle of a backlog that does not end.
+pub fn backlog(database: &Database, batch: Option<i32>) -> f64 {
+    let launcher = serve(database, batch, true);
+    let began = crate::rig::done(database);
+    wait("it works").within(Duration::from_secs(60)).until(|| crate::rig::done(database) > began + 500);
+    let rate = rate_over(database, Duration::from_secs(4));
+    stop(&launcher);
+    rate
+}
+
+fn thousand_at_a_time(database: &Database) -> f64 {
+    let launcher = serve(database, Some(1), true);
+    let mut seconds = 0.0;
+    for _ in 0..12 {
+        database.run("TRUNCATE public.task");
+        fill(database, "SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, 1000)");
+        until_done(database, 1000);
+        seconds += 1000.0 / rate(database);
+    }
+    stop(&launcher);
+    12_000.0 / seconds
+}
+
+/// The group is full, so the scheduler is awake and starts nothing.
+fn inserts(rig: &Rig, database: &Database, trigger: bool) -> f64 {
+    database.run("TRUNCATE public.task");
+    let able = if trigger { "ENABLE" } else { "DISABLE" };
+    database.run(&format!("ALTER TABLE public.task {able} TRIGGER USER"));
+    let launcher = Supervisor::of(database).start();
+    let id = database.insert("SELECT pg_sleep(600)");
+    launcher.eventually("the group is full", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
+    let pace = rig.pgbench(database, "INSERT INTO task (input) VALUES ('SELECT 1');\n", &["-c", "16", "-j", "2"]);
+    stop(&launcher);
+    database.run("ALTER TABLE public.task ENABLE TRIGGER USER");
+    pace.per_second
+}
+
+fn settle(rig: &Rig, database: &Database) -> f64 {
+    let script = format!(
+        "\\set id random(1, {SETTLED})\nSELECT 1;\n\
+         UPDATE settled SET stop = statement_timestamp(), output = '1' WHERE id = :id;\n"
+    );
+    let pace = rig.pgbench(database, &script, &["-c", "8", "-j", "2"]);
+    database.run("VACUUM public.settled");
+    pace.per_second
+}
+
+fn three_commits(rig: &Rig, database: &Database) -> f64 {
+    let script = format!(
+        "\\set id random(1, {SETTLED})\nUPDATE settled SET start = statement_timestamp() WHERE id = :id;\nSELECT 1;\n\
+         UPDATE settled SET stop = statement_timestamp(), output = '1' WHERE id = :id;\n"
+    );
+    let pace = rig.pgbench(database, &script, &["-c", "8", "-j", "2"]);
+    database.run("VACUUM public.settled");
+    pace.per_second
+}
+
+fn connecting(rig: &Rig, database: &Database, clients: &str) -> crate::rig::Pace {
+    rig.pgbench(database, "SELECT 1;\n", &["-C", "-c", clients])
+}

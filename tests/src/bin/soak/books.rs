@@ -1,0 +1,230 @@
+//! The books: what was asked for, what was done, and whether the two agree.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tests::process::{descriptors, memory_kib};
+use tests::{Database, Supervisor};
+
+use crate::faults::Faults;
+use crate::work::Inserted;
+use crate::world::{DATABASES, World};
+
+/// After the storm nothing may stand still for longer while something is left to do.
+const STANDSTILL: Duration = Duration::from_secs(20);
+
+/// What launchers and schedulers have in use.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sizes {
+    memory_kib: u64,
+    descriptors: usize,
+    sessions: i64,
+}
+
+impl Sizes {
+    pub fn of(world: &World) -> Sizes {
+        let pids: Vec<i32> = world.with_launchers(|launchers| {
+            let schedulers = launchers.iter().flat_map(Supervisor::schedulers).map(|one| one.pid);
+            schedulers.chain(launchers.iter().map(Supervisor::pid)).collect()
+        });
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work)'";
+        let sessions = world.databases[0].look(sql, &[]).map_or(0, |rows| rows[0].get(0));
+        Sizes {
+            memory_kib: pids.iter().filter_map(|pid| memory_kib(*pid)).sum(),
+            descriptors: pids.iter().filter_map(|pid| descriptors(*pid)).sum(),
+            sessions,
+        }
+    }
+
+    pub fn larger(self, other: Sizes) -> Sizes {
+        Sizes {
+            memory_kib: self.memory_kib.max(other.memory_kib),
+            descriptors: self.descriptors.max(other.descriptors),
+            sessions: self.sessions.max(other.sessions),
+        }
+    }
+
+    /// Flat: what comes and goes with a passing database, and a little.
+    fn flat_since(self, before: Sizes) -> bool {
+        self.memory_kib < before.memory_kib * 3 / 2 + 16 * 1024 && self.descriptors < before.descriptors * 3 / 2 + 64
+    }
+}
+
+/// What one database's tables say.
+#[derive(Debug, Default)]
+struct Book {
+    tasks: i64,
+    done: i64,
+    cancelled: i64,
+    attempts: i64,
+    lost: BTreeSet<String>,
+    doubled: BTreeSet<String>,
+    overlapping: BTreeSet<String>,
+    wrong: BTreeSet<String>,
+    stuck: BTreeSet<String>,
+    fsck: BTreeSet<String>,
+}
+
+/// Waits for the last task, adds up, prints the table. True: all held.
+pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes, most: Sizes) -> bool {
+    let drained = drain(world);
+    let after = Sizes::of(world);
+    let books: Vec<Book> =
+        world.databases.iter().zip(&inserted.tasks).map(|(database, tasks)| read(database, tasks)).collect();
+    let (used, wanted) = slots(world);
+    let sum = |what: fn(&Book) -> i64| books.iter().map(what).sum::<i64>();
+    let found = |what: fn(&Book) -> &BTreeSet<String>| -> Vec<String> {
+        let numbered = books.iter().enumerate();
+        numbered.flat_map(|(number, book)| what(book).iter().map(move |line| format!("t{number}: {line}"))).collect()
+    };
+    println!("\nfaults");
+    for (fault, count) in &faults.counts {
+        println!("  {:<28}{count:>10}", format!("{fault:?}"));
+    }
+    if crate::world::faketime().is_none() {
+        println!("  SKIPPED: clocks that are off, because libfaketime is not installed (apt-get install faketime)");
+    }
+    println!("  longest stay of a killed launcher's processes {:?}", faults.longest_afterlife);
+    println!("tasks");
+    for (name, count) in [
+        ("inserted", sum(|book| book.tasks)),
+        ("done", sum(|book| book.done)),
+        ("ended by a fault (cancelled)", sum(|book| book.cancelled)),
+        ("attempts", sum(|book| book.attempts)),
+    ] {
+        println!("  {name:<28}{count:>10}");
+    }
+    println!("  drained after {drained:?}");
+    let passed = &inserted.passed;
+    println!(
+        "databases that came and went  served {}, not served {}, dropped by force {}",
+        passed.served.load(SeqCst),
+        passed.unserved.load(SeqCst),
+        passed.forced.load(SeqCst)
+    );
+    println!("must be none");
+    let mut sound = true;
+    let mut none = |name: &str, lines: Vec<String>| {
+        println!("  {name:<28}{:>10}", lines.len());
+        lines.iter().take(10).for_each(|line| println!("    {line}"));
+        sound &= lines.is_empty();
+    };
+    none("lost", found(|book| &book.lost));
+    none("doubled", found(|book| &book.doubled));
+    none("overlapping", found(|book| &book.overlapping));
+    none("failed without a cause", found(|book| &book.wrong));
+    none("stuck", found(|book| &book.stuck));
+    none("differences by mill.fsck", found(|book| &book.fsck));
+    let leaked = (used != wanted).then(|| format!("{used} used, {wanted} wanted"));
+    none("slots leaked", leaked.into_iter().collect());
+    none("orphaned processes", vec!["a process".to_owned(); faults.orphans]);
+    let unserved = vec!["a database".to_owned(); passed.unserved.load(SeqCst)];
+    none("databases not served", unserved);
+    println!("in use by launchers and schedulers     start of the calm       most        end");
+    println!("  memory, KiB                 {:>20}{:>11}{:>11}", before.memory_kib, most.memory_kib, after.memory_kib);
+    println!(
+        "  descriptors                 {:>20}{:>11}{:>11}",
+        before.descriptors, most.descriptors, after.descriptors
+    );
+    println!("  sessions                    {:>20}{:>11}{:>11}", before.sessions, most.sessions, after.sessions);
+    if !after.flat_since(before) {
+        println!("  NOT FLAT");
+        sound = false;
+    }
+    if !sound {
+        println!("{}", world.describe());
+    }
+    println!("{}", if sound { "all held" } else { "NOT all held" });
+    sound
+}
+
+/// Until every task is finished, or nothing moves any more.
+fn drain(world: &World) -> Duration {
+    let began = Instant::now();
+    let (mut left, mut moved) = (i64::MAX, Instant::now());
+    while moved.elapsed() < STANDSTILL {
+        let now: i64 = world.databases.iter().map(|database| count(database, UNFINISHED)).sum();
+        if now == 0 {
+            break;
+        }
+        if now < left {
+            (left, moved) = (now, Instant::now());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    began.elapsed()
+}
+
+const UNFINISHED: &str = "SELECT count(*) FROM public.task WHERE state NOT IN ('DONE', 'FAIL', 'GONE')";
+
+fn count(database: &Database, sql: &str) -> i64 {
+    database.look(sql, &[]).map_or(i64::MAX / 8, |rows| rows[0].get(0))
+}
+
+fn lines(database: &Database, sql: &str) -> BTreeSet<String> {
+    let rows = database.look(sql, &[]).unwrap_or_default();
+    rows.iter().filter_map(|row| row.get::<_, Option<String>>(0)).collect()
+}
+
+fn read(database: &Database, acknowledged: &[i64]) -> Book {
+    let one = "concat_ws(' ', t.id, t.state, CASE WHEN t.atomic THEN 'atomic' END, 'attempt', t.attempt, t.reason, left(t.error, 120))";
+    let mut lost = lines(
+        database,
+        &format!(
+            "SELECT {one} FROM public.task t WHERE t.state = 'DONE' AND NOT EXISTS (SELECT FROM public.work w WHERE w.task = t.id)"
+        ),
+    );
+    let gone = "SELECT id::text FROM unnest($1::bigint[]) AS id WHERE NOT EXISTS (SELECT FROM public.task t WHERE t.id = id.id)";
+    for row in database.look(gone, &[&acknowledged]).unwrap_or_default() {
+        lost.insert(format!("{} acknowledged and not there", row.get::<_, String>(0)));
+    }
+    let doubled = format!(
+        "SELECT concat_ws(' ', {one}, 'work done', (SELECT count(*) FROM public.work w WHERE w.task = t.id), 'times') \
+         FROM public.task t WHERE t.atomic AND (SELECT count(*) FROM public.work w WHERE w.task = t.id) <> (t.state = 'DONE')::int \
+         AND t.state IN ('DONE', 'FAIL')"
+    );
+    let overlapping =
+        "SELECT concat_ws(' ', 'task', task, 'attempt', attempt, 'at', at) FROM public.ledger WHERE NOT alone";
+    let wrong = format!(
+        "SELECT {one} FROM public.task t WHERE t.state = 'GONE' OR t.state = 'FAIL' AND (t.reason IS DISTINCT FROM 'cancelled' \
+         OR t.error !~ '(due to user request|due to administrator command)')"
+    );
+    let stuck = format!(
+        "SELECT {one} || ' ' || mill.why(t.id) FROM public.task t WHERE t.state NOT IN ('DONE', 'FAIL', 'GONE')"
+    );
+    let fsck = "SELECT concat_ws(' ', queue, task, problem) FROM mill.fsck()";
+    // what is there only for a moment is no fault
+    let first = lines(database, fsck);
+    std::thread::sleep(Duration::from_millis(if first.is_empty() { 0 } else { 1500 }));
+    Book {
+        tasks: count(database, "SELECT count(*) FROM public.task"),
+        done: count(database, "SELECT count(*) FROM public.task WHERE state = 'DONE'"),
+        cancelled: count(database, "SELECT count(*) FROM public.task WHERE state = 'FAIL'"),
+        attempts: count(database, "SELECT coalesce(sum(attempt), 0)::bigint FROM public.task"),
+        lost,
+        doubled: lines(database, &doubled),
+        overlapping: lines(database, overlapping),
+        wrong: lines(database, &wrong),
+        stuck: lines(database, &stuck),
+        fsck: first.intersection(&lines(database, fsck)).cloned().collect(),
+    }
+}
+
+/// Slots in use of whoever leads, once all is quiet, and how many there should be.
+fn slots(world: &World) -> (u64, u64) {
+    let wanted = 1 + DATABASES as u64;
+    let mut used = 0;
+    let quiet = tests::wait("all slots are given back").within(STANDSTILL).attempt(|| {
+        used = world.with_launchers(|launchers| {
+            let all = launchers
+                .iter()
+                .filter_map(Supervisor::status)
+                .map(|status| status.pointer("/slots/used").and_then(Value::as_u64).unwrap_or_default());
+            all.max().unwrap_or_default()
+        });
+        used == wanted
+    });
+    (if quiet.is_some() { wanted } else { used }, wanted)
+}

@@ -1,0 +1,62 @@
+//! The soak: everything at once, for as long as one likes, and the books at the end.
+//!
+//! `soak [minutes] [tasks per second]`: a server of its own, four databases, two launchers of one name (one leads, one
+//! stands by), tasks of a millisecond to two seconds, plain and atomic, that write an append-only ledger; databases that
+//! come and go; and faults: kill -9 of workers, schedulers and launchers, sessions cancelled and terminated, the server
+//! restarted as in a crash, almost all connections taken away, launchers whose clock is an hour or five years off. The
+//! last third is calm: load and databases go on, nothing is killed, and memory and descriptors must stay flat. At the
+//! end a table says what was done and what was found; the exit status says whether all held.
+//!
+//! `world` is server and launchers, `work` inserts tasks, `faults` breaks things, `books` adds up.
+#![forbid(unsafe_code)]
+
+mod books;
+mod faults;
+mod work;
+mod world;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use books::Sizes;
+use faults::Faults;
+use work::Work;
+use world::World;
+
+const MINUTES: f64 = 60.0;
+const RATE: f64 = 50.0;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |otherwise: f64| match arguments.next().map(|text| text.parse::<f64>()) {
+        None => Some(otherwise),
+        Some(Ok(number)) if number > 0.0 => Some(number),
+        Some(_) => None,
+    };
+    let (Some(minutes), Some(rate)) = (number(MINUTES), number(RATE)) else {
+        eprintln!("usage: soak [minutes] [tasks per second]");
+        return ExitCode::from(2);
+    };
+    let length = Duration::from_secs_f64(minutes * 60.0);
+    // It lives as long as the program: threads work on it. Guardians clean up behind us.
+    let world: &'static World = Box::leak(Box::new(World::make()));
+    let work = Work::begin(world, rate);
+    let mut faults = Faults::new(world);
+    let began = Instant::now();
+    let storm = length * 2 / 3;
+    while began.elapsed() < storm {
+        faults.strike(began.elapsed().as_secs_f64() / storm.as_secs_f64());
+    }
+    faults.end();
+    // What a killed launcher's successor needs to be as large as it will be.
+    world.settle();
+    let before = Sizes::of(world);
+    let (calm, mut most) = (Instant::now(), before);
+    while calm.elapsed() < length - storm {
+        tests::steadily("time goes by", Duration::from_millis(500), || true);
+        most = most.larger(Sizes::of(world));
+    }
+    let inserted = work.end();
+    let sound = books::close(world, &faults, &inserted, before, most);
+    if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

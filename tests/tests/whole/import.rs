@@ -1,0 +1,218 @@
+//! `launcher import pg_cron`: what was scheduled there becomes a job here, and what cannot is said.
+
+use serde_json::json;
+use tests::database::quote_ident;
+use tests::desk::Ended;
+use tests::{Cluster, Database, Desk};
+
+use crate::asking::{all, one};
+
+/// A launcher's desk for a database, its catalog installed.
+fn desk(database: &Database) -> Desk {
+    let desk = Desk::new();
+    let config = json!({
+        "connect": database.server().conninfo(database.login()),
+        "json": [{"data": database.name(), "user": database.owner()}],
+    });
+    desk.write("mill.json", &config.to_string());
+    let said = desk.run(&["install", database.name(), "--config", "mill.json"]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    desk
+}
+
+#[track_caller]
+fn import(desk: &Desk, database: &Database, more: &[&str]) -> Ended {
+    let mut arguments = vec!["import", "pg_cron", "--config", "mill.json", "--database", database.name()];
+    arguments.extend(more);
+    desk.run(&arguments)
+}
+
+/// The table as pg_cron 1.4 makes it, without the extension.
+fn make_cron_table(database: &Database) {
+    database.run(&format!(
+        "CREATE SCHEMA cron; CREATE TABLE cron.job (jobid bigserial PRIMARY KEY, schedule text NOT NULL, command text NOT NULL, \
+         nodename text NOT NULL DEFAULT 'localhost', nodeport int NOT NULL DEFAULT inet_server_port(), \
+         database text NOT NULL DEFAULT current_database(), username text NOT NULL DEFAULT current_user, \
+         active bool NOT NULL DEFAULT true, jobname name, UNIQUE (jobname, username)); \
+         ALTER TABLE cron.job ALTER nodeport SET DEFAULT {}; \
+         GRANT USAGE ON SCHEMA cron TO {login}; GRANT SELECT ON cron.job TO {login}",
+        database.server().port,
+        login = quote_ident(database.login()),
+    ));
+}
+
+fn jobs(database: &Database) -> Vec<String> {
+    all(
+        database,
+        "SELECT concat_ws('|', name, input, coalesce(cron, '-'), coalesce(schedule_interval::text, '-'), \
+         coalesce(timezone, 'UTC'), scheduled) FROM mill.job ORDER BY name",
+    )
+}
+
+#[test]
+fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
+    let database = Cluster::shared().database();
+    let desk = desk(&database);
+    make_cron_table(&database);
+    let owner = database.owner().replace('\'', "''");
+    database.run(&format!(
+        "INSERT INTO cron.job (jobname, schedule, command, username, active) VALUES \
+             ('nightly', '0 3 * * *', 'VACUUM', '{owner}', true), \
+             ('sleepy', '*/5 8-18 * * mon-fri', 'SELECT 1', '{owner}', false), \
+             (NULL, '30 seconds', 'SELECT 2', '{owner}', true), \
+             ('month end', '0 12 $ * *', 'SELECT 3', '{owner}', true), \
+             ('boot', '@reboot', 'SELECT 4', '{owner}', true), \
+             ('never', '0 0 31 2 *', 'SELECT 5', '{owner}', true), \
+             ('stranger', '@hourly', 'SELECT 6', 'nobody here', true), \
+             ('twin', '@daily', 'SELECT 7', '{owner}', true), \
+             ('twin', '@daily', 'SELECT 8', 'nobody here', true); \
+         INSERT INTO cron.job (jobname, schedule, command, database) VALUES ('elsewhere', '@daily', 'SELECT 9', 'other'); \
+         INSERT INTO cron.job (jobname, schedule, command, nodename) VALUES ('far', '@daily', 'SELECT 10', 'db2.example')"
+    ));
+
+    let dry = import(&desk, &database, &["--dry-run"]);
+    assert_eq!(dry.code, Some(0), "{}", dry.all());
+    assert!(dry.stdout.contains("7 made, 0 there already, 4 left (a dry run: nothing was changed)"), "{}", dry.stdout);
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.job"), 0);
+
+    let said = import(&desk, &database, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    let carried = [
+        "month end|SELECT 3|0 12 $ * *|-|UTC|t",
+        "nightly|VACUUM|0 3 * * *|-|UTC|t",
+        "pg_cron 3|SELECT 2|-|00:00:30|UTC|t",
+        "sleepy|SELECT 1|*/5 8-18 * * mon-fri|-|UTC|f",
+        "stranger|SELECT 6|@hourly|-|UTC|t",
+    ];
+    let twins =
+        [format!("twin ({owner})|SELECT 7|@daily|-|UTC|t"), "twin (nobody here)|SELECT 8|@daily|-|UTC|t".into()];
+    let mut expected: Vec<String> = carried.iter().map(|job| (*job).to_owned()).chain(twins).collect();
+    let mut found = jobs(&database);
+    expected.sort();
+    found.sort();
+    assert_eq!(found, expected);
+    for words in [
+        "cron.job 1 \"nightly\" (0 3 * * *): job ",
+        "cron.job 2 \"sleepy\" (*/5 8-18 * * mon-fri): job ",
+        "made; paused, as it was",
+        "cron.job 5 \"boot\" (@reboot): left: it runs when its server starts",
+        "cron.job 6 \"never\" (0 0 31 2 *): left: it never fires",
+        "not as \"nobody here\"; it belongs to",
+        "\"elsewhere\" (@daily): left: it runs in the database \"other\"",
+        "\"far\" (@daily): left: it runs on another server, db2.example",
+        "7 made, 0 there already, 4 left",
+        "run twice until that ends",
+        "jobid IN (1, 3, 4, 7, 8, 9)",
+    ] {
+        assert!(said.stdout.contains(words), "{words:?} is not in\n{}", said.stdout);
+    }
+    let owners: Vec<String> = all(&database, "SELECT DISTINCT owner::text FROM mill.job ORDER BY 1");
+    assert_eq!(owners, [database.owner(), database.login()]);
+
+    // a second run does nothing; what was changed here since is told, and stays
+    database.run("UPDATE mill.job SET input = 'SELECT 33' WHERE name = 'month end'; UPDATE mill.job SET scheduled = false WHERE name = 'nightly'");
+    let before = jobs(&database);
+    let again = import(&desk, &database, &[]);
+    assert_eq!(again.code, Some(0), "{}", again.all());
+    assert!(again.stdout.contains("0 made, 6 there already, 5 left"), "{}", again.stdout);
+    assert!(
+        again.stdout.contains("has the name \"month end\" and another definition; it stays as it is"),
+        "{}",
+        again.stdout
+    );
+    assert_eq!(jobs(&database), before);
+}
+
+#[test]
+fn jobs_of_a_central_table_go_to_the_database_that_they_run_in() {
+    let cluster = Cluster::shared();
+    let (central, app) = (cluster.database(), cluster.database());
+    make_cron_table(&central);
+    let app_desk = desk(&app);
+    central.run(&format!(
+        "GRANT USAGE ON SCHEMA cron TO {login}; GRANT SELECT ON cron.job TO {login}; \
+         INSERT INTO cron.job (jobname, schedule, command, database) VALUES ('here', '@daily', 'SELECT 1', 'another'), \
+         ('there', '@daily', 'SELECT 2', '{app}')",
+        login = quote_ident(app.login()),
+        app = app.name(),
+    ));
+    let said = import(&app_desk, &app, &["--from", central.name(), "--paused", "--timezone", "Asia/Tokyo"]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert_eq!(jobs(&app), ["there|SELECT 2|@daily|-|Asia/Tokyo|f"]);
+    assert!(!said.stdout.contains("twice"), "paused jobs do not run: {}", said.stdout);
+    assert!(said.stdout.contains(&format!("--database another --from {}", central.name())), "{}", said.stdout);
+}
+
+#[test]
+fn an_import_that_cannot_be_says_why_and_changes_nothing() {
+    let database = Cluster::shared().database();
+    let bare = Desk::new();
+    let config = json!({"connect": database.server().conninfo(database.login())});
+    bare.write("mill.json", &config.to_string());
+    let said = import(&bare, &database, &[]);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains("there is no table cron.job"), "{}", said.stderr);
+    make_cron_table(&database);
+    let said = import(&bare, &database, &[]);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains("launcher install"), "{}", said.stderr);
+
+    let desk = desk(&database);
+    let said = import(&desk, &database, &["--queue", "public.nothing"]);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains("public.nothing is no task table that pgmill has served"), "{}", said.stderr);
+    // one that the catalog refuses does not take the others with it
+    database.run(
+        "ALTER TABLE cron.job ALTER jobname TYPE text; \
+         INSERT INTO cron.job (jobname, schedule, command) VALUES ('good', '@daily', 'SELECT 1'), \
+         (repeat('x', 300), '@daily', 'SELECT 2'), ('fine', '@daily', 'SELECT 3')",
+    );
+    let said = import(&desk, &database, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert!(said.stdout.contains("2 made, 0 there already, 1 left"), "{}", said.stdout);
+    assert!(said.stdout.contains("its name must have 1 to 200 characters"), "{}", said.stdout);
+}
+
+#[test]
+fn jobs_of_the_real_extension_are_carried_over() {
+    let available = "SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_cron'";
+    if one::<i64>(&Cluster::shared().database(), available) == 0 {
+        println!("SKIPPED: this server has no extension pg_cron (Debian: postgresql-15-cron)");
+        return;
+    }
+    let cluster = Cluster::configure()
+        .setting("shared_preload_libraries", "pg_cron")
+        .setting("cron.database_name", "mill_cron")
+        .setting("cron.launch_active_jobs", "off")
+        .setting("cron.timezone", "Asia/Tokyo")
+        .start();
+    let database = cluster.database_named("mill_cron", "cron_owner");
+    let desk = desk(&database);
+    let owner = quote_ident(database.owner());
+    database.run(&format!(
+        "CREATE EXTENSION pg_cron; GRANT USAGE ON SCHEMA cron TO {owner}, {login}; GRANT SELECT ON cron.job TO {login}; \
+         SELECT cron.schedule('nightly', '0 3 * * *', 'VACUUM'); SELECT cron.schedule('*/5 * * * *', 'SELECT 1');",
+        login = quote_ident(database.login()),
+    ));
+    // row security: a role that is no superuser sees its own jobs only, and is told so
+    let said = import(&desk, &database, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert!(said.stderr.contains("its own jobs only"), "{}", said.stderr);
+    assert!(said.stdout.contains("0 made, 0 there already, 0 left"), "{}", said.stdout);
+    let super_config = json!({"connect": database.server().conninfo("postgres")});
+    desk.write("mill.json", &super_config.to_string());
+    let said = import(&desk, &database, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    // versions before 1.5 do not know that setting, and run in GMT whatever it says
+    let zone: String = one(
+        &database,
+        "SELECT CASE WHEN extversion LIKE '1.4%' THEN 'UTC' ELSE 'Asia/Tokyo' END FROM pg_extension WHERE extname = 'pg_cron'",
+    );
+    let expected = ["nightly|VACUUM|0 3 * * *|-|ZONE|t", "pg_cron 2|SELECT 1|*/5 * * * *|-|ZONE|t"];
+    assert_eq!(jobs(&database), expected.map(|job| job.replace("ZONE", &zone)));
+    // the words that it ends with do what they say
+    let advice =
+        said.stdout.lines().last().and_then(|line| line.split_once(": SELECT")).expect("an advice").1.to_owned();
+    database.run(&format!("SELECT{advice}"));
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM cron.job WHERE active"), 0);
+}

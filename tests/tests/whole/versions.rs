@@ -1,0 +1,269 @@
+//! Each database runs the code of its own catalog's version. A second version is built for these tests, with a catalog
+//! and migrations of its own.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use serde_json::json;
+use tests::binary::{self, NEXT_VERSION};
+use tests::desk::Ended;
+use tests::server_programs::bin;
+use tests::{Cluster, Database, Desk, Supervisor};
+
+use crate::asking::one;
+
+const VERSION: &str = shared::VERSION;
+
+/// A folder `versions` with the programs of both versions.
+fn versions(desk: &Desk) -> PathBuf {
+    let folder = desk.home().join("versions");
+    for (version, program) in [(VERSION, binary::scheduler()), (NEXT_VERSION, binary::next_scheduler())] {
+        fs::create_dir_all(folder.join(version)).expect("make a folder");
+        symlink(program, folder.join(version).join("scheduler")).expect("put a program");
+    }
+    folder
+}
+
+/// A command of a launcher about a database.
+#[track_caller]
+fn run(program: &Path, database: &Database, command: &str) -> Ended {
+    let desk = Desk::new();
+    let config = json!({
+        "connect": database.server().conninfo(database.login()),
+        "json": [{"data": database.name(), "user": database.owner()}],
+    });
+    desk.write("mill.json", &config.to_string());
+    desk.run_program(program, &[command, database.name(), "--config", "mill.json"])
+}
+
+#[track_caller]
+fn install(program: &Path, database: &Database) {
+    let said = run(program, database, "install");
+    assert_eq!(said.code, Some(0), "{}", said.all());
+}
+
+fn version(database: &Database) -> String {
+    one(database, "SELECT version FROM mill.meta")
+}
+
+/// Schema mill as pg_dump writes it, data and rights included, with the parts that differ from database to database
+/// left out: table numbers and role names.
+fn dump(database: &Database) -> String {
+    let server = database.server();
+    let mut command = Command::new(bin().join("pg_dump"));
+    command.arg("-h").arg(&server.socket_folder).args(["-p", &server.port.to_string(), "-U", "postgres"]);
+    command.args(["--schema=mill", "--inserts", "-d", database.name()]);
+    let output = command.output().expect("run pg_dump");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).replace(database.owner(), "owner");
+    let relid: i64 = one(database, "SELECT 'public.task'::regclass::bigint");
+    let text = text.replace(&relid.to_string(), "RELID");
+    text.lines().filter(|line| !line.contains("restrict ")).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn two_databases_run_two_versions_under_one_launcher() {
+    let (old, new) = (Cluster::shared().database(), Cluster::shared().database());
+    install(&binary::next_launcher(), &new);
+    let desk = Desk::new();
+    let folder = versions(&desk);
+    let mill = Supervisor::of(&old).and(&new).key("versions", folder.to_str()).start();
+    for database in [&old, &new] {
+        let id = database.insert("SELECT 42");
+        assert_eq!(mill.finished(database, id)["output"], "42");
+    }
+    assert_eq!((version(&old), version(&new)), (VERSION.to_owned(), NEXT_VERSION.to_owned()));
+    let schedulers = mill.schedulers();
+    assert_eq!(schedulers.len(), 2, "{}", mill.describe());
+    for scheduler in &schedulers {
+        let program = fs::read_link(format!("/proc/{}/exe", scheduler.pid)).expect("its program");
+        let next = scheduler.title.contains(&format!(" {} ", new.name()));
+        assert_eq!(program == binary::next_scheduler(), next, "{program:?} is {}", scheduler.title);
+        assert_eq!(scheduler.parent, mill.pid());
+    }
+    // the same slot and process for the launcher, and a place in its order: reload, kill and stop work as ever
+    let status = mill.status().expect("status");
+    let held: Vec<&serde_json::Value> = status["slots"]["holders"].as_array().expect("holders").iter().collect();
+    assert_eq!(held.iter().filter(|holder| holder["kind"] == "scheduler").count(), 2);
+    let next = schedulers.iter().find(|one| one.title.contains(new.name())).expect("the next version's").pid;
+    let task = new.insert("SELECT pg_sleep(100)");
+    crate::asking::running(&mill, &new, task);
+    mill.kill9(next);
+    mill.eventually("its task runs again under a new process", || {
+        let row = new.task(task)?;
+        (row["state"] == "WORK" && row["attempt"] == 2).then_some(())
+    });
+    mill.signal(tests::Signal::SIGINT);
+    assert_eq!(mill.wait_exit(std::time::Duration::from_secs(15)).code(), Some(0));
+    mill.wait_gone(std::time::Duration::from_secs(5));
+}
+
+#[test]
+fn an_execd_scheduler_dies_with_its_launcher_and_keeps_the_log_and_the_settings() {
+    let database = Cluster::shared().database();
+    install(&binary::next_launcher(), &database);
+    let desk = Desk::new();
+    let folder = versions(&desk);
+    let launch = Supervisor::of(&database).key("versions", folder.to_str()).row_key("sleep", 70);
+    let mill = launch.arg("--log").arg("json").start();
+    let started = mill.log().lines().into_iter().filter(|line| line.contains(r#""message":"scheduler started""#));
+    let versions: Vec<bool> = started.map(|line| line.contains(NEXT_VERSION)).collect();
+    assert_eq!(versions, [false, true], "{}", mill.describe());
+    assert!(database.sessions().iter().any(|session| session.application_name == "pg_work public task 70"));
+    // new settings reach it by its slot's cell
+    let text = fs::read_to_string(mill.config().expect("config")).expect("read the config");
+    mill.rewrite_config(&text.replace("\"sleep\": 70", "\"sleep\": 90"));
+    mill.signal(tests::Signal::SIGHUP);
+    mill.eventually("it has its new settings", || {
+        database.sessions().iter().any(|session| session.application_name == "pg_work public task 90")
+    });
+    mill.kill9(mill.pid());
+    mill.wait_gone(std::time::Duration::from_secs(3));
+}
+
+#[test]
+fn without_code_for_its_version_a_row_is_disabled_once_and_says_why() {
+    let (database, other) = (Cluster::shared().database(), Cluster::shared().database());
+    install(&binary::next_launcher(), &database);
+    let desk = Desk::new();
+    let folder = desk.home().join("versions");
+    let mill = Supervisor::of(&database).and(&other).key("versions", folder.to_str()).start();
+    let row = mill.eventually("the row is disabled", || {
+        let row = mill.status()?["databases"][0].clone();
+        (row["state"] == "DISABLED").then_some(row)
+    });
+    let why = format!("no code for version {NEXT_VERSION}");
+    assert!(row["why"].as_str().is_some_and(|text| text.contains(&why)), "{row}");
+    let id = other.insert("SELECT 1");
+    mill.finished(&other, id);
+    let lines = || mill.log().lines().iter().filter(|line| line.contains(&why)).count();
+    assert_eq!(lines(), 1, "{}", mill.describe());
+    tests::steadily("it is not tried again", std::time::Duration::from_secs(3), || {
+        lines() == 1 && mill.schedulers().len() == 1
+    });
+    assert_eq!(version(&database), NEXT_VERSION);
+}
+
+#[test]
+fn a_version_that_is_no_version_or_a_program_that_is_another_runs_nothing() {
+    let database = Cluster::shared().database();
+    install(binary::launcher(), &database);
+    let desk = Desk::new();
+    let folder = versions(&desk);
+    fs::create_dir_all(desk.home().join("evil")).expect("make a folder");
+    let evil = desk.home().join("evil/scheduler");
+    fs::write(&evil, "#!/bin/sh\ntouch \"$(dirname \"$0\")/ran\"\n").expect("write a program");
+    fs::set_permissions(&evil, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
+    fs::create_dir_all(folder.join("7.7.7")).expect("make a folder");
+    symlink(binary::next_scheduler(), folder.join("7.7.7/scheduler")).expect("put a program");
+    for (version, reason) in [("../evil", "that is no version"), ("7.7.7", "is of version 0.2.0-next")] {
+        database.run(&format!("UPDATE mill.meta SET version = '{version}'"));
+        let mill = Supervisor::of(&database).key("versions", folder.to_str()).start();
+        mill.eventually("the row says why", || {
+            let row = mill.status()?["databases"][0].clone();
+            (row["state"] == "DISABLED" && row["why"].as_str()?.contains(reason)).then_some(())
+        });
+    }
+    assert!(!desk.home().join("evil/ran").exists());
+}
+
+#[test]
+fn the_scheduler_program_cannot_be_started_by_hand() {
+    let desk = Desk::new();
+    let program = binary::scheduler();
+    let said = desk.run_program(&program, &[]);
+    assert!(said.code == Some(1) && said.stderr.contains("cannot be started by hand"), "{}", said.all());
+    let said = desk.run_program(&program, &["--handshake"]);
+    assert_eq!(said.code, Some(0));
+    assert!(said.stdout.starts_with(&format!("pgmill scheduler {VERSION} ")), "{}", said.stdout);
+    let wrong = desk.run_program(&program, &["--handshake-number", "1"]);
+    assert!(wrong.code == Some(11) && wrong.stderr.contains("handshake"), "{}", wrong.all());
+}
+
+#[test]
+fn an_upgraded_catalog_is_as_a_fresh_one_and_two_upgraders_at_once_both_succeed() {
+    let (old, fresh) = (Cluster::shared().database(), Cluster::shared().database());
+    let next = binary::next_launcher();
+    install(binary::launcher(), &old);
+    install(&next, &fresh);
+    thread::scope(|scope| {
+        let both: Vec<_> = (0..2).map(|_| scope.spawn(|| run(&next, &old, "upgrade"))).collect();
+        let said: Vec<Ended> = both.into_iter().map(|one| one.join().expect("no panic")).collect();
+        for one in &said {
+            assert_eq!(one.code, Some(0), "{}", one.all());
+        }
+        assert!(said.iter().any(|one| one.stdout.contains(&format!("upgraded from {VERSION} to {NEXT_VERSION}"))));
+    });
+    assert_eq!(version(&old), NEXT_VERSION);
+    let again = run(&next, &old, "upgrade");
+    assert!(again.code == Some(0) && again.stdout.contains("already"), "{}", again.all());
+    let (upgraded, made) = (dump(&old), dump(&fresh));
+    if upgraded != made {
+        let different: Vec<String> = upgraded
+            .lines()
+            .filter(|line| !made.contains(line))
+            .map(|line| format!("upgraded: {line}"))
+            .chain(made.lines().filter(|line| !upgraded.contains(line)).map(|line| format!("fresh: {line}")))
+            .collect();
+        panic!("they differ:\n{}", different.join("\n"));
+    }
+    // what everybody was granted before, he has in the new version too
+    let may: bool =
+        one(&old, &format!("SELECT has_function_privilege('{}', 'mill.s_novelty()', 'EXECUTE')", old.owner()));
+    assert!(may);
+    let back = run(binary::launcher(), &old, "upgrade");
+    assert!(back.code == Some(1) && back.stderr.contains("there is no way from version"), "{}", back.all());
+    let install = run(binary::launcher(), &old, "install");
+    assert!(install.code == Some(1) && install.stderr.contains("launcher upgrade"), "{}", install.all());
+}
+
+#[test]
+fn a_failed_upgrade_changes_nothing() {
+    let database = Cluster::shared().database();
+    let next = binary::next_launcher();
+    install(binary::launcher(), &database);
+    // in the way of the second step
+    database.run("CREATE FUNCTION mill.novelty() RETURNS int LANGUAGE sql RETURN 1");
+    let before = dump(&database);
+    let said = run(&next, &database, "upgrade");
+    assert!(said.code == Some(1) && said.stderr.contains("nothing was changed"), "{}", said.all());
+    assert_eq!(dump(&database), before);
+    // somebody reads the catalog in a transaction that he leaves open: it gives up in time
+    database.run("DROP FUNCTION mill.novelty()");
+    let mut reader = database.connect_superuser();
+    reader.batch_execute("BEGIN; SELECT * FROM mill.meta").expect("read");
+    let said = run(&next, &database, "upgrade");
+    assert!(said.code == Some(1) && said.stderr.contains("lock"), "{}", said.all());
+    reader.batch_execute("ROLLBACK").expect("roll back");
+    assert_eq!(run(&next, &database, "upgrade").code, Some(0));
+}
+
+#[test]
+fn a_row_that_says_auto_is_upgraded_by_the_scheduler_that_finds_it() {
+    let database = Cluster::shared().database();
+    install(binary::launcher(), &database);
+    let id = database.insert("SELECT 1");
+    let launch = Supervisor::of(&database).program(binary::next_launcher()).row_key("upgrade", "auto");
+    let mill = launch.start();
+    assert_eq!(mill.finished(&database, id)["state"], "DONE");
+    assert_eq!(version(&database), NEXT_VERSION);
+    assert!(mill.log_contains("catalog upgraded"), "{}", mill.describe());
+}
+
+#[test]
+fn without_auto_a_new_program_runs_the_old_version_of_a_catalog() {
+    let database = Cluster::shared().database();
+    install(binary::launcher(), &database);
+    let desk = Desk::new();
+    let folder = versions(&desk);
+    let launch = Supervisor::of(&database).program(binary::next_launcher()).key("versions", folder.to_str());
+    let mill = launch.start();
+    let id = database.insert("SELECT 1");
+    mill.finished(&database, id);
+    assert_eq!(version(&database), VERSION);
+    let program = fs::read_link(format!("/proc/{}/exe", mill.schedulers()[0].pid)).expect("its program");
+    assert_eq!(program, binary::scheduler());
+}
