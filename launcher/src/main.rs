@@ -8,6 +8,7 @@
 mod cli;
 mod command;
 mod control_socket;
+mod dot_text;
 mod embedded;
 mod event_loop;
 mod import;
@@ -40,6 +41,11 @@ fn main() -> ExitCode {
         Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
         Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
+        Some(Command::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
+        Some(Command::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),
+        Some(Command::Graph { flow, database, at, svg }) => {
+            command::flow::graph(&cli.place, database.as_deref(), flow, at.as_deref(), *svg)
+        }
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

@@ -7,9 +7,9 @@
 
 use crate::catalog::Lack;
 use crate::doze::Doze;
+use crate::elsewhere::Elsewhere;
 use crate::graph::{Graph, GraphAnswer, Watched};
 use crate::graph_state::GraphEvent;
-use crate::elsewhere::Elsewhere;
 use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};

@@ -121,7 +121,12 @@ impl Scheduler {
     pub(crate) fn graph_event(&mut self, event: GraphEvent) {
         let step = graph_state::step(self.graph.state, event);
         if std::mem::discriminant(&step.next) != std::mem::discriminant(&self.graph.state) {
-            shared::debug!("graph", queue = self.label, was = format!("{:?}", self.graph.state), now = format!("{:?}", step.next));
+            shared::debug!(
+                "graph",
+                queue = self.label,
+                was = format!("{:?}", self.graph.state),
+                now = format!("{:?}", step.next)
+            );
         }
         self.graph.state = step.next;
         if event == GraphEvent::Gone {
@@ -241,7 +246,12 @@ impl Scheduler {
         for (_, what, trouble) in passed.refused {
             let text = format!("{what}: {trouble}");
             if !self.graph.said.contains(&text) && trouble.kind != TroubleKind::Passing {
-                shared::warning!("the graph goes on without it for a while", queue = self.label, what = what, why = trouble);
+                shared::warning!(
+                    "the graph goes on without it for a while",
+                    queue = self.label,
+                    what = what,
+                    why = trouble
+                );
             }
             lasting.push(text);
         }

@@ -171,8 +171,7 @@ impl Round {
         let ((next, due), (lo, hi)) = (split(next), stretch.unzip());
         let skipped_count = i64::try_from(skipped).unwrap_or(i64::MAX);
         let values: Values<'_> = &[&id, &revision, &timer.next, &fires, &next, &due, &skipped_count, &lo, &hi];
-        let row =
-            self.client.query_one(&self.statements.fire, values).await.map_err(|error| Trouble::of(&error))?;
+        let row = self.client.query_one(&self.statements.fire, values).await.map_err(|error| Trouble::of(&error))?;
         Ok(match row.get::<_, Option<i32>>(0) {
             Some(activated) => Fired { activated: activated as u64, skipped },
             // Somebody else was quicker, or the timer has changed: the next round sees it.
@@ -271,12 +270,7 @@ impl Round {
     }
 
     /// A statement that answers with one number; None: the server refused it, and that is said.
-    async fn number(
-        &mut self,
-        what: &str,
-        statement: &Statement,
-        values: Values<'_>,
-    ) -> Result<Option<i32>, Trouble> {
+    async fn number(&mut self, what: &str, statement: &Statement, values: Values<'_>) -> Result<Option<i32>, Trouble> {
         match self.client.query_one(statement, values).await {
             Ok(row) => Ok(Some(row.get(0))),
             Err(error) => {
@@ -315,7 +309,12 @@ fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, name: &str) -> R
 }
 
 fn columns(row: &Row) -> Result<Columns, Trouble> {
-    Ok(Columns { start: get(row, "start")?, period: row.get("period"), cron: row.get("cron"), timezone: row.get("timezone") })
+    Ok(Columns {
+        start: get(row, "start")?,
+        period: row.get("period"),
+        cron: row.get("cron"),
+        timezone: row.get("timezone"),
+    })
 }
 
 fn timer(row: &Row) -> Result<Timer, Trouble> {

@@ -20,13 +20,21 @@ pub enum GraphState {
     /// No session of the queue, or no catalog.
     Absent,
     /// The queue's session asks whether the graph is ours and in use; it may be rung meanwhile.
-    Asking { rung: bool },
+    Asking {
+        rung: bool,
+    },
     /// Another scheduler keeps it; asked again at a moment.
-    Elsewhere { ask_at: Instant },
+    Elsewhere {
+        ask_at: Instant,
+    },
     /// Ours, and nothing of it is in use.
-    Dormant { ask_at: Instant },
+    Dormant {
+        ask_at: Instant,
+    },
     /// Ours and in use; its session is dialled again at a moment.
-    Down { retry_at: Instant },
+    Down {
+        retry_at: Instant,
+    },
     Dialling,
     Preparing,
     /// Timers fire.
@@ -39,14 +47,23 @@ pub enum GraphEvent {
     Ready,
     /// The queue's session is gone.
     Gone,
-    Passed { now: Instant },
+    Passed {
+        now: Instant,
+    },
     /// The catalog's bell.
     Rang,
     /// `keeps`: the lock is ours; `hears`: the bell is held; `used`: there is something to keep.
-    Watched { now: Instant, keeps: bool, hears: bool, used: bool },
+    Watched {
+        now: Instant,
+        keeps: bool,
+        hears: bool,
+        used: bool,
+    },
     Up,
     Prepared,
-    Lost { now: Instant },
+    Lost {
+        now: Instant,
+    },
     /// Nothing has been in use for a while.
     Unused,
 }

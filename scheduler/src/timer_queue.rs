@@ -128,7 +128,12 @@ pub fn step(timer: &Timer, now: Moment) -> Result<Option<Step>, Error> {
         CatchUp::None => Step { fires: None, stretch: None, skipped: missed, next: after },
         CatchUp::Last => {
             let newest = schedule.before(hi)?.filter(|time| *time >= lo);
-            Step { fires: newest, stretch: None, skipped: missed - u64::from(newest.is_some()).min(missed), next: after }
+            Step {
+                fires: newest,
+                stretch: None,
+                skipped: missed - u64::from(newest.is_some()).min(missed),
+                next: after,
+            }
         }
         CatchUp::All => {
             let wanted = if lo < hi { schedule.count(lo, hi) } else { 0 };
@@ -167,14 +172,19 @@ mod tests {
     }
 
     fn timer(period: i64) -> Timer {
-        let columns = Columns {
-            start: at(0),
-            period: Some(Interval::from_seconds(period)),
-            cron: None,
-            timezone: "UTC".into(),
-        };
+        let columns =
+            Columns { start: at(0), period: Some(Interval::from_seconds(period)), cron: None, timezone: "UTC".into() };
         let (catchup, shift) = (CatchUp::Last, Interval::default());
-        Timer { columns, stop: None, shift, catchup, catchup_age: None, last: None, next: Some(at(0)), due: Some(at(0)) }
+        Timer {
+            columns,
+            stop: None,
+            shift,
+            catchup,
+            catchup_age: None,
+            last: None,
+            next: Some(at(0)),
+            due: Some(at(0)),
+        }
     }
 
     fn next(seconds: i64) -> Option<Next> {
@@ -208,7 +218,10 @@ mod tests {
         assert_eq!(all, Step { fires: None, stretch, skipped: 0, next: next(10 * HOUR) });
         // what is too old is left out
         let young = with(CatchUp::All, Some(3 * HOUR));
-        assert_eq!((young.skipped, young.stretch), (8, Some((now.plus_us(-3 * HOUR * 1_000_000).unwrap(), at(10 * HOUR)))));
+        assert_eq!(
+            (young.skipped, young.stretch),
+            (8, Some((now.plus_us(-3 * HOUR * 1_000_000).unwrap(), at(10 * HOUR))))
+        );
         assert_eq!(with(CatchUp::Last, Some(10 * MINUTE)).fires, None);
         assert_eq!(with(CatchUp::All, Some(10 * MINUTE)).stretch, None);
     }
@@ -255,7 +268,10 @@ mod tests {
             step(&timer, next).expect("computed").expect("due").next.expect("a time").time
         };
         let (february, march) = (step_of(start), step_of(step_of(start)));
-        assert_eq!((february.to_string(), march.to_string()), ("2024-02-29T00:00:00Z".into(), "2024-03-31T00:00:00Z".into()));
+        assert_eq!(
+            (february.to_string(), march.to_string()),
+            ("2024-02-29T00:00:00Z".into(), "2024-03-31T00:00:00Z".into())
+        );
         let mut nowhere = monthly;
         nowhere.columns.timezone = "Europe/Atlantis".into();
         assert!(step(&nowhere, start).is_err());

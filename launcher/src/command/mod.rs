@@ -1,6 +1,7 @@
 //! What the operator can say: one room per subcommand. These, and no other room, print.
 
 pub mod check;
+pub mod flow;
 pub mod fsck;
 pub mod import;
 pub mod install;

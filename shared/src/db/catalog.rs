@@ -27,6 +27,7 @@ const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/graph_stash.sql"),
     include_str!("../../sql/catalog/parts/graph_command.sql"),
     include_str!("../../sql/catalog/parts/graph_seen.sql"),
+    include_str!("../../sql/catalog/parts/graph_document.sql"),
     include_str!("../../sql/catalog/parts/why.sql"),
     include_str!("../../sql/catalog/parts/fsck.sql"),
     include_str!("../../sql/catalog/parts/message.sql"),

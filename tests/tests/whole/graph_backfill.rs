@@ -32,7 +32,9 @@ fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
     let before = resident_kib(mill.schedulers()[0].pid);
     declare(
         &database,
-        &format!("INSERT INTO mill.backfill (timer, lo, hi, \"order\") VALUES ('minutely', '2025-01-01Z', '2025-01-01Z'::timestamptz + {minutes} * interval '1 min', 'random')"),
+        &format!(
+            "INSERT INTO mill.backfill (timer, lo, hi, \"order\") VALUES ('minutely', '2025-01-01Z', '2025-01-01Z'::timestamptz + {minutes} * interval '1 min', 'random')"
+        ),
     );
     let fired = || one::<i64>(&database, "SELECT fired FROM mill.backfill");
     let mut widest = 0;
@@ -57,7 +59,8 @@ fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
     }
     mill.wait("it is over").within(Duration::from_secs(7200)).until(|| {
         widest = widest.max(one::<i32>(&database, "SELECT mill.open_times('past')"));
-        one::<i64>(&database, "SELECT count(finished) FROM mill.backfill") == 1 && ended(&database, "two", "at < '2026-01-01'") == minutes
+        one::<i64>(&database, "SELECT count(finished) FROM mill.backfill") == 1
+            && ended(&database, "two", "at < '2026-01-01'") == minutes
     });
     assert!((1..=4).contains(&widest), "{widest} times were open at once");
     for job in ["one", "two"] {
@@ -72,7 +75,8 @@ fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
         );
         assert_eq!(wrong, 0, "job {job}: every minute exactly once");
     }
-    let low: bool = one(&database, "SELECT bool_and(priority = -1000) FROM public.task WHERE at < now() - interval '1 month'");
+    let low: bool =
+        one(&database, "SELECT bool_and(priority = -1000) FROM public.task WHERE at < now() - interval '1 month'");
     assert!(low, "behind live work");
     let after = resident_kib(mill.schedulers()[0].pid);
     println!("scheduler: {before} KiB before, {after} KiB after {minutes} times; at most {widest} open");
@@ -90,8 +94,10 @@ fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
 #[test]
 fn a_scheduler_that_dies_between_two_steps_of_a_back_fill_repeats_nothing() {
     let database = Cluster::shared().database();
-    let mill =
-        Supervisor::of(&database).fault("scheduler.after_backfill:kill@2").fault("scheduler.before_fire:kill@2").start();
+    let mill = Supervisor::of(&database)
+        .fault("scheduler.after_backfill:kill@2")
+        .fault("scheduler.before_fire:kill@2")
+        .start();
     ready(&mill, &database);
     declare(
         &database,
@@ -100,7 +106,9 @@ fn a_scheduler_that_dies_between_two_steps_of_a_back_fill_repeats_nothing() {
          INSERT INTO mill.edge (job, from_timer) VALUES ('j', 't');
          INSERT INTO mill.backfill (timer, lo, hi, \"order\") VALUES ('t', '2025-01-01Z', '2025-01-01 02:00Z', 'latest'); COMMIT",
     );
-    mill.wait("all have run").within(Duration::from_secs(60)).until(|| ended(&database, "j", "at < '2025-02-01'") == 120);
+    mill.wait("all have run")
+        .within(Duration::from_secs(60))
+        .until(|| ended(&database, "j", "at < '2025-02-01'") == 120);
     declare(&database, "DELETE FROM mill.timer");
     let twice: i64 = one(&database, "SELECT count(*) FROM mill.token WHERE activations <> 1");
     assert_eq!(twice, 0);

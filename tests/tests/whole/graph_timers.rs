@@ -139,11 +139,14 @@ fn a_timer_takes_effect_at_once_when_it_is_made_edited_disabled_or_deleted() {
     );
     mill.eventually("their next times are known", || one::<i64>(&database, "SELECT count(due) FROM mill.timer") == 4);
     // slept on: one is deleted, one disabled, one comes sooner
-    declare(&database, "DELETE FROM mill.timer WHERE name = 'a'; UPDATE mill.timer SET enabled = false WHERE name = 'b'");
+    declare(
+        &database,
+        "DELETE FROM mill.timer WHERE name = 'a'; UPDATE mill.timer SET enabled = false WHERE name = 'b'",
+    );
     declare(&database, "UPDATE mill.timer SET start = '2030-01-01 00:00:02Z' WHERE name = 'c'");
-    mill.wait("c and d have fired").within(Duration::from_secs(10)).until(|| {
-        ended(&database, "c", "true") == 1 && ended(&database, "d", "true") == 1
-    });
+    mill.wait("c and d have fired")
+        .within(Duration::from_secs(10))
+        .until(|| ended(&database, "c", "true") == 1 && ended(&database, "d", "true") == 1);
     linger(Duration::from_secs(1));
     assert_eq!((ended(&database, "a", "true"), ended(&database, "b", "true")), (0, 0));
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.edge WHERE job = 'a'"), 0, "its edges went with it");
@@ -152,7 +155,11 @@ fn a_timer_takes_effect_at_once_when_it_is_made_edited_disabled_or_deleted() {
     mill.eventually("d has fired the newest missed time and the present one", || times(&database, "d").len() == 3);
     declare(&database, "UPDATE mill.timer SET period = '10 min' WHERE name = 'd'");
     mill.eventually("its next time is computed", || {
-        one::<Option<String>>(&database, "SELECT to_char(next AT TIME ZONE 'UTC', 'HH24:MI:SS') FROM mill.timer WHERE name = 'd'").as_deref()
+        one::<Option<String>>(
+            &database,
+            "SELECT to_char(next AT TIME ZONE 'UTC', 'HH24:MI:SS') FROM mill.timer WHERE name = 'd'",
+        )
+        .as_deref()
             == Some("05:10:03")
     });
     assert_eq!(times(&database, "d").len(), 3);
@@ -177,14 +184,15 @@ fn a_thousand_timers_of_one_second_all_fire() {
              INSERT INTO mill.edge (job, from_timer) SELECT 'j' || i, 't' || i FROM generate_series(1, {count}) AS i; COMMIT"
         ),
     );
-    mill.wait("all know their next time").within(Duration::from_secs(60)).until(|| {
-        one::<i64>(&database, "SELECT count(due) FROM mill.timer") == count
-    });
+    mill.wait("all know their next time")
+        .within(Duration::from_secs(60))
+        .until(|| one::<i64>(&database, "SELECT count(due) FROM mill.timer") == count);
     // the moment comes
-    database.run("UPDATE mill.meta SET clock = (SELECT min(due) FROM mill.timer) - clock_timestamp() + interval '-200 ms'");
-    mill.wait("all have been activated").within(Duration::from_secs(60)).until(|| {
-        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE job IS NOT NULL") == count
-    });
+    database
+        .run("UPDATE mill.meta SET clock = (SELECT min(due) FROM mill.timer) - clock_timestamp() + interval '-200 ms'");
+    mill.wait("all have been activated")
+        .within(Duration::from_secs(60))
+        .until(|| one::<i64>(&database, "SELECT count(*) FROM public.task WHERE job IS NOT NULL") == count);
     let took: f64 = one(
         &database,
         "SELECT extract(epoch FROM max(k.touched) + m.clock - min(k.at))::float8 FROM mill.token k, mill.meta m GROUP BY m.clock",
@@ -274,17 +282,35 @@ fn month_ends_and_changes_of_the_clock_are_counted_on_the_wall() {
     let mut seen = times(&database, "month");
     seen.sort();
     let expected = [
-        "2026-01-31 11:00", "2026-02-28 11:00", "2026-03-31 10:00", "2026-04-30 10:00", "2026-05-31 10:00", "2026-06-30 10:00",
-        "2026-07-31 10:00", "2026-08-31 10:00", "2026-09-30 10:00", "2026-10-31 11:00", "2026-11-30 11:00", "2026-12-31 11:00",
+        "2026-01-31 11:00",
+        "2026-02-28 11:00",
+        "2026-03-31 10:00",
+        "2026-04-30 10:00",
+        "2026-05-31 10:00",
+        "2026-06-30 10:00",
+        "2026-07-31 10:00",
+        "2026-08-31 10:00",
+        "2026-09-30 10:00",
+        "2026-10-31 11:00",
+        "2026-11-30 11:00",
+        "2026-12-31 11:00",
     ];
     assert_eq!(seen, expected);
-    declare(&database, "INSERT INTO mill.backfill (timer, lo, hi) VALUES ('night', '2026-03-28Z', '2026-03-31Z'), ('night', '2026-10-24Z', '2026-10-27Z')");
+    declare(
+        &database,
+        "INSERT INTO mill.backfill (timer, lo, hi) VALUES ('night', '2026-03-28Z', '2026-03-31Z'), ('night', '2026-10-24Z', '2026-10-27Z')",
+    );
     mill.eventually("both nights", || ended(&database, "night", "true") == 6);
     let mut seen = times(&database, "night");
     seen.sort();
     // half past two is skipped in March, and comes twice in October: once, at the first showing
     let expected = [
-        "2026-03-28 01:30", "2026-03-29 01:00", "2026-03-30 00:30", "2026-10-24 00:30", "2026-10-25 00:30", "2026-10-26 01:30",
+        "2026-03-28 01:30",
+        "2026-03-29 01:00",
+        "2026-03-30 00:30",
+        "2026-10-24 00:30",
+        "2026-10-25 00:30",
+        "2026-10-26 01:30",
     ];
     assert_eq!(seen, expected);
 }
@@ -306,9 +332,14 @@ fn a_day_that_depends_on_the_day_before_waits_for_it_and_the_first_one_does_not(
          INSERT INTO mill.edge (job, from_job, shift, first) VALUES ('day', 'day', '1 day', true); COMMIT",
     );
     // latest first: every day but the first waits for the one before
-    declare(&database, "INSERT INTO mill.backfill (timer, lo, hi, \"order\") VALUES ('daily', '2026-03-28Z', '2026-04-03Z', 'latest')");
+    declare(
+        &database,
+        "INSERT INTO mill.backfill (timer, lo, hi, \"order\") VALUES ('daily', '2026-03-28Z', '2026-04-03Z', 'latest')",
+    );
     mill.eventually("the third day has failed", || ended(&database, "day", "state = 'FAIL'") == 1);
-    mill.eventually("the back-fill is over", || one::<i64>(&database, "SELECT count(finished) FROM mill.backfill") == 1);
+    mill.eventually("the back-fill is over", || {
+        one::<i64>(&database, "SELECT count(finished) FROM mill.backfill") == 1
+    });
     assert_eq!(times(&database, "day"), ["2026-03-28 02:00", "2026-03-29 01:00", "2026-03-30 01:00"]);
     let missing: Vec<String> = one(&database, "SELECT missing FROM mill.waiting ORDER BY at LIMIT 1");
     assert_eq!(missing, ["job \"day\" shifted by 1 day"]);
@@ -320,6 +351,10 @@ fn a_day_that_depends_on_the_day_before_waits_for_it_and_the_first_one_does_not(
         times(&database, "day")[3..],
         ["2026-03-30 01:00", "2026-03-31 01:00", "2026-04-01 01:00", "2026-04-02 01:00"]
     );
-    assert_eq!(all::<String>(&database, "SELECT w::text FROM mill.waiting w").len(), 1, "only the day after the last one");
+    assert_eq!(
+        all::<String>(&database, "SELECT w::text FROM mill.waiting w").len(),
+        1,
+        "only the day after the last one"
+    );
     balanced(&database);
 }

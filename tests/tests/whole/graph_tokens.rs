@@ -24,12 +24,16 @@ fn a_flow_declared_in_any_order_runs_along_its_edges() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     ready(&mill, &database);
-    declare(&database, "CREATE TABLE seen (job text, at timestamptz); CREATE TABLE good (at timestamptz); INSERT INTO good VALUES ('2026-01-02')");
+    declare(
+        &database,
+        "CREATE TABLE seen (job text, at timestamptz); CREATE TABLE good (at timestamptz); INSERT INTO good VALUES ('2026-01-02')",
+    );
     declare(&database, ETL);
     declare(&database, "SELECT mill.fire('daily', '2026-01-01'), mill.fire('daily', '2026-01-02')");
     wait_ended(&mill, &database, "sum", 2);
     wait_ended(&mill, &database, "alarm", 1);
-    let seen: Vec<String> = all(&database, "SELECT concat_ws(' ', job, at AT TIME ZONE 'UTC') FROM seen ORDER BY at, job");
+    let seen: Vec<String> =
+        all(&database, "SELECT concat_ws(' ', job, at AT TIME ZONE 'UTC') FROM seen ORDER BY at, job");
     assert_eq!(
         seen,
         [
@@ -64,7 +68,8 @@ fn a_chain_of_fifty_jobs_without_input_is_through_in_a_moment_without_a_worker()
     );
     println!("from the first plan to the last stop: {took:.3} s");
     assert!(took < 10.0, "{took}");
-    let all_done: bool = one(&database, "SELECT bool_and(state = 'DONE' AND attempt = 0 AND pid IS NULL) FROM public.task");
+    let all_done: bool =
+        one(&database, "SELECT bool_and(state = 'DONE' AND attempt = 0 AND pid IS NULL) FROM public.task");
     assert!(all_done, "no worker was needed");
     balanced(&database);
 }
@@ -148,7 +153,10 @@ fn two_parents_that_finish_in_the_same_moment_activate_their_child_once() {
         .within(Duration::from_secs(120))
         .until(|| ended(&database, "join", "true") == times);
     // and the same with the flow running: the second parent's end activates
-    declare(&database, "UPDATE mill.job SET input = 'SELECT 1', live = '1 hour' WHERE name = 'join'; SELECT mill.pause(job => 'left'), mill.pause(job => 'right')");
+    declare(
+        &database,
+        "UPDATE mill.job SET input = 'SELECT 1', live = '1 hour' WHERE name = 'join'; SELECT mill.pause(job => 'left'), mill.pause(job => 'right')",
+    );
     declare(
         &database,
         &format!(
@@ -258,7 +266,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("INSERT INTO mill.timer (name, cron) VALUES ('u', '0 0 30 2 *')", "never fires"),
         ("INSERT INTO mill.timer (name, period, timezone) VALUES ('u', '1 h', 'Europe/Atlantis')", "Europe/Atlantis"),
         ("INSERT INTO mill.timer (name, period, catchup) VALUES ('u', '1 h', 'some')", "unknown catchup \"some\""),
-        ("INSERT INTO mill.timer (name, period, start, stop) VALUES ('u', '1 h', '2026-01-02', '2026-01-01')", "stops before it starts"),
+        (
+            "INSERT INTO mill.timer (name, period, start, stop) VALUES ('u', '1 h', '2026-01-02', '2026-01-01')",
+            "stops before it starts",
+        ),
         ("INSERT INTO mill.edge (job) VALUES ('a')", "from a job or from a timer"),
         ("INSERT INTO mill.edge (job, from_job, from_timer) VALUES ('a', 'b', 't')", "one of them"),
         ("INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('a', 'b', 'maybe')", "not on \"maybe\""),
@@ -273,7 +284,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ),
         ("INSERT INTO mill.job (name, flow) VALUES ('d', 'nowhere')", "23503"),
         ("UPDATE mill.job SET schedule_interval = '1 h' WHERE name = 'b'", "a schedule of its own and incoming edges"),
-        ("INSERT INTO mill.backfill (timer, lo, hi) VALUES ('t', '2026-01-02', '2026-01-01')", "from lo up to a later hi"),
+        (
+            "INSERT INTO mill.backfill (timer, lo, hi) VALUES ('t', '2026-01-02', '2026-01-01')",
+            "from lo up to a later hi",
+        ),
         ("INSERT INTO mill.backfill (timer, lo, hi) VALUES ('u', '2026-01-01', '2026-01-02')", "23503"),
         ("SELECT mill.run('nobody')", "there is no job \"nobody\""),
         ("SELECT mill.clear('f', NULL)", "needs the logical time"),
