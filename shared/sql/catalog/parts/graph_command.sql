@@ -38,7 +38,7 @@ BEGIN
     FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid
               WHERE s.job = ANY (jobs) ORDER BY k.relid LOOP
         RETURN QUERY EXECUTE format('SELECT %s::oid, %L::name, %L::name, t.id::bigint, t.job::int, t.at, t.state::text FROM %2$I.%3$I t
-            WHERE t.job = ANY ($1) AND ($2 IS NULL OR t.at = $2) AND t.state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')
+            WHERE t.job IS NOT NULL AND t.job = ANY ($1) AND ($2 IS NULL OR t.at = $2) AND t.state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')
             ORDER BY t.id FOR UPDATE %s', q.relid, q.schema, q.name, CASE WHEN free THEN 'SKIP LOCKED' ELSE '' END) USING jobs, at;
     END LOOP;
 END

@@ -27,7 +27,8 @@ BEGIN
     END IF;
     FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
                JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = places.flow AND j.input IS NOT NULL GROUP BY 1, 2 LOOP
-        EXECUTE format('SELECT count(*) FROM %I.%I WHERE job = ANY ($1) AND (state IN (''TAKE'', ''WORK'') OR state = ''PLAN'' AND NOT held)',
+        EXECUTE format('SELECT count(*) FROM %I.%I WHERE job IS NOT NULL AND job = ANY ($1)
+                           AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'') AND (state IN (''TAKE'', ''WORK'') OR state = ''PLAN'' AND NOT held)',
                        q.schema, q.name) INTO found USING q.jobs;
         most := most - found;
     END LOOP;
@@ -135,7 +136,7 @@ BEGIN
     FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
                JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = f.name AND j.scheduled GROUP BY 1, 2 ORDER BY 1, 2 LOOP
         EXECUTE format('UPDATE %1$I.%2$I SET held = false, plan = LEAST(plan, statement_timestamp()) WHERE id IN (
-                SELECT id FROM %1$I.%2$I t WHERE job = ANY ($1) AND state = ''PLAN'' AND held AND plan <= $2
+                SELECT id FROM %1$I.%2$I t WHERE job IS NOT NULL AND job = ANY ($1) AND state = ''PLAN'' AND held AND plan <= $2
                    AND NOT EXISTS (SELECT FROM mill.errand e WHERE e.job = t.job AND e.at = t.at AND e.task = t.id)
                  ORDER BY priority DESC, id LIMIT $3 FOR UPDATE SKIP LOCKED)', q.schema, q.name)
           USING q.jobs, mill.now(), places;
@@ -189,7 +190,7 @@ BEGIN
     ELSIF NEW.paused AND NOT OLD.paused THEN
         FOR q IN SELECT DISTINCT k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = ANY (jobs) LOOP
             EXECUTE format('UPDATE %1$I.%2$I SET held = true WHERE id IN (SELECT id FROM %1$I.%2$I
-                             WHERE job = ANY ($1) AND state = ''PLAN'' AND NOT held FOR UPDATE SKIP LOCKED)', q.schema, q.name) USING jobs;
+                             WHERE job IS NOT NULL AND job = ANY ($1) AND state = ''PLAN'' AND NOT held FOR UPDATE SKIP LOCKED)', q.schema, q.name) USING jobs;
         END LOOP;
     ELSIF NOT NEW.paused THEN
         PERFORM mill.release_flow(NEW.name);

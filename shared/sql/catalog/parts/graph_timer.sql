@@ -105,7 +105,7 @@ DECLARE
 BEGIN
     FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.queue k ON k.relid = to_regclass(j.queue)
               WHERE j.flow = open_times.flow GROUP BY 1, 2 LOOP
-        EXECUTE format('SELECT array_agg(DISTINCT at) FROM %I.%I WHERE job = ANY ($1) AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')',
+        EXECUTE format('SELECT array_agg(DISTINCT at) FROM %I.%I WHERE job IS NOT NULL AND job = ANY ($1) AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')',
                        q.schema, q.name) INTO found USING q.jobs;
         all_of_them := all_of_them || COALESCE(found, '{}');
     END LOOP;
