@@ -3,11 +3,18 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tests::cluster::ShutdownMode;
 use tests::{Cluster, Supervisor, sized};
 
 use crate::asking::{all, linger};
 use crate::graphs::{balanced, declare, ready};
+
+/// One that has just gone is no error.
+fn kill9(pid: i32) {
+    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+}
 
 /// Fan-out, two joins, an edge to another flow, a failure edge, a threshold. `b` always fails.
 const NINE: &str = "BEGIN;
@@ -58,13 +65,13 @@ fn nine_jobs_run_exactly_once_per_time_through_random_kills() {
         match rand::random_range(0..100) {
             0..50 => {
                 if let Some(worker) = mill.workers().first() {
-                    mill.kill9(worker.pid);
+                    kill9(worker.pid);
                     workers += 1;
                 }
             }
             50..60 => {
                 if let Some(scheduler) = mill.schedulers().first() {
-                    mill.kill9(scheduler.pid);
+                    kill9(scheduler.pid);
                     schedulers += 1;
                 }
             }

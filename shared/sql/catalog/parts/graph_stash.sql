@@ -50,16 +50,17 @@ $function$;
 COMMENT ON FUNCTION mill.stash(text) IS 'pgmill: a value that a task of this flow and logical time has stashed; NULL if none has';
 CREATE FUNCTION mill.stash(key text, value text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+#variable_conflict use_column
 DECLARE
     p record;
 BEGIN
-    IF key IS NULL THEN
+    IF stash.key IS NULL THEN
         RAISE EXCEPTION USING MESSAGE = 'a stashed value needs a key', ERRCODE = 'null_value_not_allowed';
     END IF;
     SELECT * INTO p FROM mill.stash_place();
     INSERT INTO mill.stash AS s (flow, job, at, key, value) VALUES (p.flow, p.job, p.at, stash.key, stash.value)
     ON CONFLICT (COALESCE(flow, ''), COALESCE(job, 0), at, key) DO UPDATE SET value = EXCLUDED.value, touched = EXCLUDED.touched;
-    RETURN value;
+    RETURN stash.value;
 END
 $function$;
 COMMENT ON FUNCTION mill.stash(text, text) IS 'pgmill: stashes a value for the tasks of this flow and logical time';
