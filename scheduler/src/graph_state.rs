@@ -212,7 +212,7 @@ mod tests {
     fn table() -> String {
         let past = Instant::now();
         let now = past + Duration::from_millis(1);
-        let watched = |keeps, used| GraphEvent::Watched { now, keeps, hears: keeps && !used, used };
+        let watched = |keeps: bool, used: bool| GraphEvent::Watched { now, keeps, hears: keeps && !used, used };
         let states = [
             GraphState::Absent,
             GraphState::Asking { rung: false },
