@@ -40,16 +40,19 @@ Examples:
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
   launcher fsck app                       are tasks, jobs and slots in order?
+  launcher stop app --config mill.json    end the schedulers of database app (start, restart)
   launcher install app                    the catalog and the task table, before anything runs
 
-Exit status: 0 orderly end, 78 mistakes in the config, 3 (status) no launcher to ask, 1 anything else.";
+Exit status: 0 orderly end, 78 mistakes in the config, 3 (status, start, stop, restart) no launcher to ask, 1 anything else.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
   launcher check --config mill.json       what is wrong with this file?
   launcher check                          and with the PG* environment, for a start without a file?
 
-Nothing is connected to and nothing is changed. A mistake is named by its place:
+  launcher check --connect --config ..    and may every login do what it has to?
+
+Nothing is changed, and nothing connected to without --connect. A mistake is named by its place:
 
   mill.json: json[2].sleeep: unknown key; did you mean \"sleep\"?";
 
@@ -71,6 +74,15 @@ It looks twice, a second apart, and tells what was wrong both times.
 
 Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
 
+const ORDER_EXAMPLES: &str = "\
+Examples:
+  launcher stop app --config mill.json     before something that pgmill should stay away from
+  launcher start app --config mill.json    afterwards
+
+The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
+
+Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
+
 const INSTALL_EXAMPLES: &str = "\
 Examples:
   launcher install app --config mill.json       as the login of the config's connect
@@ -83,6 +95,7 @@ Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else
 const UPGRADE_EXAMPLES: &str = "\
 Examples:
   launcher upgrade app --config mill.json       as the login of the config's connect
+  launcher upgrade --print 0.1.0 | psql -d app  by hand, as the catalog's owner
   {\"data\": \"app\", \"upgrade\": \"auto\"}          in the config: at the next start, without a command
 
 Schedulers of the database stop when it begins and go on when it is committed or rolled back.
@@ -95,7 +108,6 @@ Examples:
   SELECT mill.uninstall();                      the same in SQL, as the catalog's owner
 
 Exit status: 0 done (or there was none), 78 mistakes in the config, 1 anything else; then nothing was changed.";
-
 const IMPORT_EXAMPLES: &str = "\
 Examples:
   launcher import pg_cron --database app --dry-run            what would become of each job of cron.job in app
@@ -134,7 +146,21 @@ pub struct Place {
 pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
-    Check,
+    Check {
+        /// Also log in, as the launcher and as every row, and say which rights are missing. Exit 1 if any is.
+        #[arg(long)]
+        connect: bool,
+    },
+    /// Let the schedulers of a database run. Exit 0 once they do.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Start { database: String },
+    /// End the schedulers of a database; its tasks are planned again. Exit 0 once they are gone. Lasts until `start`, or
+    /// until the launcher is started again.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Stop { database: String },
+    /// End the schedulers of a database and start them anew. Exit 0 once they run.
+    #[command(after_help = ORDER_EXAMPLES)]
+    Restart { database: String },
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
@@ -160,7 +186,14 @@ pub enum Command {
     },
     /// Bring the catalog mill of a database to the version of this program, in one transaction.
     #[command(after_help = UPGRADE_EXAMPLES)]
-    Upgrade { database: String },
+    Upgrade {
+        /// The database; not needed with --print.
+        #[arg(required_unless_present = "print")]
+        database: Option<String>,
+        /// Only print the SQL, for a catalog of version FROM.
+        #[arg(long, value_name = "FROM")]
+        print: Option<String>,
+    },
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },

@@ -1,7 +1,7 @@
-//! The control socket: where `launcher status` asks a running launcher.
+//! The control socket: where `launcher status` and its like ask a running launcher.
 //!
 //! A Unix socket of mode 0600; besides, the peer's credentials are checked: our own uid and uid 0 may ask. One JSON
-//! line in, one JSON line out. Nothing here blocks: callers that are slow, silent or too many are dropped. A live
+//! line in, one JSON line out, at once or when there is something to tell. Nothing here blocks: callers that are slow, silent or too many are dropped. A live
 //! socket of another launcher is an error with its pid; a dead one is replaced.
 
 use nix::poll::{PollFd, PollFlags};
@@ -33,8 +33,14 @@ fn pid_text(pid: &Option<i32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
+/// A call that has not been answered yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallerId(u64);
+
 #[derive(Debug)]
 struct Caller {
+    id: CallerId,
+    asked: bool,
     stream: UnixStream,
     question: Vec<u8>,
     answer: Option<Vec<u8>>,
@@ -46,6 +52,7 @@ pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
     callers: Vec<Caller>,
+    calls: u64,
 }
 
 impl ControlSocket {
@@ -58,7 +65,7 @@ impl ControlSocket {
         umask(before);
         let listener = bound.map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(ControlSocket { listener, path: path.to_owned(), callers: Vec::new() })
+        Ok(ControlSocket { listener, path: path.to_owned(), callers: Vec::new(), calls: 0 })
     }
 
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
@@ -73,14 +80,32 @@ impl ControlSocket {
         self.callers.iter().map(|caller| caller.deadline).min()
     }
 
-    /// Takes calls, reads questions, writes answers; `answer` makes one line from a question.
-    pub fn turn(&mut self, now: Instant, mut answer: impl FnMut(&str) -> String) {
+    /// Takes calls and reads questions; each is answered by `reply`, now or later.
+    #[must_use]
+    pub fn turn(&mut self, now: Instant) -> Vec<(CallerId, String)> {
         while let Ok((stream, _)) = self.listener.accept() {
             if self.callers.len() < CALLERS && welcome(&stream) && stream.set_nonblocking(true).is_ok() {
-                self.callers.push(Caller { stream, question: Vec::new(), answer: None, deadline: now + PATIENCE });
+                self.calls += 1;
+                let (id, deadline) = (CallerId(self.calls), now + PATIENCE);
+                let (question, answer) = (Vec::new(), None);
+                self.callers.push(Caller { id, asked: false, stream, question, answer, deadline });
             }
         }
-        self.callers.retain_mut(|caller| now < caller.deadline && caller.turn(&mut answer));
+        let mut questions = Vec::new();
+        self.callers.retain_mut(|caller| now < caller.deadline && caller.listen(&mut questions));
+        questions
+    }
+
+    /// A caller who has hung up gets none.
+    pub fn reply(&mut self, id: CallerId, answer: &str) {
+        if let Some(caller) = self.callers.iter_mut().find(|caller| caller.id == id) {
+            caller.answer = Some(format!("{answer}\n").into_bytes());
+        }
+    }
+
+    /// Writes what can be written; who has heard everything is let go.
+    pub fn flush(&mut self) {
+        self.callers.retain_mut(Caller::speak);
     }
 
     /// Removes the socket file, if it is still ours.
@@ -91,7 +116,7 @@ impl ControlSocket {
 
 impl Caller {
     /// False when the call is over.
-    fn turn(&mut self, answer: &mut impl FnMut(&str) -> String) -> bool {
+    fn listen(&mut self, questions: &mut Vec<(CallerId, String)>) -> bool {
         if self.answer.is_none() {
             let mut bytes = [0u8; 1024];
             loop {
@@ -107,9 +132,16 @@ impl Caller {
                 }
             }
             let Some(end) = self.question.iter().position(|byte| *byte == b'\n') else { return true };
-            let question = String::from_utf8_lossy(self.question.get(..end).unwrap_or_default()).into_owned();
-            self.answer = Some(format!("{}\n", answer(&question)).into_bytes());
+            if !std::mem::replace(&mut self.asked, true) {
+                let question = String::from_utf8_lossy(self.question.get(..end).unwrap_or_default()).into_owned();
+                questions.push((self.id, question));
+            }
         }
+        true
+    }
+
+    /// False when the call is over.
+    fn speak(&mut self) -> bool {
         let Some(rest) = &mut self.answer else { return true };
         while !rest.is_empty() {
             match self.stream.write(rest) {
@@ -169,13 +201,36 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut caller = UnixStream::connect(&path).unwrap();
         caller.write_all(b"{\"command\":\"status\"}\n").unwrap();
-        control.turn(Instant::now(), |question| format!("heard {question}"));
+        for (caller, question) in control.turn(Instant::now()) {
+            control.reply(caller, &format!("heard {question}"));
+        }
+        control.flush();
         let mut line = String::new();
         BufReader::new(caller).read_line(&mut line).unwrap();
         assert_eq!(line, "heard {\"command\":\"status\"}\n");
         assert!(control.callers.is_empty());
         control.close();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn an_answer_may_come_later_and_a_question_is_heard_once() {
+        let path = place("later");
+        let mut control = ControlSocket::open(&path).unwrap();
+        let now = Instant::now();
+        let mut caller = UnixStream::connect(&path).unwrap();
+        caller.write_all(b"wait\n").unwrap();
+        let asked = control.turn(now);
+        control.flush();
+        assert_eq!(asked.len(), 1);
+        assert_eq!(control.turn(now), []);
+        control.reply(asked[0].0, "done");
+        control.flush();
+        let mut line = String::new();
+        BufReader::new(caller).read_line(&mut line).unwrap();
+        assert_eq!(line, "done\n");
+        assert!(control.callers.is_empty());
+        control.close();
     }
 
     #[test]
@@ -205,9 +260,9 @@ mod tests {
         let silent = UnixStream::connect(&path).unwrap();
         let mut endless = UnixStream::connect(&path).unwrap();
         endless.write_all(&vec![b'x'; QUESTION_BYTES + 1024]).unwrap();
-        control.turn(now, |_| unreachable!("nobody asked"));
+        assert_eq!(control.turn(now), []);
         assert_eq!(control.callers.len(), 1);
-        control.turn(now + PATIENCE, |_| unreachable!("nobody asked"));
+        assert_eq!(control.turn(now + PATIENCE), []);
         assert!(control.callers.is_empty());
         drop(silent);
         control.close();
@@ -229,16 +284,17 @@ mod tests {
                     caller
                 })
                 .collect();
-            let mut asked = 0;
-            control.turn(now, |question| {
-                asked += 1;
+            let questions = control.turn(now);
+            let asked = questions.len();
+            for (caller, question) in questions {
                 assert!(!question.contains('\n'));
-                question.to_owned()
-            });
+                control.reply(caller, &question);
+            }
+            control.flush();
             let lines = calls.iter().filter(|bytes| bytes.contains(&b'\n')).count();
             proptest::prop_assert!(asked <= lines);
             drop(callers);
-            control.turn(now + PATIENCE, |_| "late".to_owned());
+            let _ = control.turn(now + PATIENCE);
             proptest::prop_assert!(control.callers.is_empty());
             control.close();
         }

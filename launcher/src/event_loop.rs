@@ -4,17 +4,22 @@
 //! its own session, the control socket and the schedulers' pidfds; every pass reconciles what is wanted with what is.
 
 use crate::control_socket::ControlSocket;
+use crate::discovery::{FoundDatabase, QueueProbe};
 use crate::embedded::{Embedded, ServerEvent, Stop};
+use crate::hearing::{Ear, Hearing};
 use crate::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState};
+use crate::lock_watch::Locks;
 use crate::maker::{Report, make_missing};
+use crate::message_table::MessageKey;
+use crate::orders::Orders;
 use crate::row_entry::Wanted;
 use crate::row_state::Rung;
 use crate::row_table::RowTable;
+use crate::service_manager::ServiceManager;
 use crate::status_report::{Outline, report};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
 use shared::conninfo::Target;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::lock_key;
@@ -27,9 +32,10 @@ use shared::stopping::{self, StopEvent, Stopping};
 use shared::sys::signal::Bell;
 use shared::sys::wait;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Over the schedulers' own time to finish.
 const MARGIN: Duration = Duration::from_secs(5);
 
@@ -37,6 +43,7 @@ const MARGIN: Duration = Duration::from_secs(5);
 pub struct Reloaded {
     pub target: Target,
     pub rows: Vec<Wanted>,
+    pub operators: Option<String>,
 }
 
 /// Reads the config again; what is wrong has been said.
@@ -49,9 +56,13 @@ pub struct Parts {
     pub bell: Bell,
     pub control: ControlSocket,
     pub embedded: Option<Embedded>,
+    pub manager: ServiceManager,
     pub target: Target,
     pub name: String,
     pub poll: Duration,
+    pub probe: Duration,
+    /// The role whose members may send messages to every database.
+    pub operators: Option<String>,
     pub rows: Vec<Wanted>,
     pub reload: Reload,
 }
@@ -63,10 +74,22 @@ const MAKE_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What comes back from the maintenance database.
 #[derive(Debug)]
-enum Answer {
+pub(crate) enum Answer {
     /// Whether this launcher got the lock, and if not, why.
     Lock(Result<(), String>),
     Made(Vec<Report>),
+    Listening(Rc<Hearing>),
+    Locks(Locks),
+    Databases {
+        found: Vec<FoundDatabase>,
+        asked_at: Instant,
+    },
+    Checked {
+        key: MessageKey,
+        may: bool,
+    },
+    /// Nothing follows from it.
+    Done,
 }
 
 enum Event {
@@ -76,15 +99,19 @@ enum Event {
 }
 
 pub struct Launcher {
-    parts: Parts,
-    rows: RowTable,
-    leader: Leader,
-    link: Option<Link<Answer>>,
+    pub(crate) parts: Parts,
+    pub(crate) rows: RowTable,
+    pub(crate) leader: Leader,
+    pub(crate) link: Option<Link<Answer>>,
+    pub(crate) ear: Ear,
+    probe: QueueProbe,
+    /// What operators have asked for through the control socket.
+    pub(crate) orders: Orders,
     /// The session is known to have a backend of its own.
     proven: bool,
     events: (Sender<Event>, Receiver<Event>),
-    stopping: Stopping,
-    said: Saying,
+    pub(crate) stopping: Stopping,
+    pub(crate) said: Saying,
     said_ready: bool,
     server_stopping: bool,
     /// A question to the maker is in flight.
@@ -95,13 +122,17 @@ pub struct Launcher {
 impl Launcher {
     pub fn new(mut parts: Parts) -> Launcher {
         let now = Instant::now();
-        let mut rows = RowTable::new(&parts.region);
+        let mut rows = RowTable::new(&parts.region, parts.target.places.clone(), parts.probe);
+        let probe = QueueProbe::new(parts.probe);
         rows.want(std::mem::take(&mut parts.rows), now);
         Launcher {
             parts,
             rows,
             leader: Leader::new(now),
             link: None,
+            ear: Ear::new(now),
+            probe,
+            orders: Orders::default(),
             proven: false,
             events: unbounded(),
             stopping: Stopping::No,
@@ -136,6 +167,7 @@ impl Launcher {
         let mut fds = vec![PollFd::new(self.parts.bell.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.parts.control.poll_fds());
         fds.extend(self.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.probe.link().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.rows.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, self.timeout(now));
@@ -157,9 +189,13 @@ impl Launcher {
         let deadlines = [
             self.leader.deadline(),
             self.link.as_ref().and_then(Link::deadline),
+            self.ear.deadline(),
+            self.probe.link().and_then(Link::deadline),
+            self.orders.deadline(),
             self.rows.deadline(),
             self.parts.control.deadline(),
             self.stopping.deadline(),
+            self.parts.manager.deadline(),
             self.parts.embedded.as_ref().map(|server| now + server.check_again_in(now)),
             Some(now + self.parts.poll),
         ];
@@ -189,11 +225,18 @@ impl Launcher {
                 self.making = false;
                 self.rows.made(reports);
             }
+            Event::Link(LinkEvent::Answered(Answer::Listening(hearing))) => self.listening(hearing, now),
+            Event::Link(LinkEvent::Answered(Answer::Locks(locks))) => self.locks_seen(&locks, now),
+            Event::Link(LinkEvent::Answered(Answer::Databases { found, asked_at })) => {
+                self.databases_listed(found, asked_at, now);
+            }
+            Event::Link(LinkEvent::Answered(Answer::Checked { key, may })) => self.sender_checked(key, may),
             // It listens to nothing.
-            Event::Link(LinkEvent::Notified | LinkEvent::CatalogRang) => {}
+            Event::Link(LinkEvent::Answered(Answer::Done) | LinkEvent::Notified | LinkEvent::CatalogRang) => {}
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.making = false;
+                self.ear.lose();
                 self.leader_event(LeaderEvent::Lost { trouble, now });
             }
             Event::Passed => self.pass(now),
@@ -202,27 +245,54 @@ impl Launcher {
 
     /// Reconciles everything, whatever woke us.
     fn pass(&mut self, now: Instant) {
+        self.parts.manager.beat(now);
         self.rows.reap(now);
         self.reap_orphans();
         self.watch_server(now);
         self.leader_event(LeaderEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
-        let may_start = self.leader.state == LeaderState::Leading && !self.stopping.asked();
+        self.hear(now);
+        // Every row has its slot before the first scheduler runs: so all databases must be known.
+        let may_start = self.leading() && self.ear.knows_databases && !self.stopping.asked();
         self.make_missing(may_start, now);
-        self.rows.pass(&self.parts.nursery, may_start, now);
+        self.act(now);
+        self.hear_callers(now);
+        self.rows.pass(&self.parts.nursery, may_start, &self.ear, now);
+        self.answer_messages(now);
+        self.end_sessions();
+        self.probe_queues(may_start, now);
         // After the rows themselves: a scheduler comes before a task.
         self.rows.offer_slots();
         self.say_ready();
+        self.answer_callers(now);
+    }
+
+    pub(crate) fn leading(&self) -> bool {
+        self.leader.state == LeaderState::Leading
+    }
+
+    /// What `status` tells.
+    pub(crate) fn report(&self) -> serde_json::Value {
         let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
         let outline = Outline {
             name: &self.parts.name,
             ready: self.said_ready,
-            leading: self.leader.state == LeaderState::Leading,
+            leading: self.leading(),
             why: self.said.current(),
             server,
         };
-        let (region, rows) = (&self.parts.region, &self.rows);
-        self.parts.control.turn(now, |question| answer(question, || report(&outline, region, rows)).to_string());
+        report(&outline, &self.parts.region, &self.rows)
+    }
+
+    /// Which queues the catalogs of found databases have.
+    fn probe_queues(&mut self, may: bool, now: Instant) {
+        if may {
+            let locks = &self.ear.locks;
+            self.probe.pass(&self.rows, &self.parts.region, |database| locks.holds(database), now);
+        }
+        if let Some((database, queues)) = self.probe.turn(now) {
+            self.rows.queues_listed(database, queues, now);
+        }
     }
 
     /// Roles and databases of rows that do not work yet.
@@ -289,6 +359,7 @@ impl Launcher {
                 }
                 LeaderEffect::Lead => {
                     self.next_making = Instant::now();
+                    self.begin_hearing();
                     if self.said.end() {
                         shared::info!("launcher works again");
                     }
@@ -301,10 +372,11 @@ impl Launcher {
     /// Once: every wanted row is served or has its reason.
     fn say_ready(&mut self) {
         let waits = self.said.current().is_some() && !self.rows.has_schedulers();
-        let ready = waits || (self.leader.state == LeaderState::Leading && self.rows.ready());
+        let ready = waits || (self.leading() && self.ear.knows_databases && self.rows.ready());
         if ready && !self.said_ready && !self.stopping.asked() {
             shared::info!("ready", slots = self.parts.region.slots().limit());
             self.said_ready = true;
+            self.parts.manager.ready(self.said.current().unwrap_or("serving"));
         }
     }
 
@@ -317,12 +389,14 @@ impl Launcher {
         let rung = if step.cancel_tasks { Rung::Cancel } else { Rung::Finish };
         let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
         shared::info!("launcher stops", how = how);
+        self.parts.manager.stopping(how);
         self.rows.end_all(rung, Instant::now());
     }
 
     /// SIGQUIT: leave now. Every process of ours dies with us; the next start recovers.
     fn quit(mut self) -> bool {
         shared::warning!("launcher quits at once");
+        self.parts.manager.stopping("quitting at once");
         if let Some(server) = &mut self.parts.embedded {
             server.stop(Stop::Immediate);
         }
@@ -356,13 +430,17 @@ impl Launcher {
     }
 
     fn reload(&mut self, now: Instant) {
+        self.parts.manager.reloading();
         match (self.parts.reload)() {
-            Some(Reloaded { target, rows }) => {
+            Some(Reloaded { target, rows, operators }) => {
+                self.parts.operators = operators;
                 if target != self.parts.target {
                     self.parts.target = target;
                     self.proven = false;
                     self.link = None;
                     self.making = false;
+                    self.ear.lose();
+                    self.rows.move_home(self.parts.target.places.clone());
                     self.leader_event(LeaderEvent::LoginChanged { now });
                 }
                 self.rows.want(rows, now);
@@ -370,12 +448,15 @@ impl Launcher {
                 self.said_ready = false;
                 shared::info!("config read again");
             }
-            None => shared::error!("the config has mistakes; the old one stays in force"),
+            None => {
+                shared::error!("the config has mistakes; the old one stays in force");
+                self.parts.manager.ready("the config has mistakes; the old one stays in force");
+            }
         }
     }
 }
 
-async fn ask_lock(client: std::rc::Rc<tokio_postgres::Client>, name: String) -> Result<Answer, Trouble> {
+async fn ask_lock(client: Rc<tokio_postgres::Client>, name: String) -> Result<Answer, Trouble> {
     let row =
         client.query_one(&bare(HOLD_LEADER), &[&lock_key::LEADER, &name]).await.map_err(|error| Trouble::of(&error))?;
     Ok(Answer::Lock(if row.get("standby") {
@@ -385,12 +466,4 @@ async fn ask_lock(client: std::rc::Rc<tokio_postgres::Client>, name: String) -> 
     } else {
         Err(format!("another launcher named \"{name}\" is active; standing by"))
     }))
-}
-
-fn answer(question: &str, report: impl FnOnce() -> Value) -> Value {
-    let parsed: Result<Value, _> = serde_json::from_str(question);
-    match parsed.ok().as_ref().and_then(|value| value.get("command")).and_then(Value::as_str) {
-        Some("status") => report(),
-        _ => json!({"error": "unknown command; this launcher knows: status"}),
-    }
 }

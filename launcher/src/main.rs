@@ -1,23 +1,29 @@
 //! The launcher decides which databases live; it is also the operator's one binary.
 //!
 //! `cli` is the command line, `command` the one-shot commands and the start of the long one, `event_loop` the loop.
-//! Decisions are in pure rooms: `leader_state`, `row_state`, `restart_policy`.
+//! Decisions are in pure rooms: `leader_state`, `row_state`, `restart_policy`, `message_table`, `lock_watch`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
 mod cli;
 mod command;
 mod control_socket;
+mod discovery;
 mod dot_text;
 mod embedded;
 mod event_loop;
+mod hearing;
 mod import;
 mod leader_state;
+mod lock_watch;
 mod maker;
+mod message_table;
+mod orders;
 mod restart_policy;
 mod row_entry;
 mod row_state;
 mod row_table;
+mod service_manager;
 mod status_report;
 
 use clap::Parser;
@@ -30,16 +36,22 @@ fn main() -> ExitCode {
     shared::log::start(cli.log_level.into(), cli.log.into());
     ExitCode::from(match &cli.command {
         None => command::serve::run(&cli),
-        Some(Command::Check) => command::check::run(&cli.place),
+        Some(Command::Check { connect }) => command::check::run(&cli.place, *connect),
+        Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
+        Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
+        Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
         Some(Command::Install { database: _, print: true }) => command::install::print_text(),
         Some(Command::Install { database, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default())
         }
+        Some(Command::Upgrade { print: Some(from), .. }) => command::upgrade::print_text(from),
+        Some(Command::Upgrade { database, print: None }) => {
+            command::upgrade::run(&cli.place, database.as_deref().unwrap_or_default())
+        }
+        Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Import { source: ImportSource::PgCron, options }) => {
             command::import::pg_cron(&cli.place, options)
         }
-        Some(Command::Upgrade { database }) => command::upgrade::run(&cli.place, database),
-        Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
         Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
         Some(Command::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
         Some(Command::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),

@@ -1,25 +1,29 @@
-//! One row of the config: its machine, its scheduler process, its slot and cell.
+//! One queue: its machine, its scheduler process, its slot and cell.
 //!
-//! Policy is `row_state`; this room carries its effects out and keeps what a row must remember: its settings, its
-//! child, the last beat, what has been said. `row_table` calls it for every row on every pass.
+//! Policy is `row_state`; this room carries its effects out and keeps what a queue must remember: its settings, its
+//! database, its child, the last beat, what has been said. `row_table` calls it for every queue on every pass.
 
 use crate::restart_policy::{Death, RestartPolicy};
-use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, Then};
+use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, STOPPED, Then, Useless};
 use nix::sys::signal::Signal;
 use shared::config::Row;
 use shared::conninfo::Target;
 use shared::conninfo::untrusted::Entries;
 use shared::exit_code::ExitCode;
 use shared::hand_down::HANDSHAKE;
-use shared::hand_over::{SchedulerOrder, encode};
+use shared::hand_over::{SchedulerOrder, WaitFor, encode};
+use shared::log::Level;
 use shared::nursery::Nursery;
-use shared::region::{Kind, Phase, Region, Ticket};
+use shared::region::{Kind, Phase, Region, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+const NO_SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// A scheduler whose loop has not turned for so long is ended.
 const BEAT_PATIENCE: Duration = Duration::from_secs(30);
+
+pub const CONFIG_SAYS_NO: &str = "\"enabled\" is false in the config";
 
 /// A row as the config wants it, with its login resolved.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,17 +44,20 @@ impl Wanted {
     }
 
     pub fn label(&self) -> String {
-        format!("{} {}.{}", self.row.data, self.row.schema, self.row.table)
+        format!("{} {}.{}", self.target.database, self.row.schema, self.row.table)
     }
 
-    pub fn order(&self) -> SchedulerOrder {
+    pub fn order(&self, origin: Origin, wait: WaitFor, installed: bool) -> SchedulerOrder {
         SchedulerOrder {
             target: self.target.clone(),
             schema: self.row.schema.clone(),
             table: self.row.table.clone(),
             settings: self.row.settings.clone(),
             defaults: self.row.defaults.clone(),
-            installer: self.installer.clone(),
+            wait,
+            found: origin == Origin::Found,
+            installed,
+            installer: self.installer.clone().map(|login| Target { database: self.target.database.clone(), ..login }),
             versions: self.versions.clone(),
             upgrade: self.row.upgrade,
             handshake: HANDSHAKE,
@@ -64,9 +71,29 @@ impl Wanted {
     }
 }
 
+/// How a queue came to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The config names its database.
+    Named,
+    /// The config says "*", and it was found.
+    Found,
+}
+
 #[derive(Debug)]
 pub struct Entry {
     pub wanted: Wanted,
+    pub origin: Origin,
+    /// The database's OID, once it was seen on the launcher's own server.
+    pub database: Option<u32>,
+    /// What the database is called now, if it was renamed since the config was written.
+    pub renamed: Option<String>,
+    /// The table whose locks tell of work on the catalog; remembered between two schedulers.
+    pub marker: Option<u32>,
+    /// How the last scheduler left, if it left by itself.
+    pub left: Option<ExitCode>,
+    /// Sessions that are to be ended through the server.
+    pub to_end: Vec<i32>,
     pub state: RowState,
     pub policy: RestartPolicy,
     pub child: Option<Child>,
@@ -76,17 +103,28 @@ pub struct Entry {
     /// The config no longer has this row: it goes once its scheduler has ended.
     pub removed: bool,
     pub beat: (u64, Instant),
+    /// Since when no slot was to be had. A look of a scheduler holds all free ones for a moment: that is nothing to tell.
+    pub refused_since: Option<Instant>,
     /// Said once per episode.
     pub said_no_slot: bool,
+    pub said_no_fork: bool,
     pub last_death: Option<String>,
     /// What the server lacks and we may not make.
     pub missing: Option<String>,
 }
 
 impl Entry {
-    pub fn new(wanted: Wanted, state: RowState, now: Instant) -> Entry {
+    pub fn new(wanted: Wanted, origin: Origin, database: Option<u32>, now: Instant) -> Entry {
+        let enabled = wanted.row.enabled;
+        let state = if enabled { RowState::enabled() } else { RowState::disabled(CONFIG_SAYS_NO) };
         Entry {
             wanted,
+            origin,
+            database,
+            renamed: None,
+            marker: None,
+            left: None,
+            to_end: Vec::new(),
             state,
             policy: RestartPolicy::default(),
             child: None,
@@ -94,7 +132,9 @@ impl Entry {
             untold: false,
             removed: false,
             beat: (0, now),
+            refused_since: None,
             said_no_slot: false,
+            said_no_fork: false,
             last_death: None,
             missing: None,
         }
@@ -102,7 +142,7 @@ impl Entry {
 
     /// Steps the machine and does what needs no more than the region and the child; returns all effects.
     pub fn step(&mut self, region: &Region, event: RowEvent) -> Vec<RowEffect> {
-        let state = std::mem::replace(&mut self.state, RowState::Enabled);
+        let state = std::mem::replace(&mut self.state, RowState::enabled());
         let slot = state.slot();
         let before = state.name();
         let step = row_state::step(state, event, &mut self.policy);
@@ -127,22 +167,38 @@ impl Entry {
                         && region.slots().take_back(slot, child.pid()).is_err()
                     {
                         // Swept by somebody: begin without a slot.
-                        self.state = RowState::Enabled;
+                        self.state = RowState::enabled();
                     }
                 }
-                RowEffect::Tell(rung) => {
-                    if let Some(child) = &self.child {
-                        child.signal(match rung {
-                            Rung::Finish => Signal::SIGTERM,
-                            Rung::Cancel => Signal::SIGINT,
-                            Rung::Kill => Signal::SIGKILL,
-                        });
-                    }
-                }
-                RowEffect::Reserve | RowEffect::Spawn => {}
+                RowEffect::Tell(rung) => self.tell(region, *rung),
+                RowEffect::Reserve | RowEffect::Spawn { .. } => {}
             }
         }
         step.effects
+    }
+
+    fn tell(&mut self, region: &Region, rung: Rung) {
+        let (Some(child), Some(slot)) = (&self.child, self.state.slot()) else { return };
+        match rung {
+            Rung::Finish => child.signal(Signal::SIGTERM),
+            Rung::Cancel | Rung::Hurry => child.signal(Signal::SIGINT),
+            Rung::EndTasks => self.to_end.extend(workers_backends(region, slot)),
+            Rung::EndSession => {
+                let own = region.slots().notes(slot).running().map(|(_, _, backend)| backend);
+                self.to_end.extend(workers_backends(region, slot).into_iter().chain(own));
+            }
+            Rung::Kill => {
+                shared::warning!("scheduler does not end; it is killed", queue = self.wanted.label());
+                child.signal(Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// The sessions that this scheduler and its workers have told of.
+    pub fn backends(&self, region: &Region) -> Vec<i32> {
+        let Some(slot) = self.state.slot() else { return Vec::new() };
+        let own = region.slots().notes(slot).running().map(|(_, _, backend)| backend);
+        workers_backends(region, slot).into_iter().chain(own).collect()
     }
 
     /// One slot always stays for workers: a scheduler that could start no task would be of no use.
@@ -151,26 +207,37 @@ impl Entry {
         let slot = if slots.used() + 1 < slots.limit() { slots.reserve() } else { None };
         match slot {
             Some(slot) => {
-                self.said_no_slot = false;
+                (self.said_no_slot, self.refused_since) = (false, None);
                 self.step(region, RowEvent::SlotGiven { slot, now });
             }
             None => {
-                if !self.said_no_slot {
-                    shared::warning!(
+                let since = *self.refused_since.get_or_insert(now);
+                let long = now >= since + NO_SLOT_PATIENCE;
+                if long && !self.said_no_slot {
+                    // One that most likely has nothing to serve asks for a slot again and again.
+                    let level = if self.left.is_some_and(|code| code == ExitCode::NotInstalled) {
+                        Level::Debug
+                    } else {
+                        Level::Warning
+                    };
+                    shared::log_line!(
+                        level,
                         "row waits for a slot; raise max_workers, or stop another row",
                         queue = self.wanted.label()
                     );
                 }
-                self.said_no_slot = true;
+                self.said_no_slot |= long;
                 self.step(region, RowEvent::SlotRefused);
             }
         }
     }
 
-    pub fn spawn(&mut self, region: &Region, nursery: &Nursery, now: Instant) {
+    pub fn spawn(&mut self, region: &Region, nursery: &Nursery, wait: WaitFor, now: Instant) {
         let Some(slot) = self.state.slot() else { return };
-        match nursery.spawn(slot, Kind::Scheduler, &self.wanted.label(), &self.wanted.order(), scheduler::run) {
+        let order = self.wanted.order(self.origin, wait, self.marker.is_some());
+        match nursery.try_spawn(slot, Kind::Scheduler, &self.wanted.label(), &order, scheduler::run) {
             Ok((child, ticket)) => {
+                self.said_no_fork = false;
                 let pid = child.pid();
                 self.child = Some(child);
                 self.ticket = Some(ticket);
@@ -179,7 +246,10 @@ impl Entry {
                 self.step(region, RowEvent::Spawned { pid, now, close: self.wanted.close() });
             }
             Err(error) => {
-                shared::error!("cannot start a scheduler", queue = self.wanted.label(), error = error);
+                if !self.said_no_fork {
+                    shared::error!("cannot start a scheduler", queue = self.wanted.label(), error = error);
+                }
+                self.said_no_fork = true;
                 self.step(region, RowEvent::SpawnFailed { now });
             }
         }
@@ -197,6 +267,9 @@ impl Entry {
         if self.untold && matches!(self.state, RowState::Started { .. }) && self.ticket.is_none() {
             self.tell_settings(region);
         }
+        if let Some(marker) = self.state.slot().and_then(|slot| region.slots().notes(slot).marker()) {
+            self.marker = Some(marker);
+        }
         let beat = self.state.slot().and_then(|slot| region.slots().notes(slot).beat());
         match beat {
             Some(beat) if beat != self.beat.0 => self.beat = (beat, now),
@@ -209,20 +282,47 @@ impl Entry {
         }
     }
 
-    pub fn gone(&mut self, region: &Region, end: End, now: Instant) {
+    /// `probe`: how long after leaving for want of a catalog it is looked for again.
+    pub fn gone(&mut self, region: &Region, end: End, probe: Duration, now: Instant) {
         let worked = self.phase(region) >= Some(Phase::Running);
         let why = self.why(region);
-        let (death, permanent) = verdict(end, worked);
-        let permanent = permanent.then(|| why.unwrap_or_else(|| format!("the scheduler gave up ({end})")));
+        self.left = match end {
+            End::Exited(status) => ExitCode::from_status(status),
+            End::Killed(_) => None,
+        };
+        if self.left == Some(ExitCode::NotInstalled) {
+            self.marker = None;
+        }
+        let (death, useless) = verdict(end, worked);
+        let useless = useless.then(|| Useless {
+            why: why.unwrap_or_else(|| format!("the scheduler gave up ({end})")),
+            again_after: match (self.left, self.origin) {
+                (Some(ExitCode::NotInstalled | ExitCode::NoQueue), Origin::Found) => Some(probe),
+                (Some(ExitCode::SwitchedOff), _) => Some(probe),
+                _ => None,
+            },
+        });
         if !matches!(self.state, RowState::Ending { .. }) {
-            match &permanent {
-                Some(why) => shared::error!("row is disabled", queue = self.wanted.label(), why = why),
-                None => shared::warning!("scheduler died", queue = self.wanted.label(), end = end),
+            match &useless {
+                // A database without a catalog is nothing to tell of; it may be one of many.
+                Some(Useless { why, again_after: Some(_) }) => {
+                    shared::debug!("scheduler left", queue = self.wanted.label(), why = why);
+                }
+                Some(Useless { why, .. }) if self.left == Some(ExitCode::NotInstalled) => {
+                    shared::info!("row is disabled", queue = self.wanted.label(), why = why);
+                }
+                Some(Useless { why, .. }) => {
+                    shared::error!("row is disabled", queue = self.wanted.label(), why = why);
+                    self.last_death = Some(end.to_string());
+                }
+                None => {
+                    shared::warning!("scheduler died", queue = self.wanted.label(), end = end);
+                    self.last_death = Some(end.to_string());
+                }
             }
-            self.last_death = Some(end.to_string());
         }
         let longest = Duration::from_millis(self.wanted.row.settings.restart_ms);
-        self.step(region, RowEvent::Gone { death, permanent, now, longest });
+        self.step(region, RowEvent::Gone { death, useless, now, longest });
         if let Some(child) = self.child.take() {
             region.sweep(child.pid());
             child.reap();
@@ -230,16 +330,26 @@ impl Entry {
     }
 
     /// A row that is in the new config too.
-    pub fn change(&mut self, region: &Region, new: Wanted, now: Instant) {
+    pub fn change(&mut self, region: &Region, mut new: Wanted, now: Instant) {
+        if let Some(name) = &self.renamed {
+            new.target.database.clone_from(name);
+            if let Some(installer) = &mut new.installer {
+                installer.database.clone_from(name);
+            }
+        }
         let login_changed = self.wanted.target != new.target;
         let enabled = (self.wanted.row.enabled && !self.removed, new.row.enabled);
         self.wanted = new;
         self.removed = false;
         let close = self.wanted.close();
         let ask = |then| RowEvent::EndAsked { rung: Rung::Finish, then, now, close };
+        let stopped = matches!(&self.state, RowState::Disabled { why, .. } if why == STOPPED);
         match enabled {
-            (true, false) => drop(self.step(region, ask(Then::Stay))),
-            (_, true) if login_changed || !enabled.0 => drop(self.step(region, ask(Then::StartAgain))),
+            (true, false) => drop(self.step(region, ask(Then::Stay { why: CONFIG_SAYS_NO.to_owned() }))),
+            (true, true) if stopped => {}
+            (_, true) if login_changed || !enabled.0 => {
+                drop(self.step(region, ask(Then::StartAgain { wait: WaitFor::default() })));
+            }
             // Told even if nothing has changed here: settings of the server count, and are read again on reload.
             (true, true) => {
                 self.untold = true;
@@ -251,7 +361,7 @@ impl Entry {
 
     pub fn tell_settings(&mut self, region: &Region) {
         let (Some(slot), Some(child)) = (self.state.slot(), &self.child) else { return };
-        match region.fill(slot, &encode(&self.wanted.order())) {
+        match region.fill(slot, &encode(&self.wanted.order(self.origin, WaitFor::default(), self.marker.is_some()))) {
             Ok(ticket) => {
                 self.ticket = Some(ticket);
                 self.untold = false;
@@ -271,10 +381,10 @@ impl Entry {
             return Some(missing.clone());
         }
         match &self.state {
-            RowState::Disabled { why } => Some(why.clone()),
-            RowState::Enabled if self.said_no_slot => Some("no slot is free; raise max_workers".to_owned()),
+            RowState::Disabled { why, .. } => Some(why.clone()),
+            RowState::Enabled { .. } if self.said_no_slot => Some("no slot is free; raise max_workers".to_owned()),
             RowState::Allocated { .. } => self.last_death.as_ref().map(|end| format!("its scheduler died ({end})")),
-            RowState::Enabled => None,
+            RowState::Enabled { .. } => None,
             RowState::Starting { slot, .. } | RowState::Started { slot, .. } | RowState::Ending { slot, .. } => {
                 region.slots().notes(*slot).reason()
             }
@@ -288,7 +398,22 @@ fn verdict(end: End, worked: bool) -> (Death, bool) {
         End::Killed(Signal::SIGSEGV | Signal::SIGABRT | Signal::SIGBUS | Signal::SIGILL) => (Death::Failure, false),
         End::Killed(_) | End::Exited(0) => (if worked { Death::AfterWork } else { Death::Failure }, false),
         End::Exited(status) => {
-            (Death::Failure, { matches!(ExitCode::from_status(status), Some(ExitCode::Permanent | ExitCode::NoCode)) })
+            use ExitCode as C;
+            let useless = match ExitCode::from_status(status) {
+                Some(C::NotInstalled | C::NoCode | C::NoQueue | C::SwitchedOff | C::Permanent) => true,
+                Some(C::Asked | C::BadCell | C::Unsettled | C::Temporary | C::Panic) | None => false,
+            };
+            (Death::Failure, useless)
         }
     }
+}
+
+/// Backends of the workers whose parent is in this slot.
+fn workers_backends(region: &Region, parent: SlotHandle) -> Vec<i32> {
+    let slots = region.slots();
+    let notes = slots.holders().into_iter().map(|holder| slots.notes(holder.handle));
+    notes
+        .filter(|notes| notes.kind() == Some(Kind::Worker) && notes.parent() == Some(parent.index()))
+        .filter_map(|notes| notes.running().map(|(_, _, backend)| backend))
+        .collect()
 }

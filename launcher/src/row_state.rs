@@ -1,45 +1,63 @@
-//! The life of one config row: does it have a slot, does its scheduler run. PURE.
+//! The life of one queue: does it have a slot, does its scheduler run. PURE.
 //!
+//! Four states that an operator knows: ENABLED, ALLOCATED, STARTED, DISABLED. STARTED has two rims here, because
+//! nothing in this process waits: Starting (forked, its parameters not read yet) and Ending (told to end, not gone yet).
 //! A slot is held exactly in Allocated, Starting, Started and Ending. `step` decides; the loop carries the effects out
-//! and reports what came of them as events. The table in the crate's README is printed from here by a test.
+//! and reports what came of them as events. Both tables in the crate's README are printed from here by tests.
 
 use crate::restart_policy::{Death, RestartPolicy};
 use nix::unistd::Pid;
+use shared::hand_over::WaitFor;
 use shared::region::SlotHandle;
 use std::time::{Duration, Instant};
 
-/// From one rung of the ladder to the next, once `close` is over.
+/// From being told to cancel until its workers' sessions are ended through the server, until its own is, until the
+/// process is killed: two seconds in all.
+const TO_END_TASKS: Duration = Duration::from_millis(500);
+const TO_END_SESSION: Duration = Duration::from_millis(500);
+const TO_KILL: Duration = Duration::from_secs(1);
+/// The launcher's own end goes without a hand on the sessions: tasks are to be planned again first.
 const RUNG: Duration = Duration::from_secs(2);
+/// A scheduler that could not be forked is tried again after this.
+const FORK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowState {
-    /// Wanted, holds nothing.
-    Enabled,
+    /// Wanted, holds nothing; `wait` is for the next scheduler.
+    Enabled { wait: WaitFor },
     /// Holds a slot; the scheduler is to be started at a moment.
-    Allocated { slot: SlotHandle, start_at: Instant },
+    Allocated { slot: SlotHandle, start_at: Instant, wait: WaitFor },
     /// Forked; has not read its parameters yet.
     Starting { slot: SlotHandle, pid: Pid, began: Instant, ack_by: Instant },
     /// The scheduler runs.
     Started { slot: SlotHandle, pid: Pid, began: Instant },
     /// The scheduler was told to end; stronger words follow at a moment.
     Ending { slot: SlotHandle, pid: Pid, rung: Rung, next_rung: Instant, then: Then },
-    /// Not wanted any more, or of no use until somebody changes something.
-    Disabled { why: String },
+    /// Not wanted any more, or of no use until somebody changes something; looked at again at a moment, if ever.
+    Disabled { why: String, again_at: Option<Instant> },
 }
 
 /// How strongly a scheduler was told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rung {
+    /// Running tasks may finish.
     Finish,
+    /// Running tasks are cancelled and planned again.
     Cancel,
+    /// The same, and quickly: two seconds in all.
+    Hurry,
+    /// The workers' sessions are ended through the server.
+    EndTasks,
+    /// The scheduler's own session too.
+    EndSession,
     Kill,
 }
 
 /// What follows the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    Stay,
-    StartAgain,
+    Stay { why: String },
+    StartAgain { wait: WaitFor },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,34 +75,55 @@ pub enum RowEvent {
         now: Instant,
         close: Duration,
     },
-    /// The slot has been released by the one who tried.
+    /// The slot is still ours.
     SpawnFailed {
         now: Instant,
     },
     Acknowledged,
     /// The loop of the scheduler stands still.
     BeatStopped,
+    /// By the launcher itself: its own end, a config read again, a database that somebody works on.
     EndAsked {
         rung: Rung,
         then: Then,
         now: Instant,
         close: Duration,
     },
-    /// The scheduler is gone; `permanent`: starting it again cannot help.
+    /// A message.
+    StopAsked {
+        now: Instant,
+    },
+    StartAsked {
+        now: Instant,
+    },
+    RestartAsked {
+        wait: WaitFor,
+        now: Instant,
+    },
+    /// The scheduler is gone; `useless`: starting it again cannot help.
     Gone {
         death: Death,
-        permanent: Option<String>,
+        useless: Option<Useless>,
         now: Instant,
         longest: Duration,
     },
+}
+
+/// Why a scheduler is not to be started again, and when to look whether that still holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Useless {
+    pub why: String,
+    pub again_after: Option<Duration>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowEffect {
     /// Try to get a slot.
     Reserve,
-    /// Start the scheduler in the slot.
-    Spawn,
+    /// Start the scheduler in the slot; it waits for this first.
+    Spawn {
+        wait: WaitFor,
+    },
     /// Keep the dead scheduler's slot in our own name.
     KeepSlot,
     Release,
@@ -99,10 +138,21 @@ pub struct RowStep {
     pub effects: Vec<RowEffect>,
 }
 
+/// What a stopped queue says of itself.
+pub const STOPPED: &str = "stopped by a message; start it, or restart the launcher";
+
 impl RowState {
+    pub fn enabled() -> RowState {
+        RowState::Enabled { wait: WaitFor::default() }
+    }
+
+    pub fn disabled(why: &str) -> RowState {
+        RowState::Disabled { why: why.to_owned(), again_at: None }
+    }
+
     pub fn name(&self) -> &'static str {
         match self {
-            RowState::Enabled => "ENABLED",
+            RowState::Enabled { .. } => "ENABLED",
             RowState::Allocated { .. } => "ALLOCATED",
             RowState::Starting { .. } => "STARTING",
             RowState::Started { .. } => "STARTED",
@@ -113,7 +163,7 @@ impl RowState {
 
     pub fn slot(&self) -> Option<SlotHandle> {
         match self {
-            RowState::Enabled | RowState::Disabled { .. } => None,
+            RowState::Enabled { .. } | RowState::Disabled { .. } => None,
             RowState::Allocated { slot, .. }
             | RowState::Starting { slot, .. }
             | RowState::Started { slot, .. }
@@ -123,7 +173,7 @@ impl RowState {
 
     pub fn pid(&self) -> Option<Pid> {
         match self {
-            RowState::Enabled | RowState::Disabled { .. } | RowState::Allocated { .. } => None,
+            RowState::Enabled { .. } | RowState::Disabled { .. } | RowState::Allocated { .. } => None,
             RowState::Starting { pid, .. } | RowState::Started { pid, .. } | RowState::Ending { pid, .. } => Some(*pid),
         }
     }
@@ -133,7 +183,22 @@ impl RowState {
             RowState::Allocated { start_at, .. } => Some(*start_at),
             RowState::Starting { ack_by, .. } => Some(*ack_by),
             RowState::Ending { next_rung, .. } => Some(*next_rung),
-            RowState::Enabled | RowState::Started { .. } | RowState::Disabled { .. } => None,
+            RowState::Disabled { again_at, .. } => *again_at,
+            RowState::Enabled { .. } | RowState::Started { .. } => None,
+        }
+    }
+}
+
+impl Rung {
+    /// What follows if it does not help, and after how long.
+    fn next(self, close: Duration) -> (Rung, Duration) {
+        match self {
+            Rung::Finish => (Rung::Cancel, close + RUNG),
+            Rung::Cancel => (Rung::Kill, RUNG),
+            Rung::Hurry => (Rung::EndTasks, TO_END_TASKS),
+            Rung::EndTasks => (Rung::EndSession, TO_END_SESSION),
+            Rung::EndSession => (Rung::Kill, TO_KILL),
+            Rung::Kill => (Rung::Kill, RUNG),
         }
     }
 }
@@ -144,20 +209,24 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
     use RowState as S;
     let go = |next: S, effects: Vec<F>| RowStep { next, effects };
     let end = |slot, pid, rung: Rung, then, now: Instant, close: Duration| {
-        let patience = if rung == Rung::Finish { close + RUNG } else { RUNG };
-        go(S::Ending { slot, pid, rung, next_rung: now + patience, then }, vec![F::Tell(rung)])
+        let next_rung = now + rung.next(close).1;
+        go(S::Ending { slot, pid, rung, next_rung, then }, vec![F::Tell(rung)])
     };
+    let stopped = || Then::Stay { why: STOPPED.to_owned() };
     match (state, event) {
-        (S::Enabled, E::Passed { .. }) => go(S::Enabled, vec![F::Reserve]),
-        (S::Enabled, E::SlotGiven { slot, now }) => go(S::Allocated { slot, start_at: now }, vec![]),
-        (S::Enabled, E::SlotRefused) => go(S::Enabled, vec![]),
-        (S::Allocated { slot, start_at }, E::Passed { now }) if now >= start_at => {
-            go(S::Allocated { slot, start_at }, vec![F::Spawn])
+        // By itself.
+        (S::Enabled { wait }, E::Passed { .. }) => go(S::Enabled { wait }, vec![F::Reserve]),
+        (S::Enabled { wait }, E::SlotGiven { slot, now }) => go(S::Allocated { slot, start_at: now, wait }, vec![]),
+        (state @ S::Enabled { .. }, E::SlotRefused) => go(state, vec![]),
+        (S::Allocated { slot, start_at, wait }, E::Passed { now }) if now >= start_at => {
+            go(S::Allocated { slot, start_at, wait }, vec![F::Spawn { wait }])
         }
         (S::Allocated { slot, .. }, E::Spawned { pid, now, close }) => {
             go(S::Starting { slot, pid, began: now, ack_by: now + close }, vec![])
         }
-        (S::Allocated { .. }, E::SpawnFailed { .. }) => go(S::Enabled, vec![]),
+        (S::Allocated { slot, wait, .. }, E::SpawnFailed { now }) => {
+            go(S::Allocated { slot, start_at: now + FORK_AGAIN, wait }, vec![])
+        }
         (S::Starting { slot, pid, began, .. }, E::Acknowledged) => {
             go(S::Started { slot, pid, began }, vec![F::FreeCell])
         }
@@ -168,45 +237,97 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
         (state @ (S::Starting { .. } | S::Started { .. }), E::BeatStopped) => go(state, vec![F::Tell(Rung::Kill)]),
         (
             S::Starting { slot, began, .. } | S::Started { slot, began, .. },
-            E::Gone { death, permanent: None, now, longest },
+            E::Gone { death, useless: None, now, longest },
         ) => {
             let start_at = policy.next_start(death, began, now, longest);
-            go(S::Allocated { slot, start_at }, vec![F::FreeCell, F::KeepSlot])
+            go(S::Allocated { slot, start_at, wait: WaitFor::default() }, vec![F::FreeCell, F::KeepSlot])
         }
-        (S::Starting { .. } | S::Started { .. }, E::Gone { permanent: Some(why), .. }) => {
-            go(S::Disabled { why }, vec![F::FreeCell, F::Release])
+        (S::Starting { .. } | S::Started { .. }, E::Gone { useless: Some(Useless { why, again_after }), now, .. }) => {
+            let again_at = again_after.map(|after| now + after);
+            go(S::Disabled { why, again_at }, vec![F::FreeCell, F::Release])
         }
-        (S::Enabled, E::EndAsked { then: Then::Stay, .. }) => go(disabled(), vec![]),
-        (S::Allocated { .. }, E::EndAsked { then: Then::Stay, .. }) => go(disabled(), vec![F::Release]),
-        (S::Disabled { .. }, E::EndAsked { then: Then::StartAgain, .. }) => go(S::Enabled, vec![]),
+        (S::Ending { slot, pid, rung, next_rung, then }, E::Passed { now }) if now >= next_rung => {
+            end(slot, pid, rung.next(Duration::ZERO).0, then, now, Duration::ZERO)
+        }
+        (S::Ending { slot, then: Then::StartAgain { wait }, .. }, E::Gone { now, .. }) => {
+            go(S::Allocated { slot, start_at: now, wait }, vec![F::FreeCell, F::KeepSlot])
+        }
+        (S::Ending { then: Then::Stay { why }, .. }, E::Gone { .. }) => {
+            go(S::Disabled { why, again_at: None }, vec![F::FreeCell, F::Release])
+        }
+        (state @ S::Ending { .. }, E::Acknowledged) => go(state, vec![F::FreeCell]),
+        (S::Disabled { again_at: Some(at), .. }, E::Passed { now }) if now >= at => go(S::enabled(), vec![]),
+
+        // Messages.
+        (S::Enabled { .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![]),
+        (S::Allocated { .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![F::Release]),
+        (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::StopAsked { now }) => {
+            end(slot, pid, Rung::Hurry, stopped(), now, Duration::ZERO)
+        }
+        (S::Ending { slot, pid, rung, .. }, E::StopAsked { now }) if rung < Rung::Hurry => {
+            end(slot, pid, Rung::Hurry, stopped(), now, Duration::ZERO)
+        }
+        (S::Ending { slot, pid, rung, next_rung, .. }, E::StopAsked { .. }) => {
+            go(S::Ending { slot, pid, rung, next_rung, then: stopped() }, vec![])
+        }
+        // What lasts is kept: it says who disabled it, and is not looked at again by itself.
+        (S::Disabled { again_at: None, why }, E::StopAsked { .. }) => go(S::disabled(&why), vec![]),
+        (S::Disabled { again_at: Some(_), .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![]),
+        (state @ S::Enabled { .. }, E::StartAsked { .. }) => go(state, vec![]),
+        (S::Allocated { slot, wait, .. }, E::StartAsked { now }) => {
+            go(S::Allocated { slot, start_at: now, wait }, vec![])
+        }
+        (state @ (S::Starting { .. } | S::Started { .. }), E::StartAsked { .. }) => go(state, vec![]),
+        (S::Ending { slot, pid, rung, next_rung, then }, E::StartAsked { .. }) => {
+            let then = match then {
+                Then::Stay { .. } => Then::StartAgain { wait: WaitFor::default() },
+                Then::StartAgain { wait } => Then::StartAgain { wait },
+            };
+            go(S::Ending { slot, pid, rung, next_rung, then }, vec![])
+        }
+        (S::Disabled { .. }, E::StartAsked { .. }) => go(S::enabled(), vec![]),
+        (S::Enabled { wait: old }, E::RestartAsked { wait, .. }) => go(S::Enabled { wait: old.then(wait) }, vec![]),
+        (S::Allocated { slot, wait: old, .. }, E::RestartAsked { wait, now }) => {
+            go(S::Allocated { slot, start_at: now, wait: old.then(wait) }, vec![])
+        }
+        (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::RestartAsked { wait, now }) => {
+            end(slot, pid, Rung::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
+        }
+        (S::Ending { slot, pid, rung, .. }, E::RestartAsked { wait, now }) if rung < Rung::Hurry => {
+            end(slot, pid, Rung::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
+        }
+        (S::Ending { slot, pid, rung, next_rung, then }, E::RestartAsked { wait, .. }) => {
+            let old = if let Then::StartAgain { wait } = then { wait } else { WaitFor::default() };
+            let then = Then::StartAgain { wait: old.then(wait) };
+            go(S::Ending { slot, pid, rung, next_rung, then }, vec![])
+        }
+        (S::Disabled { .. }, E::RestartAsked { wait, .. }) => go(S::Enabled { wait }, vec![]),
+
+        // The launcher's own reasons.
+        (S::Enabled { .. }, E::EndAsked { then: Then::Stay { why }, .. }) => go(S::disabled(&why), vec![]),
+        (S::Allocated { .. }, E::EndAsked { then: Then::Stay { why }, .. }) => go(S::disabled(&why), vec![F::Release]),
+        (S::Disabled { .. }, E::EndAsked { then: Then::StartAgain { .. }, .. }) => go(S::enabled(), vec![]),
         (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::EndAsked { rung, then, now, close }) => {
             end(slot, pid, rung, then, now, close)
         }
         (S::Ending { slot, pid, rung: before, then: first, next_rung }, E::EndAsked { rung, then, now, close }) => {
+            // Whoever wants it to stay away has the last word.
+            let then = if matches!(first, Then::Stay { .. }) { first } else { then };
             if rung > before {
                 end(slot, pid, rung, then, now, close)
             } else {
-                let then = if then == Then::Stay { Then::Stay } else { first };
                 go(S::Ending { slot, pid, rung: before, next_rung, then }, vec![])
             }
         }
-        (S::Ending { slot, pid, rung, next_rung, then }, E::Passed { now }) if now >= next_rung => {
-            let stronger = if rung == Rung::Finish { Rung::Cancel } else { Rung::Kill };
-            end(slot, pid, stronger, then, now, Duration::ZERO)
-        }
-        (S::Ending { slot, then: Then::StartAgain, .. }, E::Gone { now, .. }) => {
-            go(S::Allocated { slot, start_at: now }, vec![F::FreeCell, F::KeepSlot])
-        }
-        (S::Ending { then: Then::Stay, .. }, E::Gone { .. }) => go(disabled(), vec![F::FreeCell, F::Release]),
-        (state @ S::Ending { .. }, E::Acknowledged) => go(state, vec![F::FreeCell]),
+
         // Nothing to do, or an event that came too late to matter.
         (
-            state @ S::Enabled,
+            state @ S::Enabled { .. },
             E::Spawned { .. }
             | E::SpawnFailed { .. }
             | E::Acknowledged
             | E::BeatStopped
-            | E::EndAsked { then: Then::StartAgain, .. }
+            | E::EndAsked { then: Then::StartAgain { .. }, .. }
             | E::Gone { .. },
         ) => go(state, vec![]),
         (
@@ -216,7 +337,7 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
             | E::SlotRefused
             | E::Acknowledged
             | E::BeatStopped
-            | E::EndAsked { then: Then::StartAgain, .. }
+            | E::EndAsked { then: Then::StartAgain { .. }, .. }
             | E::Gone { .. },
         ) => go(state, vec![]),
         (
@@ -234,115 +355,11 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
             | E::SpawnFailed { .. }
             | E::Acknowledged
             | E::BeatStopped
-            | E::EndAsked { then: Then::Stay, .. }
+            | E::EndAsked { then: Then::Stay { .. }, .. }
             | E::Gone { .. },
         ) => go(state, vec![]),
     }
 }
 
-fn disabled() -> RowState {
-    RowState::Disabled { why: "ended because it was asked to".to_owned() }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use shared::region::Region;
-
-    fn slot() -> SlotHandle {
-        Region::create(1).unwrap().slots().reserve().unwrap()
-    }
-
-    fn states(at: Instant) -> [RowState; 6] {
-        let (slot, pid) = (slot(), Pid::from_raw(7));
-        [
-            RowState::Enabled,
-            RowState::Allocated { slot, start_at: at },
-            RowState::Starting { slot, pid, began: at, ack_by: at },
-            RowState::Started { slot, pid, began: at },
-            RowState::Ending { slot, pid, rung: Rung::Finish, next_rung: at, then: Then::Stay },
-            disabled(),
-        ]
-    }
-
-    fn events(now: Instant) -> [(&'static str, RowEvent); 12] {
-        let (pid, close) = (Pid::from_raw(7), Duration::from_secs(60));
-        let stay = |rung| RowEvent::EndAsked { rung, then: Then::Stay, now, close };
-        let gone = |permanent: Option<&str>| RowEvent::Gone {
-            death: Death::AfterWork,
-            permanent: permanent.map(str::to_owned),
-            now,
-            longest: close,
-        };
-        [
-            ("Passed (due)", RowEvent::Passed { now }),
-            ("SlotGiven", RowEvent::SlotGiven { slot: slot(), now }),
-            ("SlotRefused", RowEvent::SlotRefused),
-            ("Spawned", RowEvent::Spawned { pid, now, close }),
-            ("SpawnFailed", RowEvent::SpawnFailed { now }),
-            ("Acknowledged", RowEvent::Acknowledged),
-            ("BeatStopped", RowEvent::BeatStopped),
-            ("EndAsked (finish)", stay(Rung::Finish)),
-            ("EndAsked (cancel)", stay(Rung::Cancel)),
-            ("EndAsked (start again)", RowEvent::EndAsked { rung: Rung::Finish, then: Then::StartAgain, now, close }),
-            ("Gone", gone(None)),
-            ("Gone (permanent)", gone(Some("why"))),
-        ]
-    }
-
-    /// One line per state and event that does something.
-    fn table() -> String {
-        let past = Instant::now();
-        let now = past + Duration::from_secs(1);
-        let mut text = "| state | event | next | effects |\n|---|---|---|---|\n".to_owned();
-        for state in states(past) {
-            for (name, event) in events(now) {
-                let step = step(state.clone(), event, &mut RestartPolicy::default());
-                if step.next != state || !step.effects.is_empty() {
-                    let effects: Vec<String> = step.effects.iter().map(|effect| format!("{effect:?}")).collect();
-                    let next = step.next.name();
-                    text += &format!("| {} | {name} | {next} | {} |\n", state.name(), effects.join(", "));
-                }
-            }
-        }
-        text
-    }
-
-    #[test]
-    fn the_readme_shows_the_table_that_the_code_walks() {
-        let readme = include_str!("../README.md");
-        assert!(readme.contains(&table()), "put this into launcher/README.md:\n\n{}", table());
-    }
-
-    #[test]
-    fn whoever_leaves_a_state_with_a_slot_for_one_without_releases_it() {
-        let past = Instant::now();
-        for state in states(past) {
-            for (name, event) in events(past + Duration::from_secs(1)) {
-                let failed = matches!(event, RowEvent::SpawnFailed { .. });
-                let step = step(state.clone(), event, &mut RestartPolicy::default());
-                let lost = state.slot().is_some() && step.next.slot().is_none();
-                let released = step.effects.contains(&RowEffect::Release);
-                assert_eq!(lost && !failed, released, "{} by {name}", state.name());
-            }
-        }
-    }
-
-    #[test]
-    fn a_scheduler_that_does_not_end_is_told_so_ever_more_strongly() {
-        let now = Instant::now();
-        let close = Duration::from_secs(10);
-        let started = RowState::Started { slot: slot(), pid: Pid::from_raw(7), began: now };
-        let policy = &mut RestartPolicy::default();
-        let asked = step(started, RowEvent::EndAsked { rung: Rung::Finish, then: Then::Stay, now, close }, policy);
-        let mut told = asked.effects;
-        let mut state = asked.next;
-        for _ in 0..2 {
-            let at = state.deadline().unwrap();
-            let step = step(state, RowEvent::Passed { now: at }, policy);
-            told.extend(step.effects);
-            state = step.next;
-        }
-        assert_eq!(told, [RowEffect::Tell(Rung::Finish), RowEffect::Tell(Rung::Cancel), RowEffect::Tell(Rung::Kill)]);
-    }
-}
+mod tests;

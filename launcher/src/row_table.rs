@@ -1,86 +1,282 @@
-//! The rows of the config and what becomes of them.
+//! The queues that are to be served, and what becomes of them.
 //!
 //! The loop calls it on every pass and gets back nothing but log lines, so a missed event costs one pass, never a stuck
 //! row. What one row does is in `row_entry`.
 
+use crate::discovery::{FoundDatabase, QueueName};
 use crate::maker::{Needed, Report};
-use crate::row_entry::{Entry, Wanted};
+use crate::message_table::Command;
+use crate::row_entry::{Entry, Origin, Wanted};
 use crate::row_state::{RowEffect, RowEvent, RowState, Rung, Then};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use shared::conninfo::Place;
+use shared::conninfo::{Place, Target};
+use shared::exit_code::ExitCode;
+use shared::hand_over::WaitFor;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle};
 use shared::sys::wait::Child;
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub struct RowTable {
-    region: Region,
-    entries: Vec<Entry>,
+    pub region: Region,
+    pub entries: Vec<Entry>,
+    /// The launcher's own server: what its session sees holds for queues there, and for no others.
+    home: Vec<Place>,
+    /// The rows "*".
+    pub every: Vec<Wanted>,
+    pub listed: Vec<FoundDatabase>,
+    /// What the catalogs of found databases know.
+    pub queues: HashMap<u32, Vec<QueueName>>,
+    /// How long after leaving for want of a catalog a scheduler is tried again.
+    probe: Duration,
+}
+
+/// What the loop knows about databases that concerns the start of schedulers.
+pub trait Surroundings {
+    /// Nothing of ours may be in this database now.
+    fn held(&self, database: u32) -> bool;
+    /// No scheduler may start there yet.
+    fn held_back(&self, database: u32) -> bool;
+    /// What a scheduler that starts there now has to wait for.
+    fn waits_for(&self, database: u32, marker: Option<u32>) -> WaitFor;
 }
 
 impl RowTable {
-    pub fn new(region: &Region) -> RowTable {
-        RowTable { region: region.clone(), entries: Vec::new() }
+    pub fn new(region: &Region, home: Vec<Place>, probe: Duration) -> RowTable {
+        RowTable {
+            region: region.clone(),
+            entries: Vec::new(),
+            home,
+            every: Vec::new(),
+            listed: Vec::new(),
+            queues: HashMap::new(),
+            probe,
+        }
+    }
+
+    /// The launcher's own server is another one now: nothing is known of it yet.
+    pub fn move_home(&mut self, home: Vec<Place>) {
+        if self.home != home {
+            self.home = home;
+            self.listed.clear();
+            self.entries.iter_mut().for_each(|entry| entry.database = None);
+        }
+    }
+
+    pub fn is_local(&self, entry: &Entry) -> bool {
+        entry.wanted.target.places == self.home
     }
 
     /// Takes over a config: new rows are added, missing ones end, changed ones are told.
     pub fn want(&mut self, wanted: Vec<Wanted>, now: Instant) {
-        for entry in &mut self.entries {
+        let (every, wanted): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|one| one.row.is_every());
+        self.every = every;
+        for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Named) {
             if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.removed {
                 shared::info!("row removed", queue = entry.wanted.label());
                 entry.removed = true;
                 let close = entry.wanted.close();
-                entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Finish, then: Then::Stay, now, close });
+                let then = Then::Stay { why: "the config no longer has this row".to_owned() };
+                entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Finish, then, now, close });
             }
         }
         for new in wanted {
-            match self.entries.iter_mut().find(|entry| new.same_queue(&entry.wanted)) {
+            let named = |entry: &&mut Entry| entry.origin == Origin::Named && new.same_queue(&entry.wanted);
+            match self.entries.iter_mut().find(named) {
                 Some(entry) => entry.change(&self.region, new, now),
                 None => {
-                    let state = if new.row.enabled {
-                        RowState::Enabled
-                    } else {
-                        RowState::Disabled { why: "\"enabled\" is false in the config".to_owned() }
-                    };
-                    self.entries.push(Entry::new(new, state, now));
+                    // Its OID comes with the next list: one that was made since the last must not be taken for another.
+                    self.entries.push(Entry::new(new, Origin::Named, None, now));
+                }
+            }
+        }
+        self.reconcile_found(now);
+    }
+
+    /// One pass over all rows: slots first, so that no task takes a scheduler's slot, then starts and the rest.
+    pub fn pass(&mut self, nursery: &Nursery, may_start: bool, around: &impl Surroundings, now: Instant) {
+        self.entries.retain(|entry| !(entry.removed && matches!(entry.state, RowState::Disabled { .. })));
+        for entry in &mut self.entries {
+            entry.look(&self.region, now);
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
+            let local = entry.wanted.target.places == self.home;
+            let held = local && entry.database.is_some_and(|database| around.held(database));
+            if held && !matches!(entry.state, RowState::Ending { .. }) {
+                shared::info!("somebody works on the database; its scheduler makes room", queue = entry.wanted.label());
+                let then = Then::StartAgain { wait: WaitFor::default() };
+                let close = Duration::ZERO;
+                entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Hurry, then, now, close });
+            }
+        }
+        for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, RowState::Disabled { .. })) {
+            entry.step(&self.region, RowEvent::Passed { now });
+        }
+        if may_start {
+            for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, RowState::Enabled { .. })) {
+                let effects = entry.step(&self.region, RowEvent::Passed { now });
+                debug_assert!(effects.iter().all(|effect| *effect == RowEffect::Reserve));
+                entry.reserve(&self.region, now);
+            }
+            self.want_slots();
+        }
+        for entry in self.entries.iter_mut().filter(|entry| !matches!(entry.state, RowState::Enabled { .. })) {
+            let local = entry.wanted.target.places == self.home;
+            let database = entry.database.filter(|_| local);
+            let held = database.is_some_and(|database| around.held(database) || around.held_back(database));
+            let waits_for_start = matches!(entry.state, RowState::Allocated { .. });
+            if waits_for_start && (!may_start || held) {
+                continue;
+            }
+            for effect in entry.step(&self.region, RowEvent::Passed { now }) {
+                if let RowEffect::Spawn { wait } = effect {
+                    let open = database.map(|database| around.waits_for(database, entry.marker));
+                    entry.spawn(&self.region, nursery, wait.then(open.unwrap_or_default()), now);
                 }
             }
         }
     }
 
-    /// One pass over all rows: slots first, so that no task takes a scheduler's slot, then starts and the rest.
-    pub fn pass(&mut self, nursery: &Nursery, may_start: bool, now: Instant) {
-        self.entries.retain(|entry| !(entry.removed && matches!(entry.state, RowState::Disabled { .. })));
-        for entry in &mut self.entries {
-            entry.look(&self.region, now);
+    /// Under load every slot that comes free is a worker's at once: those who wait for one, and can have one, are left
+    /// theirs. One is always a worker's.
+    fn want_slots(&self) {
+        let slots = self.region.slots();
+        let waiting = self.entries.iter().filter(|entry| matches!(entry.state, RowState::Enabled { .. })).count();
+        let ours = 1 + self.entries.iter().filter(|entry| entry.state.slot().is_some()).count();
+        let room = (slots.limit() as usize).saturating_sub(ours + 1);
+        slots.set_wanted(u32::try_from(waiting.min(room)).unwrap_or(u32::MAX));
+    }
+
+    /// A message, or a word of the operator. False: nothing here serves that database.
+    #[must_use]
+    pub fn command(&mut self, database: u32, command: Command, wait: WaitFor, now: Instant) -> bool {
+        let region = self.region.clone();
+        let mut any = false;
+        for entry in self.local_in(database) {
+            any = true;
+            entry.step(
+                &region,
+                match command {
+                    Command::Start => RowEvent::StartAsked { now },
+                    Command::Stop => RowEvent::StopAsked { now },
+                    Command::Restart => RowEvent::RestartAsked { wait, now },
+                },
+            );
         }
-        if may_start {
-            for entry in self.entries.iter_mut().filter(|entry| entry.state == RowState::Enabled) {
-                let effects = entry.step(&self.region, RowEvent::Passed { now });
-                debug_assert!(effects.iter().all(|effect| *effect == RowEffect::Reserve));
-                entry.reserve(&self.region, now);
+        any
+    }
+
+    /// Somebody works on the catalog of this database.
+    pub fn marker_locked(&mut self, database: u32, marker: u32, now: Instant) {
+        let region = self.region.clone();
+        let wait = WaitFor { message: None, marker: true };
+        for entry in self.local_in(database).filter(|entry| entry.marker == Some(marker)) {
+            if !matches!(entry.state, RowState::Disabled { .. }) {
+                shared::info!("somebody works on the catalog; a new scheduler waits", queue = entry.wanted.label());
+                entry.step(&region, RowEvent::RestartAsked { wait, now });
             }
         }
-        for entry in self.entries.iter_mut().filter(|entry| entry.state != RowState::Enabled) {
-            let waits_for_start = matches!(entry.state, RowState::Allocated { .. });
-            if waits_for_start && !may_start {
-                continue;
-            }
-            if entry.step(&self.region, RowEvent::Passed { now }).contains(&RowEffect::Spawn) {
-                entry.spawn(&self.region, nursery, now);
+    }
+
+    /// Whether a command has come to its end: done, or it cannot be; None while it goes on. `held_back`: a new scheduler
+    /// has its slot and is not to start yet.
+    pub fn arrived(&self, database: u32, command: Command, held_back: bool) -> Option<bool> {
+        let rows = self.entries.iter().filter(|entry| {
+            let elsewhere = entry.left == Some(ExitCode::NoQueue);
+            self.is_local(entry) && entry.database == Some(database) && !entry.removed && !elsewhere
+        });
+        let mut done = Some(false);
+        for entry in rows {
+            let one = match (command, &entry.state) {
+                (Command::Stop, RowState::Disabled { .. }) => Some(true),
+                (Command::Stop, _) => None,
+                (Command::Start | Command::Restart, RowState::Disabled { .. }) => Some(false),
+                (Command::Start | Command::Restart, RowState::Enabled { .. }) => entry.said_no_slot.then_some(false),
+                (Command::Start | Command::Restart, RowState::Allocated { .. }) => {
+                    if held_back {
+                        Some(true)
+                    } else {
+                        entry.said_no_fork.then_some(false)
+                    }
+                }
+                (Command::Start | Command::Restart, RowState::Started { .. }) => Some(true),
+                (Command::Start | Command::Restart, RowState::Starting { .. } | RowState::Ending { .. }) => None,
+            };
+            match one {
+                Some(true) => done = Some(true),
+                Some(false) => return Some(false),
+                None => return None,
             }
         }
+        done
+    }
+
+    /// Whether any queue here is of this database.
+    pub fn serves(&self, database: u32) -> bool {
+        self.entries.iter().any(|entry| self.is_local(entry) && entry.database == Some(database) && !entry.removed)
+    }
+
+    /// The users of a database's rows: they may send it messages.
+    pub fn users_of(&self, database: u32) -> Vec<String> {
+        let rows = self
+            .entries
+            .iter()
+            .filter(|entry| self.is_local(entry) && entry.origin == Origin::Named && entry.database == Some(database));
+        rows.map(|entry| entry.wanted.row.user.clone()).collect()
+    }
+
+    /// The OID of a database by its present name.
+    pub fn database_named(&self, name: &str) -> Option<u32> {
+        self.listed.iter().find(|one| one.name == name).map(|one| one.oid)
+    }
+
+    pub fn database_name(&self, database: u32) -> Option<&str> {
+        self.listed.iter().find(|one| one.oid == database).map(|one| one.name.as_str())
+    }
+
+    /// A login of ours into a database.
+    pub fn target_of(&self, database: u32) -> Option<Target> {
+        self.entries.iter().find(|entry| entry.database == Some(database)).map(|entry| entry.wanted.target.clone())
+    }
+
+    /// The marker tables that are known, and the sessions of ours whose locks do not count.
+    pub fn watched(&self) -> (Vec<u32>, Vec<i32>) {
+        let local: Vec<&Entry> = self.entries.iter().filter(|entry| self.is_local(entry)).collect();
+        let mut markers: Vec<u32> = local.iter().filter_map(|entry| entry.marker).collect();
+        markers.sort_unstable();
+        markers.dedup();
+        (markers, local.iter().flat_map(|entry| entry.backends(&self.region)).collect())
+    }
+
+    /// Sessions on our server that are to be ended, and whose they are.
+    pub fn take_to_end(&mut self) -> Vec<(Vec<i32>, String)> {
+        let home = self.home.clone();
+        let with = self.entries.iter_mut().filter(|entry| !entry.to_end.is_empty());
+        let taken = with.map(|entry| {
+            let local = entry.wanted.target.places == home;
+            let backends = std::mem::take(&mut entry.to_end);
+            (if local { backends } else { Vec::new() }, entry.wanted.target.user.clone())
+        });
+        taken.filter(|(backends, _)| !backends.is_empty()).collect()
+    }
+
+    fn local_in(&mut self, database: u32) -> impl Iterator<Item = &mut Entry> {
+        let home = self.home.clone();
+        self.entries.iter_mut().filter(move |entry| {
+            entry.wanted.target.places == home && entry.database == Some(database) && !entry.removed
+        })
     }
 
     /// Sees the ends of schedulers. The sweep comes before the reaping: the zombie keeps the pid from being reused.
     pub fn reap(&mut self, now: Instant) {
         for entry in &mut self.entries {
             let Some(end) = entry.child.as_ref().and_then(Child::ended) else { continue };
-            entry.gone(&self.region, end, now);
+            entry.gone(&self.region, end, self.probe, now);
         }
     }
 
@@ -107,7 +303,8 @@ impl RowTable {
     pub fn end_all(&mut self, rung: Rung, now: Instant) {
         for entry in &mut self.entries {
             let close = entry.wanted.close();
-            entry.step(&self.region, RowEvent::EndAsked { rung, then: Then::Stay, now, close });
+            let then = Then::Stay { why: "the launcher ends".to_owned() };
+            entry.step(&self.region, RowEvent::EndAsked { rung, then, now, close });
         }
     }
 
@@ -115,7 +312,9 @@ impl RowTable {
     pub fn needed(&self, places: &[Place]) -> Vec<Needed> {
         let mut needed = Vec::new();
         for entry in &self.entries {
-            let works = entry.phase(&self.region) >= Some(Phase::Running);
+            let works = entry.phase(&self.region) >= Some(Phase::Running)
+                || entry.origin == Origin::Found
+                || matches!(entry.state, RowState::Disabled { .. });
             let one = Needed { role: entry.wanted.row.user.clone(), database: entry.wanted.row.data.clone() };
             if entry.wanted.row.enabled && !works && entry.wanted.target.places == places && !needed.contains(&one) {
                 needed.push(one);
@@ -144,7 +343,8 @@ impl RowTable {
     pub fn suspend_all(&mut self, now: Instant) {
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
             let close = entry.wanted.close();
-            entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Cancel, then: Then::StartAgain, now, close });
+            let then = Then::StartAgain { wait: WaitFor::default() };
+            entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Cancel, then, now, close });
         }
     }
 
@@ -189,7 +389,7 @@ impl RowTable {
                     parents.iter().filter(|(parent, kind)| Some(*parent) == index && *kind == Some(Kind::Worker));
                 let size = entry.state.slot().and_then(|slot| slots.notes(slot).size());
                 json!({
-                    "data": entry.wanted.row.data,
+                    "data": entry.wanted.target.database,
                     "user": entry.wanted.row.user,
                     "schema": entry.wanted.row.schema,
                     "table": entry.wanted.row.table,
@@ -199,7 +399,7 @@ impl RowTable {
                     "slot": index,
                     "running": running.count(),
                     "why": entry.why(&self.region).or_else(|| {
-                        let idle = matches!(entry.state, RowState::Enabled | RowState::Allocated { .. });
+                        let idle = matches!(entry.state, RowState::Enabled { .. } | RowState::Allocated { .. });
                         launcher_why.filter(|_| idle).map(str::to_owned)
                     }),
                     "rows": size.map(|(rows, _)| rows),

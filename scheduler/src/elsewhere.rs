@@ -11,6 +11,7 @@ use nix::poll::PollFlags;
 use shared::conninfo::untrusted::{Entries, Remote};
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
+use shared::db::pinned::FIXED_PATH;
 use shared::db::statement::{self, bare};
 use shared::db::trouble::Trouble;
 use shared::remote_session::{Found, RemoteSession};
@@ -246,6 +247,7 @@ impl Search {
 }
 
 async fn end(client: Rc<Client>, pid: i32, session: RemoteSession, terminate: bool) -> Result<Seen, Trouble> {
+    client.batch_execute(FIXED_PATH).await.map_err(|error| Trouble::of(&error))?;
     let row = client.query_one(&bare(statement::END_REMOTE), &[&pid, &session.began_us, &terminate]).await;
     let row = row.map_err(|error| Trouble::of(&error))?;
     Ok(Seen { server_began_us: row.get("server_began"), there: row.get("there") })

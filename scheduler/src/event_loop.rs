@@ -17,6 +17,7 @@ use crate::queue::{self, Prepared, Readiness, Unfinished};
 use crate::run_table::{RunId, RunTable};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
+use crate::waiting::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -29,6 +30,7 @@ use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
+use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Notes, Phase, SlotHandle};
 use shared::stopping::{self, StopEvent, Stopping};
@@ -55,6 +57,7 @@ const UNSETTLED: i32 = ExitCode::Unsettled.status();
 /// What comes back from the database.
 #[derive(Debug)]
 pub enum Answer {
+    Stood(Verdict),
     Prepared(Readiness),
     Seen(Box<Seen>),
     Settled {
@@ -69,6 +72,8 @@ pub enum Answer {
         bytes: i64,
         deleted: u64,
     },
+    /// The marker table as it is now.
+    Marker(Option<u32>),
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Named,
@@ -171,6 +176,11 @@ pub struct Scheduler {
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
     pub(crate) leave: Option<ExitCode>,
+    /// How it leaves once it has stopped, if nobody asked it to.
+    pub(crate) parting: Option<ExitCode>,
+    /// The marker table of the catalog, as it was when the session began.
+    pub(crate) marker: Option<u32>,
+    pub(crate) next_marker: Instant,
     /// This process was another version's before.
     pub(crate) handed_down: bool,
 }
@@ -178,7 +188,11 @@ pub struct Scheduler {
 impl Scheduler {
     pub fn new(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
         let now = Instant::now();
-        let nursery = Nursery::open(&start.region, start.slot, ["scheduler.before_fork", "scheduler.after_fork"])?;
+        let nursery = Nursery::open(
+            &start.region,
+            start.slot,
+            ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"],
+        )?;
         Ok(Scheduler {
             queue: Queue { schema: order.schema.clone(), table: order.table.clone() },
             label: format!("{} {}.{}", order.target.database, order.schema, order.table),
@@ -216,6 +230,9 @@ impl Scheduler {
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
+            parting: None,
+            marker: None,
+            next_marker: now,
             handed_down,
             start,
             order,
@@ -223,7 +240,9 @@ impl Scheduler {
     }
 
     pub fn run(mut self) -> ExitCode {
-        shared::info!("scheduler started", queue = self.label, version = shared::VERSION);
+        // One that only looks whether there is a catalog comes every minute, to every database.
+        let level = if self.order.found { Level::Debug } else { Level::Info };
+        shared::log_line!(level, "scheduler started", queue = self.label, version = shared::VERSION);
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {
@@ -233,7 +252,8 @@ impl Scheduler {
             self.start_look();
             self.offer_slots();
             if let Some(code) = self.finished() {
-                shared::info!("scheduler ended", queue = self.label, code = code.status());
+                let level = if self.leave == Some(code) && self.order.found { Level::Debug } else { Level::Info };
+                shared::log_line!(level, "scheduler ended", queue = self.label, code = code.status());
                 return code;
             }
         }
@@ -435,6 +455,18 @@ impl Scheduler {
                     let region = Some(&self.start.region);
                     self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
                 }
+                SessionEffect::Stand => {
+                    let (queue, wait) = (self.queue.clone(), self.order.wait);
+                    let catalog = (self.order.found, self.order.installed);
+                    if waiting::waits(wait) {
+                        self.notes().set_reason("waits for the end of the transaction that asked for its restart");
+                    }
+                    if let Some(link) = &mut self.link {
+                        link.ask("waiting for a transaction", waiting::PATIENCE, move |client| async move {
+                            Ok(Answer::Stood(waiting::stand(client, queue, wait, catalog).await?))
+                        });
+                    }
+                }
                 SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 SessionEffect::SayWell => self.say_well(),
@@ -460,7 +492,7 @@ impl Scheduler {
         format!("pg_work {} {} {}", self.queue.schema, self.queue.table, self.settings.sleep_ms)
     }
 
-    fn stop(&mut self, event: StopEvent) {
+    pub(crate) fn stop(&mut self, event: StopEvent) {
         let step = stopping::step(self.stopping, event);
         if step.next == self.stopping {
             return;
@@ -511,6 +543,6 @@ impl Scheduler {
         let done = self.looking.is_none() && self.runs.len() <= self.elsewhere.unknown();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
-        (done || stranded || self.stopping.over(Instant::now())).then_some(ExitCode::Asked)
+        (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))
     }
 }

@@ -22,6 +22,8 @@ use tokio_postgres::{Client, Statement};
 
 /// How long a due job that somebody else is just changing is left alone.
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
+/// Looks that follow each other at once ask about jobs only so often.
+const STALE: Duration = Duration::from_millis(50);
 /// How often old runs are looked for, at most.
 const RETENTION: Duration = Duration::from_secs(60);
 /// How far apart the tries are to hang the triggers onto a table that somebody else has locked.
@@ -48,6 +50,8 @@ pub struct JobsAsk {
     pub start: bool,
     /// Until when waiting runs have been released.
     pub since: Option<SystemTime>,
+    /// Nothing has been heard of them for a while: ask also when there is plenty to do.
+    pub stale: bool,
 }
 
 /// What a look has found out about jobs.
@@ -96,6 +100,8 @@ pub struct Jobs {
     attach_at: Option<Instant>,
     attach_pause: BackOff,
     version: Option<i64>,
+    /// When a look has last brought a pulse home.
+    heard: Option<Instant>,
     /// When a look has something to start or to release.
     due: Option<Instant>,
     since: Option<SystemTime>,
@@ -116,6 +122,7 @@ impl Jobs {
             attach_at: None,
             attach_pause: BackOff::new(ATTACH_FIRST, ATTACH_LAST),
             version: None,
+            heard: None,
             due: None,
             since: None,
             watch: Question::None,
@@ -135,7 +142,8 @@ impl Jobs {
 
     pub fn ask(&self, now: Instant, slots: usize) -> Option<JobsAsk> {
         let start = slots > 0 && self.due.is_some_and(|at| now >= at);
-        Some(JobsAsk { statements: self.statements.clone()?, start, since: self.since })
+        let stale = self.heard.is_none_or(|at| now.saturating_duration_since(at) >= STALE);
+        Some(JobsAsk { statements: self.statements.clone()?, start, since: self.since, stale })
     }
 
     /// When the next run has to be told something.
@@ -219,6 +227,7 @@ impl Scheduler {
     /// What a look has found out. How soon the next look is worth while, if not at once.
     pub(crate) fn pulsed(&mut self, pulse: Pulse, slots: usize, now: Instant) -> Option<Duration> {
         let jobs = &mut self.jobs;
+        jobs.heard = Some(now);
         jobs.since = pulse.until.or(jobs.since);
         let mut next = [pulse.due, pulse.waiting].into_iter().flatten().min();
         if jobs.version.replace(pulse.version) != Some(pulse.version) {

@@ -3,8 +3,10 @@
 //! A process per queue (database, schema, table), forked by the launcher. It takes due rows, forks a worker for each,
 //! and makes sure that no row is left behind when a worker dies. One thread, one wait: `event_loop` polls the
 //! session's socket, the signal pipe and the workers' pidfds, and lets the pure machines decide: `session_state` for
-//! the connection, `task_state` for each task, `doze` for when to look. What the database is asked is in `queue`, `look`
-//! and `settle`, a remote in `elsewhere`; a table that somebody else has made is taken over by `shape`, `upgrade` and `mending`.
+//! the connection, `task_state` for each task, `doze` for when to look. Before anything is looked at, `waiting` waits for
+//! whoever works on the catalog, and finds out whether there is anything to serve. What the database is asked is in
+//! `queue`, `look` and `settle`, a remote in `elsewhere`; a table that somebody else has made is taken over by `shape`,
+//! `upgrade` and `mending`.
 #![forbid(unsafe_code)]
 
 mod attendant;
@@ -34,6 +36,7 @@ mod task_state;
 mod timer_queue;
 mod together;
 mod upgrade;
+mod waiting;
 mod word;
 
 use nix::sys::signal::Signal;

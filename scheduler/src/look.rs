@@ -120,7 +120,10 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
             }
         }
     }
-    if let (Some(jobs), None) = (&ask.jobs, &seen.jobs_failed) {
+    // A full look is followed by another one at once; then the jobs can wait for a moment.
+    let full = ask.count > 0 && seen.taken.len() >= ask.count;
+    let listens = |jobs: &JobsAsk| jobs.start || jobs.stale || !full;
+    if let (Some(jobs), None) = (ask.jobs.as_ref().filter(|jobs| listens(jobs)), &seen.jobs_failed) {
         match look.next_event(jobs, &mut seen).await {
             Ok(()) => return Ok(seen),
             Err(trouble) => seen.jobs_failed = Some(contained(trouble)?),

@@ -6,7 +6,7 @@
 
 use crate::catalog::Installed;
 use crate::event_loop::Answer;
-use crate::{catalog, column_defaults, mending};
+use crate::{catalog, column_defaults, mending, waiting};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
@@ -41,6 +41,7 @@ pub struct Prepared {
     pub end_backend: Statement,
     pub plan_again: Statement,
     pub unfinished: Statement,
+    pub find_marker: Statement,
 }
 
 /// A claimed row that nobody has finished.
@@ -71,6 +72,8 @@ pub struct Ready {
     /// Why it is served without the catalog.
     pub lack: Option<catalog::Lack>,
     pub superuser: bool,
+    /// The marker table of the catalog, if there is one by now.
+    pub marker: Option<u32>,
     pub backend: i32,
     /// Names and values of the scheduler's settings below our config.
     pub settings: Vec<(String, String)>,
@@ -110,6 +113,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         mends: mends || !aligned,
         lack,
         superuser: found.get("superuser"),
+        marker: waiting::marker(&client).await?.map(|marker| marker.relid),
         backend: found.get("backend"),
         settings: settings(&client).await?,
     })))
@@ -138,6 +142,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         end_backend: text(queue.fill(statement::END_BACKEND)).await?,
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
+        find_marker: text(statement::bare(statement::FIND_MARKER)).await?,
     })
 }
 

@@ -12,20 +12,27 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
+use crate::waiting::{UNINSTALLED, Verdict};
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
+use shared::exit_code::ExitCode;
 use shared::fault;
-use shared::hand_over::WorkerOrder;
+use shared::hand_over::{WaitFor, WorkerOrder};
 use shared::log::Level;
 use shared::region::{Kind, Phase, SlotHandle};
+use shared::stopping::StopEvent;
 use std::time::{Duration, Instant};
 
 /// How often the queue is measured and old rows are deleted, at most.
 const CHORES: Duration = Duration::from_secs(60);
+/// How often the catalog is looked for, at most.
+const MARKER: Duration = Duration::from_secs(1);
 
 impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         match answer {
+            Answer::Stood(verdict) => self.stood(verdict),
+            Answer::Marker(marker) => self.marker_found(marker, now),
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
@@ -61,7 +68,52 @@ impl Scheduler {
         }
     }
 
+    /// What was waited for is over: there is something to serve here, or there is not.
+    fn stood(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Go { marker } => {
+                // The next session waits for whatever is then in the way, not for this again.
+                self.order.wait = WaitFor::default();
+                self.mark(marker);
+                self.session_event(SessionEvent::Admitted);
+            }
+            Verdict::Leave { code, why } => {
+                self.notes().set_reason(&why);
+                shared::debug!("scheduler leaves", queue = self.label, why = why);
+                self.leave = Some(code);
+            }
+        }
+    }
+
+    fn mark(&mut self, marker: Option<u32>) {
+        self.marker = marker;
+        self.order.installed |= marker.is_some();
+        self.notes().set_marker(marker.unwrap_or(0));
+    }
+
+    /// A catalog that went too quickly for anybody to see it go: what was said of it does not hold any more.
+    fn marker_found(&mut self, marker: Option<u32>, now: Instant) {
+        if marker == self.marker || self.stopping.asked() {
+            return;
+        }
+        match marker {
+            // One that came later, by another row or by an operator.
+            Some(_) if self.marker.is_none() => self.mark(marker),
+            Some(_) => {
+                shared::info!("the catalog is another one; beginning anew", queue = self.label);
+                self.parting = Some(ExitCode::Asked);
+                self.stop(StopEvent::Cancel { now });
+            }
+            None => {
+                self.notes().set_reason(UNINSTALLED);
+                self.parting = Some(ExitCode::NotInstalled);
+                self.stop(StopEvent::Cancel { now });
+            }
+        }
+    }
+
     fn prepared(&mut self, ready: Ready, now: Instant) {
+        self.mark(ready.marker);
         if ready.superuser && !self.session.held_before {
             shared::warning!(
                 "tasks of this queue run as a superuser; give the row a user of its own",
@@ -216,6 +268,14 @@ impl Scheduler {
         link.ask("looking for tasks", PATIENCE, move |client| async move {
             Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?)))
         });
+        if now >= self.next_marker {
+            self.next_marker = now + MARKER;
+            let statements = statements.clone();
+            link.ask("looking for the catalog", PATIENCE, move |client| async move {
+                let row = client.query_opt(&statements.find_marker, &[]).await.map_err(|error| Trouble::of(&error))?;
+                Ok(Answer::Marker(row.map(|row| row.get("marker"))))
+            });
+        }
         if now >= self.next_chores {
             self.next_chores = now + CHORES;
             let keep_ms = self.settings.keep_ms;
@@ -229,7 +289,10 @@ impl Scheduler {
     /// last time, so that a slot that comes free meanwhile is either seen here or brings a ring.
     fn reserve(&mut self, count: usize) -> Vec<SlotHandle> {
         let counter = self.start.region.slots();
-        let reserve = || std::iter::from_fn(|| counter.reserve()).take(count).collect::<Vec<SlotHandle>>();
+        let reserve = || {
+            let few = count.min(counter.for_workers() as usize);
+            std::iter::from_fn(|| counter.reserve()).take(few).collect::<Vec<SlotHandle>>()
+        };
         let notes = counter.notes(self.start.slot);
         let mut slots = reserve();
         if slots.is_empty() && count > 0 {
@@ -253,7 +316,8 @@ impl Scheduler {
         let slots = self.start.region.slots();
         let own = self.start.slot.index();
         let wanted = |slot: SlotHandle| slot.index() != own && slots.notes(slot).wants_slot();
-        if slots.used() < slots.limit() && slots.holders().iter().any(|holder| wanted(holder.handle)) {
+        let somebody = || slots.wanted() > 0 || slots.holders().iter().any(|holder| wanted(holder.handle));
+        if slots.used() < slots.limit() && somebody() {
             self.start.ring_parent();
         }
     }

@@ -18,6 +18,8 @@ pub enum SessionState {
     Down { retry_at: Instant },
     /// Connecting.
     Dialling,
+    /// Connected; whatever must be over before this database is looked at is waited for.
+    Standing,
     /// Table, lock and unfinished rows are being looked at.
     Preparing,
     /// Connected, but the queue belongs to another scheduler; asked again at a moment.
@@ -32,6 +34,8 @@ pub enum SessionEvent {
         now: Instant,
     },
     Up,
+    /// Nothing is in the way any more.
+    Admitted,
     Prepared,
     /// Another scheduler holds the queue's lock.
     Refused {
@@ -46,6 +50,7 @@ pub enum SessionEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionEffect {
     Dial,
+    Stand,
     Prepare,
     /// Say the reason, in the log (once) and in the notes.
     Say(Trouble),
@@ -84,7 +89,7 @@ impl Session {
     pub fn deadline(&self) -> Option<Instant> {
         match self.state {
             SessionState::Down { retry_at } | SessionState::Excluded { retry_at, .. } => Some(retry_at),
-            SessionState::Dialling | SessionState::Preparing | SessionState::Working => None,
+            SessionState::Dialling | SessionState::Standing | SessionState::Preparing | SessionState::Working => None,
         }
     }
 
@@ -112,7 +117,8 @@ pub fn step(state: SessionState, event: SessionEvent, back_off: &mut BackOff, he
                 go(S::Excluded { retry_at: now + LOCK_PAUSE, since }, vec![F::Prepare])
             }
         }
-        (S::Dialling, E::Up) => go(S::Preparing, vec![F::Prepare]),
+        (S::Dialling, E::Up) => go(S::Standing, vec![F::Stand]),
+        (S::Standing, E::Admitted) => go(S::Preparing, vec![F::Prepare]),
         (S::Preparing | S::Excluded { .. }, E::Prepared) => {
             back_off.succeeded();
             go(S::Working, vec![F::SayWell])
@@ -121,17 +127,26 @@ pub fn step(state: SessionState, event: SessionEvent, back_off: &mut BackOff, he
             S::Excluded { retry_at: now + LOCK_PAUSE, since: now },
             vec![F::Say(Trouble::passing("another scheduler serves this queue; waiting for it to end"))],
         ),
-        (S::Down { .. } | S::Dialling | S::Preparing | S::Excluded { .. } | S::Working, E::Lost { now, trouble }) => {
+        (
+            S::Down { .. } | S::Dialling | S::Standing | S::Preparing | S::Excluded { .. } | S::Working,
+            E::Lost { now, trouble },
+        ) => {
             back_off.set_cap(trouble.retry_cap());
             go(S::Down { retry_at: back_off.next(now) }, vec![F::Say(trouble)])
         }
         // Nothing to do yet, or an answer that came too late.
-        (state @ (S::Down { .. } | S::Dialling | S::Preparing | S::Excluded { .. } | S::Working), E::Passed { .. }) => {
+        (
+            state @ (S::Down { .. } | S::Dialling | S::Standing | S::Preparing | S::Excluded { .. } | S::Working),
+            E::Passed { .. },
+        ) => go(state, vec![]),
+        (state @ (S::Down { .. } | S::Standing | S::Preparing | S::Excluded { .. } | S::Working), E::Up) => {
             go(state, vec![])
         }
-        (state @ (S::Down { .. } | S::Preparing | S::Excluded { .. } | S::Working), E::Up) => go(state, vec![]),
-        (state @ (S::Down { .. } | S::Dialling | S::Working), E::Prepared) => go(state, vec![]),
-        (state @ (S::Down { .. } | S::Dialling | S::Excluded { .. } | S::Working), E::Refused { .. }) => {
+        (state @ (S::Down { .. } | S::Dialling | S::Preparing | S::Excluded { .. } | S::Working), E::Admitted) => {
+            go(state, vec![])
+        }
+        (state @ (S::Down { .. } | S::Dialling | S::Standing | S::Working), E::Prepared) => go(state, vec![]),
+        (state @ (S::Down { .. } | S::Dialling | S::Standing | S::Excluded { .. } | S::Working), E::Refused { .. }) => {
             go(state, vec![])
         }
     }
@@ -145,6 +160,7 @@ mod tests {
         match state {
             SessionState::Down { .. } => "Down",
             SessionState::Dialling => "Dialling",
+            SessionState::Standing => "Standing",
             SessionState::Preparing => "Preparing",
             SessionState::Excluded { .. } => "Excluded",
             SessionState::Working => "Working",
@@ -157,6 +173,7 @@ mod tests {
         let states = [
             SessionState::Down { retry_at: past },
             SessionState::Dialling,
+            SessionState::Standing,
             SessionState::Preparing,
             SessionState::Excluded { retry_at: past, since: past },
             SessionState::Working,
@@ -165,6 +182,7 @@ mod tests {
         let events = [
             ("Passed (due)", SessionEvent::Passed { now }),
             ("Up", SessionEvent::Up),
+            ("Admitted", SessionEvent::Admitted),
             ("Prepared", SessionEvent::Prepared),
             ("Refused", SessionEvent::Refused { now }),
             ("Lost", lost),

@@ -33,6 +33,7 @@ pub async fn settle(
     terminate: bool,
     why: &str,
 ) -> Result<Settlement, Trouble> {
+    shared::fault::point("scheduler.before_settle");
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let row = client.query_opt(&statements.look, &[&task, &attempt]).await.map_err(trouble)?;
     let Some(row) = row else { return Ok(Settlement::NotOurs) };

@@ -1,5 +1,5 @@
-//! The beginning of every scheduler, the same in all versions: read the catalog's version, and go on, or become the
-//! program of that version.
+//! The catalog's version, read before anything is touched: go on, upgrade the catalog, or become the program of that
+//! version. What comes before it, the wait, is in `waiting`.
 //!
 //! A catalog is only ever run by code of its own version. What can go wrong: there is no such program, it is another
 //! version's, or it speaks another handshake. Then the process leaves, its row is disabled with the reason, and nothing
@@ -14,6 +14,7 @@ use shared::db::migrate::{self, Upgraded};
 use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_down::{self, ASK, HANDSHAKE};
+use shared::stopping::StopEvent;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,8 @@ impl Scheduler {
         if self.handed_down || self.session.held_before {
             // Changed under our hands: the next process decides afresh.
             shared::info!("the catalog has another version now", queue = self.label, version = version);
-            self.leave = Some(ExitCode::Asked);
+            self.parting = Some(ExitCode::Asked);
+            self.stop(StopEvent::Cancel { now: Instant::now() });
             return;
         }
         if self.order.upgrade && migrate::path(version).is_some() {

@@ -7,6 +7,12 @@
 pub enum ExitCode {
     /// Ended because it was asked to, or because its work was done.
     Asked,
+    /// The catalog is not installed in this database.
+    NotInstalled,
+    /// The catalog is installed, but has other queues than this one.
+    NoQueue,
+    /// The catalog says that nothing is to run here.
+    SwitchedOff,
     /// The catalog has a version that there is no program for.
     NoCode,
     /// The cell was stale or damaged: nothing was run.
@@ -22,10 +28,13 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    const ALL: [ExitCode; 7] = [
+    const ALL: [ExitCode; 10] = [
         ExitCode::Asked,
+        ExitCode::NotInstalled,
         ExitCode::NoCode,
         ExitCode::BadCell,
+        ExitCode::NoQueue,
+        ExitCode::SwitchedOff,
         ExitCode::Permanent,
         ExitCode::Temporary,
         ExitCode::Unsettled,
@@ -35,8 +44,11 @@ impl ExitCode {
     pub const fn status(self) -> i32 {
         match self {
             ExitCode::Asked => 0,
+            ExitCode::NotInstalled => 10,
             ExitCode::NoCode => 11,
             ExitCode::BadCell => 12,
+            ExitCode::NoQueue => 13,
+            ExitCode::SwitchedOff => 14,
             ExitCode::Unsettled => 75,
             ExitCode::Permanent => 100,
             ExitCode::Panic => 101,

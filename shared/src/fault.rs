@@ -5,20 +5,28 @@
 //! in memory that all of them share).
 
 /// Every point, in the order of a task's life.
-pub const POINTS: [&str; 13] = [
+pub const POINTS: [&str; 21] = [
     "launcher.before_fork",
     "launcher.after_fork",
+    "launcher.after_hand_over",
     "scheduler.before_accept",
     "scheduler.after_take",
     "scheduler.before_fire",
     "scheduler.after_backfill",
     "scheduler.before_fork",
     "scheduler.after_fork",
+    "scheduler.after_hand_over",
     "worker.before_accept",
     "worker.after_accept",
+    "worker.before_begin",
     "worker.after_begin",
     "worker.before_finish",
     "worker.before_commit",
+    "worker.after_commit",
+    "worker.after_finish",
+    "scheduler.before_settle",
+    "launcher.before_answer",
+    "upgrade.before_commit",
 ];
 
 #[cfg(not(feature = "fault"))]

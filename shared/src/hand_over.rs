@@ -21,6 +21,15 @@ pub struct SchedulerOrder {
     pub table: String,
     pub settings: Settings,
     pub defaults: ColumnDefaults,
+    /// What it waits for before it looks at anything.
+    #[serde(default)]
+    pub wait: WaitFor,
+    /// Found, not named: it serves what is installed and makes nothing.
+    #[serde(default)]
+    pub found: bool,
+    /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
+    #[serde(default)]
+    pub installed: bool,
     /// The launcher's own login on the same server, for what the row's user may not do at its first start.
     #[serde(default)]
     pub installer: Option<Target>,
@@ -35,6 +44,22 @@ pub struct SchedulerOrder {
     pub handshake: u64,
     #[serde(default, skip_serializing_if = "Entries::is_empty")]
     pub remotes: Entries,
+}
+
+/// Transactions that must have ended before a scheduler looks at its database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitFor {
+    /// The sender's of a message: key and database of its lock. It is asked for in shared mode, so the wait is seen.
+    pub message: Option<(i32, u32)>,
+    /// That of whoever works on the catalog.
+    pub marker: bool,
+}
+
+impl WaitFor {
+    /// A later message takes the place of an earlier one.
+    pub fn then(self, later: WaitFor) -> WaitFor {
+        WaitFor { message: later.message.or(self.message), marker: self.marker || later.marker }
+    }
 }
 
 impl SchedulerOrder {
@@ -116,6 +141,7 @@ mod tests {
         );
         let target = Conninfo::parse(&text).unwrap().resolve(&|_| None).unwrap();
         let (settings, defaults) = (Settings::default(), ColumnDefaults::default());
+        let wait = super::WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
         let installer = Some(target.clone());
         let order = SchedulerOrder {
             target,
@@ -123,6 +149,9 @@ mod tests {
             table: name,
             settings,
             defaults,
+            wait,
+            found: true,
+            installed: true,
             installer,
             versions: path.into(),
             upgrade: true,

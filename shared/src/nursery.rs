@@ -36,12 +36,12 @@ pub struct Nursery {
     /// Children read end of file from `life` when `_breath` is closed: when this process is gone.
     life: OwnedFd,
     _breath: OwnedFd,
-    points: [&'static str; 2],
+    points: [&'static str; 3],
 }
 
 impl Nursery {
-    /// `points`: the fault points before and after the fork.
-    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 2]) -> io::Result<Nursery> {
+    /// `points`: the fault points before and after the fork, and after the slot is the child's.
+    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 3]) -> io::Result<Nursery> {
         let (life, breath) = io::pipe()?;
         Ok(Nursery { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
     }
@@ -55,18 +55,28 @@ impl Nursery {
         order: &T,
         entry: fn(Start) -> ExitCode,
     ) -> Result<(Child, Ticket), SpawnError> {
+        self.try_spawn(slot, kind, label, order, entry).inspect_err(|_| {
+            self.region.slots().release(slot);
+        })
+    }
+
+    /// The same, but on an error the slot stays reserved for another try (unless it was lost).
+    pub fn try_spawn<T: Serialize>(
+        &self,
+        slot: SlotHandle,
+        kind: Kind,
+        label: &str,
+        order: &T,
+        entry: fn(Start) -> ExitCode,
+    ) -> Result<(Child, Ticket), SpawnError> {
         let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
         self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
         let mut payload = encode(order);
         let filled = self.region.fill(slot, &payload);
         payload.fill(0);
-        let spawned = filled.map_err(SpawnError::from).and_then(|ticket| {
-            let child = self.fork(slot, ticket, entry).inspect_err(|_| self.region.free(ticket))?;
-            Ok((child, ticket))
-        });
-        spawned.inspect_err(|_| {
-            self.region.slots().release(slot);
-        })
+        let ticket = filled?;
+        let child = self.fork(slot, ticket, entry).inspect_err(|_| self.region.free(ticket))?;
+        Ok((child, ticket))
     }
 
     fn fork(&self, slot: SlotHandle, ticket: Ticket, entry: fn(Start) -> ExitCode) -> Result<Child, SpawnError> {
@@ -81,6 +91,7 @@ impl Nursery {
             child.reap();
             return Err(lost.into());
         }
+        fault::point(self.points[2]);
         Ok(child)
     }
 }

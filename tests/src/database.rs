@@ -190,6 +190,11 @@ impl Database {
         }
     }
 
+    /// Closes the session that looks, for whoever wants to have the database for himself.
+    pub fn leave(&self) {
+        self.eye.lock().unwrap_or_else(PoisonError::into_inner).0 = None;
+    }
+
     /// Rows and sessions, for a message.
     pub fn describe(&self) -> String {
         let sql = "SELECT concat_ws(' ', id, state, 'group=' || \"group\", 'attempt=' || attempt, 'pid=' || pid, \

@@ -18,6 +18,8 @@ pub enum Loss {
     Before,
     /// The server hears it and answers; the answer does not reach the client.
     After,
+    /// Nothing is closed, and nothing more is said on either side.
+    Silence,
 }
 
 /// A write of a client that holds `word` and not `without`.
@@ -43,6 +45,8 @@ struct Inside {
     streams: Mutex<Vec<TcpStream>>,
     said: Mutex<Vec<Vec<u8>>>,
     trap: Mutex<Option<Trap>>,
+    /// Of each connection: nothing is passed on any more.
+    hushed: Mutex<Vec<Arc<AtomicBool>>>,
 }
 
 impl Proxy {
@@ -57,6 +61,7 @@ impl Proxy {
             streams: Mutex::default(),
             said: Mutex::default(),
             trap: Mutex::default(),
+            hushed: Mutex::default(),
         });
         let inner = inside.clone();
         thread::spawn(move || inner.listen(&listener));
@@ -81,6 +86,11 @@ impl Proxy {
     /// Has the trap shut?
     pub fn has_lost(&self) -> bool {
         lock(&self.inside.trap).is_none()
+    }
+
+    /// All connections that there are stay open and fall silent.
+    pub fn hush(&self) {
+        lock(&self.inside.hushed).iter().for_each(|hushed| hushed.store(true, Ordering::SeqCst));
     }
 
     /// Closes all connections that there are, towards both sides; new ones are as before.
@@ -134,8 +144,11 @@ impl Inside {
         let inner = self.clone();
         let muted = Arc::new(AtomicBool::new(false));
         let mute = muted.clone();
+        let hushed = Arc::new(AtomicBool::new(false));
+        let (hush, questions, answers) = (hushed.clone(), hushed.clone(), hushed);
+        lock(&self.hushed).push(hush.clone());
         thread::spawn(move || {
-            pass_on(from_client, to_server, |bytes| {
+            pass_on(from_client, to_server, &questions, |bytes| {
                 if let Some(kept) = lock(&inner.said).get_mut(place) {
                     let room = KEPT_BYTES.saturating_sub(kept.len());
                     kept.extend(bytes.iter().take(room));
@@ -144,11 +157,16 @@ impl Inside {
                 if loss == Some(Loss::After) {
                     mute.store(true, Ordering::SeqCst);
                 }
+                if loss == Some(Loss::Silence) {
+                    hush.store(true, Ordering::SeqCst);
+                }
                 loss != Some(Loss::Before)
             });
         });
         // an answer that must not arrive has been given: that is the moment
-        thread::spawn(move || pass_on(server, client, |_| !muted.load(Ordering::SeqCst)));
+        thread::spawn(move || {
+            pass_on(server, client, &answers, |_| !muted.load(Ordering::SeqCst));
+        });
     }
 
     /// Whether a trap stands for this write; it stands once.
@@ -164,10 +182,16 @@ impl Inside {
 }
 
 /// Until one end closes, or `hear` says that this was the end.
-fn pass_on(mut from: TcpStream, mut to: TcpStream, mut hear: impl FnMut(&[u8]) -> bool) {
+fn pass_on(mut from: TcpStream, mut to: TcpStream, hushed: &AtomicBool, mut hear: impl FnMut(&[u8]) -> bool) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if !hear(&bytes[..count]) || to.write_all(&bytes[..count]).is_err() {
+        if !hear(&bytes[..count]) {
+            break;
+        }
+        if hushed.load(Ordering::SeqCst) {
+            continue;
+        }
+        if to.write_all(&bytes[..count]).is_err() {
             break;
         }
     }

@@ -54,6 +54,7 @@ impl Run<'_> {
         };
         match committed {
             Ok(true) => {
+                fault::point("worker.after_commit");
                 shared::debug!("atomic task finished", task = self.row.task);
                 self.go_on_after_commit(session, cancelled)
             }

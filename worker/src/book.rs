@@ -180,7 +180,12 @@ impl Book {
         row: &TaskRow,
         record: Record<'_>,
     ) -> Result<bool, QueryError> {
-        let columns = session.execute(&self.queue.fill(statement::LIST_COLUMNS), &[])?;
+        // The frame first: until then the path is the task's own, and whatever stands on it would be picked up.
+        let frame = frame(server_major(session));
+        let list = self.queue.fill(statement::LIST_COLUMNS);
+        let mut first: Vec<Statement<'_>> = frame.iter().skip(1).map(|sql| Statement { sql, params: &[] }).collect();
+        first.push(Statement { sql: &list, params: &[] });
+        let columns = session.transaction(&first)?.pop().unwrap_or_default();
         let repeat = self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns));
         let finish = self.queue.fill(statement::FINISH_TASK);
         let pause = self.queue.fill(statement::PAUSE_GROUP);
@@ -189,14 +194,10 @@ impl Book {
         let own = key.params();
         let [task, attempt] = own;
         let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, None, Some(&b"t"[..])];
-        let frame = frame(server_major(session));
-        let mut statements: Vec<Statement<'_>> =
-            frame.iter().skip(1).map(|sql| Statement { sql, params: &[] }).collect();
-        let at = statements.len();
-        statements.push(Statement { sql: &finish, params: &end });
+        let mut statements = vec![Statement { sql: &finish, params: &end }];
         statements.extend([&repeat, &pause, &delete].map(|sql| Statement { sql, params: &own }));
         let rows = session.transaction(&statements)?;
-        Ok(rows.get(at).is_some_and(|rows| !rows.is_empty()))
+        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
     /// The next task for a worker whose last one is already committed.
@@ -319,12 +320,22 @@ fn server_major(session: &Session) -> u32 {
     digits.parse().unwrap_or(0)
 }
 
+/// A value of type "char". A byte that is no ASCII is written by newer servers as a backslash and three octal digits.
+fn character(value: Option<Vec<u8>>) -> Option<u8> {
+    let bytes = value?;
+    match bytes[..] {
+        [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
+            Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+        }
+        _ => bytes.first().copied(),
+    }
+}
+
 /// In the order of the statement's RETURNING list.
 fn task_row(row: Row) -> TaskRow {
     let mut values = row.into_iter();
     let mut next = || values.next().flatten();
     let truth = |value: Option<Vec<u8>>| value.as_deref() == Some(b"t");
-    let character = |value: Option<Vec<u8>>| value.and_then(|bytes| bytes.first().copied());
     let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     let task = text(next()).parse().unwrap_or_default();
     let attempt = text(next()).parse().unwrap_or_default();
@@ -358,5 +369,21 @@ fn task_row(row: Row) -> TaskRow {
         consequences: truth(next()),
         job: next(),
         at: next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::character;
+
+    #[test]
+    fn a_character_is_one_byte_however_the_server_writes_it() {
+        let read = |text: &[u8]| character(Some(text.to_vec()));
+        assert_eq!(read(b"\t"), Some(b'\t'));
+        assert_eq!(read(b"\\"), Some(b'\\'));
+        assert_eq!(read(b"\\303"), Some(0xc3));
+        assert_eq!(read(b"\\377"), Some(0xff));
+        assert_eq!(read(b"\xe9"), Some(0xe9));
+        assert_eq!((read(b""), character(None)), (None, None));
     }
 }

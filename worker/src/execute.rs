@@ -48,6 +48,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         }
     };
     let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
+    fault::point("worker.before_begin");
     let mut row = match book.begin(&mut session, order.task, order.attempt) {
         Ok(Some(row)) => row,
         Ok(None) => {
@@ -326,6 +327,7 @@ impl Run<'_> {
         }
         match answer {
             Ok(Finished { written, next }) => {
+                fault::point("worker.after_finish");
                 if written {
                     shared::debug!("task finished", task = self.row.task, state = record.state);
                 } else {

@@ -13,8 +13,9 @@ use crate::execute::{Next, Run, announce};
 use crate::outcome::{Ending, Server, Verdict, verdict};
 use crate::session::{self, WATCHED};
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{ConnectError, QueryError, ServerError, Session};
+use crate::wire::{ConnectError, QueryError, ServerError, Session, Statement};
 use shared::conninfo::untrusted::Remote;
+use shared::db::pinned::FIXED_PATH;
 use shared::db::statement::{self, bare};
 use shared::exit_code::ExitCode;
 use shared::fault;
@@ -22,9 +23,13 @@ use shared::hand_over::WorkerOrder;
 use shared::region::{Region, SlotHandle};
 use shared::remote_session::{Found, RemoteSession};
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::{Duration, Instant};
 
 const CANNOT_CONNECT: &str = "08001";
+/// How long a result waits for our own server to come back.
+const HOME_PATIENCE: Duration = Duration::from_secs(600);
+const HOME_PAUSE: Duration = Duration::from_millis(500);
 
 /// The session on the remote, and how to find it again.
 struct Far {
@@ -113,6 +118,8 @@ impl Run<'_> {
                        config's remotes";
             return Err(own("28P01", why));
         }
+        // One that falls silent now is given up like one that never answered.
+        session.set_patience(remote.patience());
         let place = session.place();
         let (pid, name) = introduce(&mut session, place).map_err(|error| match &error {
             QueryError::Server(refusal) => error_text(refusal, None, self.row.verbosity),
@@ -132,10 +139,16 @@ impl Run<'_> {
             _ => "UTF8",
         };
         let options = options(self.order, self.row.task);
-        let mut parameters = vec![("application_name", name.as_str()), ("client_encoding", encoding)];
-        parameters.extend(WATCHED);
-        parameters.push(("options", options.as_str()));
-        Session::connect(&remote.target, &parameters, Instant::now() + remote.patience())
+        let deadline = Instant::now() + remote.patience();
+        let usual = [("application_name", name.as_str()), ("client_encoding", encoding), ("options", options.as_str())];
+        let watched: Vec<(&str, &str)> = usual.into_iter().chain(WATCHED).collect();
+        match Session::connect(&remote.target, &watched, deadline) {
+            // Another version or system than ours: it cannot look for its client, and is asked to do without.
+            Err(ConnectError::Server(refusal)) if matches!(refusal.code(), Some(b"42704" | b"22023")) => {
+                Session::connect(&remote.target, &usual, deadline)
+            }
+            answer => answer,
+        }
     }
 
     /// Runs the input there and concludes here. The far session comes back if it may be used again.
@@ -181,7 +194,7 @@ impl Run<'_> {
             home.close();
             return (Next::Leave(ExitCode::Unsettled), None);
         }
-        outcome.session = Some(home);
+        outcome.session = self.come_home(home);
         let next = self.conclude(outcome, cancelled, timed_out);
         let kept = match (&next, session) {
             (Next::Run(_), Some(mut session)) => match session::undress_far(&mut session, &self.row) {
@@ -200,6 +213,22 @@ impl Run<'_> {
         (next, kept)
     }
 
+    /// The session here, made anew if it was lost meanwhile. Our own server may have been away for a while; what the
+    /// remote has done must not be done again only because of that.
+    fn come_home(&self, mut home: Session) -> Option<Session> {
+        if home.execute("SELECT 1", &[]).is_ok() {
+            return Some(home);
+        }
+        let deadline = Instant::now() + HOME_PATIENCE;
+        while Instant::now() < deadline && !self.watchdog.last_task() {
+            if let Ok(home) = session::open(self.order) {
+                return Some(home);
+            }
+            thread::sleep(HOME_PAUSE);
+        }
+        None
+    }
+
     fn fail(&self, home: Session, text: &[u8], again: bool) -> Next {
         let record = Record { state: "FAIL", output: Some(b""), error: Some(text), reason: None };
         self.write(Some(home), record, again)
@@ -208,7 +237,10 @@ impl Run<'_> {
 
 /// Who the far session is, in the remote's own words.
 fn introduce(session: &mut Session, place: usize) -> Result<(i32, RemoteSession), QueryError> {
-    let rows = session.execute(&bare(statement::NAME_REMOTE), &[])?;
+    let text = bare(statement::NAME_REMOTE);
+    let block = ["BEGIN", "SET LOCAL search_path = pg_catalog, pg_temp", &text, "COMMIT"];
+    let rows = session.transaction(&block.map(|sql| Statement { sql, params: &[] }))?;
+    let rows = rows.into_iter().nth(2).unwrap_or_default();
     let number = |at: usize| -> Option<i64> {
         let text = rows.first()?.get(at)?.as_deref()?;
         std::str::from_utf8(text).ok()?.parse().ok()
@@ -230,7 +262,11 @@ fn look_far_again(remote: &Remote, pid: i32, name: &RemoteSession) -> Server {
     };
     let (pid, began) = (pid.to_string(), name.began_us.to_string());
     let values = [Some(pid.as_bytes()), Some(began.as_bytes()), Some(&b"t"[..])];
-    let rows = session.execute(&bare(statement::END_REMOTE), &values).unwrap_or_default();
+    session.set_patience(remote.patience());
+    let rows = session
+        .execute(FIXED_PATH, &[])
+        .and_then(|_| session.execute(&bare(statement::END_REMOTE), &values))
+        .unwrap_or_default();
     session.close();
     let text = |at: usize| rows.first().and_then(|row| row.get(at)).and_then(Option::as_deref).unwrap_or_default();
     let server_began = std::str::from_utf8(text(0)).ok().and_then(|text| text.parse().ok());

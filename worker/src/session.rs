@@ -102,7 +102,10 @@ fn wait_for_turn(region: &Region, target: &Target, deadline: Instant) -> Result<
 /// Sets what a task's SQL may read, and its time limit. In a message of its own: inside the input's string a
 /// procedure could no longer COMMIT.
 pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
-    let text = format!("{DRESS}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()", sign("$7", "$1"));
+    let text = format!(
+        "{DRESS}, {WATCH_CLIENT}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()",
+        sign("$7", "$1")
+    );
     let queue = qualified(&order.schema, &order.table);
     let dress = Dress::new(order, row);
     let [id, group, schema, table, name, timeout] = dress.values(order, row);
@@ -125,8 +128,8 @@ fn dress_run(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
 const DRESS: &str = "SELECT pg_catalog.set_config('pg_task.id', $1, false), pg_catalog.set_config('pg_task.group', $2, false), \
          pg_catalog.set_config('pg_task.schema', $3, false), pg_catalog.set_config('pg_task.table', $4, false), \
          pg_catalog.set_config('application_name', $5, false), \
-         CASE WHEN $6 <> '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END, \
-         pg_catalog.set_config('client_connection_check_interval', '300', false)";
+         CASE WHEN $6 OPERATOR(pg_catalog.<>) '0' THEN pg_catalog.set_config('statement_timeout', $6, false) END";
+const WATCH_CLIENT: &str = "pg_catalog.set_config('client_connection_check_interval', '300', false)";
 
 /// The texts of it.
 struct Dress {

@@ -1,24 +1,27 @@
 //! `launcher check`: every mistake of the config at once, each with its place.
 
-use super::{environment, print, print_error, read_config};
+use super::{check_rights, environment, on_its_server, print, print_error, read_config};
 use crate::cli::Place;
-use crate::row_entry::Wanted;
+use crate::row_entry::{Origin, Wanted};
 use shared::config::{Config, Environment, Mistake, Row};
 use shared::conninfo::ConninfoError;
 use shared::exit_code::launcher_status;
-use shared::hand_over::encode;
+use shared::hand_over::{WaitFor, encode};
 use shared::region::CELL_PAYLOAD_BYTES;
 use std::path::PathBuf;
 
 /// Room for what a process learns on its way and hands down.
 const LEARNT_BYTES: usize = 64;
 
-pub fn run(place: &Place) -> u8 {
+pub fn run(place: &Place, connect: bool) -> u8 {
     let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());
-    let config = match read_config(place) {
+    let mut config = match read_config(place) {
         Ok(config) => config,
         Err(mistakes) => return tell(&name, &mistakes),
     };
+    if let Err(error) = on_its_server(place, &mut config) {
+        return tell(&name, &[Mistake { place: "embedded".into(), text: error.to_string() }]);
+    }
     for warning in &config.warnings {
         print_error(&format!("{name}: warning: {warning}"));
     }
@@ -32,7 +35,7 @@ pub fn run(place: &Place) -> u8 {
         if rows == 1 { "" } else { "s" },
         config.max_workers
     ));
-    launcher_status::ORDERLY
+    if connect { check_rights::run(&config, place, &name) } else { launcher_status::ORDERLY }
 }
 
 /// Logins that cannot be resolved: what is only known together with the environment.
@@ -64,7 +67,8 @@ fn beside_us() -> PathBuf {
 
 /// What a scheduler is told must fit into its cell.
 fn untellable(config: &Config, wanted: &Wanted) -> Option<Mistake> {
-    let length = encode(&wanted.order()).len() + LEARNT_BYTES;
+    let longest = WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
+    let length = encode(&wanted.order(Origin::Named, longest, true)).len() + LEARNT_BYTES;
     if length <= CELL_PAYLOAD_BYTES {
         return None;
     }

@@ -66,11 +66,11 @@ struct Rows {
 
 impl Rows {
     fn of(config: &Config, database: &str) -> Rows {
-        let rows: Vec<&Row> = config.rows.iter().filter(|row| row.data == database).collect();
-        let mut users: Vec<String> = rows.iter().map(|row| row.user.clone()).collect();
+        let rows: Vec<&Row> = config.rows.iter().filter(|row| row.data == database || row.is_every()).collect();
+        let mut users: Vec<String> = rows.iter().map(|row| row.user.clone()).filter(|user| !user.is_empty()).collect();
         users.sort();
         users.dedup();
-        let server = rows.iter().find(|row| row.schema == "public" && row.table == "task");
+        let server = rows.iter().find(|row| !row.is_every() && row.schema == "public" && row.table == "task");
         Rows { users, server: server.map(|row| row.user.clone()) }
     }
 }

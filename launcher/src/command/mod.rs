@@ -1,10 +1,12 @@
 //! What the operator can say: one room per subcommand. These, and no other room, print.
 
 pub mod check;
+mod check_rights;
 pub mod flow;
 pub mod fsck;
 pub mod import;
 pub mod install;
+pub mod order;
 pub mod serve;
 pub mod status;
 pub mod uninstall;
@@ -13,7 +15,7 @@ pub mod upgrade;
 use crate::cli::Place;
 use crate::embedded::conninfo_of;
 use shared::config::{Config, Mistake};
-use shared::conninfo::{Conninfo, Target};
+use shared::conninfo::{Conninfo, ConninfoError, Target};
 use shared::exit_code::launcher_status;
 
 /// The process's environment, as far as it is text. What PG* says is meant for another server than an embedded one.
@@ -34,6 +36,14 @@ pub fn read_config(place: &Place) -> Result<Config, Vec<Mistake>> {
     }
 }
 
+/// With an embedded server everything goes there, whatever the config says about hosts.
+pub fn on_its_server(place: &Place, config: &mut Config) -> Result<(), ConninfoError> {
+    if let Some(dir) = &place.embedded {
+        config.connect = Conninfo::parse(&conninfo_of(dir))?.over(&config.connect);
+    }
+    Ok(())
+}
+
 /// The config, and the launcher's own login in a database; what is wrong with them has been said, and the exit status
 /// is left.
 pub fn login_in(place: &Place, database: &str) -> Result<(Config, Target), u8> {
@@ -43,10 +53,7 @@ pub fn login_in(place: &Place, database: &str) -> Result<(Config, Target), u8> {
         print_error(&text);
         launcher_status::FAILED
     };
-    if let Some(dir) = &place.embedded {
-        let server = Conninfo::parse(&conninfo_of(dir)).map_err(|error| fail(error.to_string()))?;
-        config.connect = server.over(&config.connect);
-    }
+    on_its_server(place, &mut config).map_err(|error| fail(error.to_string()))?;
     let target = config
         .target_in(database, &environment(place))
         .map_err(|error| check::tell(&name, &[Mistake { place: "connect".into(), text: error.to_string() }]))?;

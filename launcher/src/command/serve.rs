@@ -7,6 +7,7 @@ use crate::cli::{Cli, Place};
 use crate::control_socket::ControlSocket;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
+use crate::service_manager::ServiceManager;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
@@ -33,18 +34,19 @@ pub fn run(cli: &Cli) -> u8 {
         shared::info!("max_workers is 0: nothing may run, so there is nothing to do");
         return launcher_status::ORDERLY;
     }
-    if (config.max_workers as usize) < config.rows.len() + 2 {
+    let named = config.rows.iter().filter(|row| !row.is_every()).count();
+    if (config.max_workers as usize) < named + 2 {
         shared::warning!(
             "max_workers is too small for all rows; one is needed for the launcher, one per row, and one for a worker",
             max_workers = config.max_workers,
-            rows = config.rows.len(),
+            rows = named,
         );
     }
-    if (config.connections() as usize) < config.rows.len() + 2 {
+    if (config.connections() as usize) < named + 2 {
         shared::warning!(
             "connections is too small for all rows; one is needed for the launcher, one per row, and one for a worker",
             connections = config.connections(),
-            rows = config.rows.len(),
+            rows = named,
         );
     }
     match start(cli, &mut config) {
@@ -89,13 +91,15 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         None => None,
     };
     connect_to(config, server.as_ref());
-    let Reloaded { target, rows } = logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
+    let Reloaded { target, rows, operators } =
+        logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
     let seats = config.connections();
     let region =
         Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
     let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
-    let nursery = Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork"])
-        .map_err(|error| trouble("cannot make a pipe", &error))?;
+    let nursery =
+        Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_hand_over"])
+            .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
         version = shared::VERSION,
@@ -111,9 +115,12 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         bell,
         control,
         embedded,
+        manager: ServiceManager::from_environment(&|name| std::env::var(name).ok()),
         target,
         name: config.name.clone(),
         poll: Duration::from_millis(config.poll_ms),
+        probe: Duration::from_millis(config.probe_ms),
+        operators,
         rows,
         reload: Box::new(move || reload(&place, server.as_ref(), &fixed)),
     }))
@@ -170,7 +177,7 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
     let rows = config.rows.iter();
     let rows = rows.filter_map(|row| wanted(config, row, environment).ok());
-    Ok(Reloaded { target, rows: rows.collect() })
+    Ok(Reloaded { target, rows: rows.collect(), operators: config.operators.clone() })
 }
 
 /// What a running launcher keeps whatever a config read again says.
@@ -179,13 +186,15 @@ struct Fixed {
     name: String,
     max_workers: u32,
     poll_ms: u64,
+    probe_ms: u64,
     control: PathBuf,
 }
 
 impl Fixed {
     fn of(config: &Config) -> Fixed {
-        let Config { name, max_workers, poll_ms, control, .. } = config;
-        Fixed { name: name.clone(), max_workers: *max_workers, poll_ms: *poll_ms, control: control.clone() }
+        let Config { name, max_workers, poll_ms, probe_ms, control, .. } = config;
+        let (poll_ms, probe_ms) = (*poll_ms, *probe_ms);
+        Fixed { name: name.clone(), max_workers: *max_workers, poll_ms, probe_ms, control: control.clone() }
     }
 }
 
@@ -193,7 +202,7 @@ fn reload(place: &Place, server: Option<&Conninfo>, fixed: &Fixed) -> Option<Rel
     let config = read_config(place);
     let read = config.and_then(|mut config| {
         if Fixed::of(&config) != *fixed {
-            shared::warning!("name, max_workers, poll and control take effect at the next start");
+            shared::warning!("name, max_workers, poll, probe and control take effect at the next start");
         }
         connect_to(&mut config, server);
         logins(&config, &environment(place))

@@ -43,24 +43,32 @@ fn tell(socket: &Path, answer: Result<Value, std::io::Error>, good: bool, json: 
                 launcher_status::FAILED
             }
         }
-        Err(error) => {
-            let advice = match error.kind() {
-                ErrorKind::PermissionDenied => "ask as its own user or as root",
-                _ => "start one with the same --config, or name its config",
-            };
-            print_error(&format!("no launcher answers on {}: {error}; {advice}", socket.display()));
-            launcher_status::NO_LAUNCHER
-        }
+        Err(error) => no_launcher(socket, &error),
     }
 }
 
+/// One sentence.
+pub fn no_launcher(socket: &Path, error: &std::io::Error) -> u8 {
+    let advice = match error.kind() {
+        ErrorKind::PermissionDenied => "ask as its own user or as root",
+        _ => "start one with the same --config, or name its config",
+    };
+    print_error(&format!("no launcher answers on {}: {error}; {advice}", socket.display()));
+    launcher_status::NO_LAUNCHER
+}
+
 pub(super) fn ask(socket: &Path) -> std::io::Result<Value> {
+    put(socket, &serde_json::json!({"command": "status"}))
+}
+
+/// Puts a question to the running launcher.
+pub fn put(socket: &Path, question: &Value) -> std::io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
-    let answered =
-        stream.write_all(b"{\"command\":\"status\"}\n").and_then(|()| BufReader::new(stream).read_line(&mut line));
+    let question = format!("{question}\n");
+    let answered = stream.write_all(question.as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut line));
     match answered {
         Ok(0) => return Err(turned_away()),
         // It hung up with our question unread, which a stranger's is.

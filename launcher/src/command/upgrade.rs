@@ -11,6 +11,19 @@ use std::time::Duration;
 /// An upgrade may build indexes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+pub fn print_text(from: &str) -> u8 {
+    match migrate::upgrade_text(from) {
+        Some(text) => {
+            print(&text);
+            launcher_status::ORDERLY
+        }
+        None => {
+            print_error(&format!("there is no way from version {from} to {VERSION}"));
+            launcher_status::FAILED
+        }
+    }
+}
+
 pub fn run(place: &Place, database: &str) -> u8 {
     let (_, target) = match login_in(place, database) {
         Ok(login) => login,

@@ -27,7 +27,7 @@ WITH RECURSIVE heads AS (
     SELECT t.id, c.capacity, c.priority FROM {queue} t JOIN chosen c ON c.id = t.id
      WHERE t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
 ), taken AS (
-    UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
+    UPDATE {queue} t SET state = 'TAKE', attempt = {next_attempt} FROM locked l WHERE t.id = l.id
     RETURNING t.id, t.attempt, t.job, l.capacity, l.priority
 ), seen AS (
     SELECT count(*) AS groups, max(hash)::int AS last,

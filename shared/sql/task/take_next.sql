@@ -4,7 +4,7 @@
 -- parameters: group, max that the worker was started for, tasks run so far, start of the first one; of a worker for
 -- a remote: that remote, its pid there, what tells its session from later ones; the job;
 -- locks: the row; caller: worker
-UPDATE {queue} t SET state = 'WORK', attempt = t.attempt + 1, start = statement_timestamp(),
+UPDATE {queue} t SET state = 'WORK', attempt = {next_attempt}, start = statement_timestamp(),
        pid = COALESCE($6::int, pg_catalog.pg_backend_pid()), remote_session = $7::text
  WHERE t.id = (
     SELECT t.id FROM {queue} t

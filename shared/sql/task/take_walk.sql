@@ -22,7 +22,7 @@ WITH walked AS MATERIALIZED (
     SELECT t.id, c.capacity, c.priority FROM {queue} t JOIN chosen c ON c.id = t.id CROSS JOIN verdict v
      WHERE v.exact AND t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
 ), taken AS (
-    UPDATE {queue} t SET state = 'TAKE', attempt = t.attempt + 1 FROM locked l WHERE t.id = l.id
+    UPDATE {queue} t SET state = 'TAKE', attempt = {next_attempt} FROM locked l WHERE t.id = l.id
     RETURNING t.id, t.attempt, t.job, l.capacity, l.priority
 )
 SELECT v.exact, (SELECT array_agg(w.id::bigint) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,

@@ -25,6 +25,8 @@ pub type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Where the launcher itself sits, unless `connect` or PGDATABASE says otherwise.
 const MAINTENANCE_DATABASE: &str = "postgres";
+/// Every database; one that is really called so cannot be served.
+const EVERY: &str = "*";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -39,6 +41,10 @@ pub struct Config {
     pub control: PathBuf,
     /// One launcher per server and name is active.
     pub name: String,
+    /// The role whose members may send messages to every database.
+    pub operators: Option<String>,
+    /// How often found databases are looked at for a catalog and its queues.
+    pub probe_ms: u64,
     /// The folder with the programs of other versions, if the file says so.
     pub versions: Option<PathBuf>,
     /// Names and conninfos that a task's `remote` may name.
@@ -98,7 +104,10 @@ impl Config {
 
     /// The budget of connections: unless told, one for each process and a little for what comes and goes.
     pub fn connections(&self) -> u32 {
-        let rows = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
+        let named = self.rows.iter().filter(|row| !row.is_every()).count();
+        // Found databases can be as many as there are slots.
+        let found = if named < self.rows.len() { self.max_workers } else { 0 };
+        let rows = u32::try_from(named).unwrap_or(u32::MAX).saturating_add(found);
         self.connections.unwrap_or_else(|| self.max_workers.saturating_add(rows.saturating_mul(2)).saturating_add(2))
     }
 
@@ -119,8 +128,15 @@ impl Config {
         (own.places == target.places && own.user != target.user).then_some(own)
     }
 
-    /// The login of a row's scheduler and workers.
+    /// The login of a row's scheduler and workers. Where the row means every database, the launcher's own, in no
+    /// database yet.
     pub fn row_target(&self, row: &Row, environment: Environment) -> Result<Target, ConninfoError> {
+        if row.is_every() {
+            let own = row.connect.clone().unwrap_or_default();
+            let login = own.over(&self.connect);
+            let login = if row.user.is_empty() { login } else { login.with("user", &row.user) };
+            return login.resolve_or(environment, Some(MAINTENANCE_DATABASE));
+        }
         row.conninfo(&self.connect).resolve(environment)
     }
 
@@ -136,6 +152,11 @@ impl Row {
     pub fn conninfo(&self, general: &Conninfo) -> Conninfo {
         let own = self.connect.clone().unwrap_or_default();
         own.over(general).with("user", &self.user).with("dbname", &self.data)
+    }
+
+    /// Every database of the server, as far as it has a catalog.
+    pub fn is_every(&self) -> bool {
+        self.data == EVERY
     }
 
     /// Two rows with one identity are one queue.

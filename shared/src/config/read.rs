@@ -5,19 +5,28 @@
 //! rows build on `connect` and `defaults`. What can go wrong is what a `Mistake` says; nothing panics.
 
 use super::json::Json;
-use super::{ColumnDefaults, Config, Environment, Mistake, Row, Settings, file, value};
+use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, Row, Settings, file, value};
 use crate::conninfo::Conninfo;
 use crate::conninfo::untrusted::{self, Remote};
 use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 10] =
-    ["connect", "max_workers", "connections", "poll", "control", "name", "versions", "defaults", "remotes", "json"];
+const GENERAL_KEYS: [&str; 12] = [
+    "connect",
+    "max_workers",
+    "connections",
+    "poll",
+    "probe",
+    "control",
+    "name",
+    "operators",
+    "versions",
+    "defaults",
+    "remotes",
+    "json",
+];
 const ROW_KEYS: [&str; 7] = ["data", "user", "schema", "table", "connect", "enabled", "upgrade"];
-/// Keys that are to come: refused until they work, so that nobody believes they do.
-const LATER_KEYS: [&str; 1] = ["operators"];
-const LATER: &str = "is not supported by this version";
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
 const MOST_MISTAKES: usize = 100;
@@ -75,6 +84,8 @@ impl Walk<'_> {
             poll_ms: 1_000,
             control: Default::default(),
             name: "mill".to_owned(),
+            operators: None,
+            probe_ms: 60_000,
             versions: None,
             remotes: untrusted::Entries::default(),
             rows: Vec::new(),
@@ -155,6 +166,11 @@ impl Walk<'_> {
                     let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
                     self.config.poll_ms = self.keep(&place, read).unwrap_or_default();
                 }
+                "probe" => {
+                    let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
+                    self.config.probe_ms = self.keep(&place, read).unwrap_or_default();
+                }
+                "operators" => self.config.operators = self.keep(&place, value::name(json)),
                 "control" => match self.keep(&place, value::text(json)) {
                     Some("") => self.note(&place, "is empty; want a path".to_owned()),
                     Some(path) => self.config.control = folder.join(path),
@@ -249,11 +265,6 @@ impl Walk<'_> {
         let mut is_named = matches!(json, Json::Object(_));
         for (place, key, json) in self.pairs(place, json) {
             let name = match key {
-                "data" if *json == Json::Text("*".to_owned()) => {
-                    self.note(&place, format!("\"*\", every database, {LATER}"));
-                    is_named = false;
-                    continue;
-                }
                 "data" => &mut data,
                 "user" => &mut user,
                 "schema" => &mut schema,
@@ -288,9 +299,15 @@ impl Walk<'_> {
             .flatten()
             .find_map(|conninfo| conninfo.user(self.environment));
         let or_postgres = |name: Option<String>| name.unwrap_or_else(|| POSTGRES.to_owned());
+        let every = data.as_deref() == Some(EVERY);
         let row = Row {
             place: place.to_owned(),
-            user: or_postgres(user.clone().or(login).or_else(|| data.clone())),
+            // Every database is served as whoever the launcher is, unless the row says otherwise.
+            user: if every {
+                user.clone().unwrap_or_default()
+            } else {
+                or_postgres(user.clone().or(login).or_else(|| data.clone()))
+            },
             data: or_postgres(data.or(user)),
             schema: schema.unwrap_or_else(|| "public".to_owned()),
             table: table.unwrap_or_else(|| "task".to_owned()),
@@ -313,11 +330,18 @@ impl Walk<'_> {
 
     fn row_connect(&mut self, place: &str, own: &Conninfo, row: &Row) {
         for (keyword, key, value) in [("user", "user", &row.user), ("dbname", "data", &row.data)] {
+            if row.is_every() && keyword == "user" && value.is_empty() {
+                continue;
+            }
             if own.get(keyword).is_some_and(|written| !written.is_empty() && written != value) {
                 self.note(place, format!("its {keyword} is not the row's {key}, {value:?}; leave it out"));
             }
         }
-        let whole = if self.connect_is_fine { row.conninfo(&self.config.connect) } else { own.clone() };
+        let whole = match (self.connect_is_fine, row.is_every()) {
+            (true, false) => row.conninfo(&self.config.connect),
+            (true, true) => own.over(&self.config.connect),
+            (false, _) => own.clone(),
+        };
         self.check_connect(place, &whole);
     }
 
@@ -357,9 +381,6 @@ impl Walk<'_> {
 
 /// What to say of a key that has no meaning where it stands.
 fn unknown_key(key: &str, known: &[&[&str]]) -> String {
-    if LATER_KEYS.contains(&key) {
-        return LATER.to_owned();
-    }
     let belongs = if Settings::KEYS.contains(&key) || ColumnDefaults::KEYS.contains(&key) {
         "; it belongs into \"defaults\" or a row of \"json\""
     } else if ROW_KEYS.contains(&key) {

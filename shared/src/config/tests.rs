@@ -140,16 +140,18 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
 }
 
 #[test]
-fn keys_that_are_to_come_are_refused_by_name() {
-    let keys = ["operators"];
-    for key in keys {
-        let wanted = "is not supported by this version";
-        assert_eq!(told(&format!(r#"{{"{key}":1}}"#)), [format!("{key}: {wanted}")]);
-        assert_eq!(told(&format!(r#"[{{"{key}":1}}]"#)), [format!("json[0].{key}: {wanted}")]);
-        assert_eq!(told(&format!(r#"{{"defaults":{{"{key}":1}}}}"#)), [format!("defaults.{key}: {wanted}")]);
-    }
-    let star = told(r#"[{"data":"*"}]"#);
-    assert_eq!(star, [r#"json[0].data: "*", every database, is not supported by this version"#]);
+fn a_star_means_every_database_as_whoever_the_launcher_is() {
+    let config =
+        config(r#"{"connect":"user=mill","max_workers":10,"operators":"ops","probe":"5 s","json":[{"data":"*"}]}"#);
+    let row = &config.rows[0];
+    assert!(row.is_every() && row.user.is_empty());
+    let target = config.row_target(row, &|_| None).unwrap();
+    assert_eq!((target.user.as_str(), target.database.as_str()), ("mill", "postgres"));
+    assert_eq!((config.operators.as_deref(), config.probe_ms), (Some("ops"), 5_000));
+    // found databases can be as many as there are slots
+    assert_eq!(config.connections(), 10 + 2 * 10 + 2);
+    let named = only_row(r#"[{"data":"*","user":"other","connect":"host=/tmp"}]"#);
+    assert_eq!(named.user, "other");
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Conninfo {
             tls,
             channel_binding: lookup.one_of("channel_binding", &CHANNEL_BINDINGS)?.unwrap_or_default(),
             late_settings: false,
+            foreign: false,
             user,
         })
     }

@@ -41,6 +41,9 @@ pub struct Target {
     /// the startup message. Found out by the first who connects, and handed down.
     #[serde(default)]
     pub late_settings: bool,
+    /// Somebody else's server, perhaps of another version or system: our settings are not sent to it.
+    #[serde(default)]
+    pub foreign: bool,
 }
 
 impl Target {
@@ -60,6 +63,7 @@ impl Target {
             tls: None,
             channel_binding: ChannelBinding::Prefer,
             late_settings: false,
+            foreign: false,
         }
     }
 

@@ -210,6 +210,7 @@ fn rooted(target: &Target) -> Result<(), RemoteError> {
 }
 
 fn bounded(mut target: Target) -> Target {
+    target.foreign = true;
     target.connect_timeout_ms = target.connect_timeout_ms.min(LONGEST_CONNECT_MS);
     let asked = target.keepalive;
     target.keepalive = Keepalive {

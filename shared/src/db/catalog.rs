@@ -88,8 +88,10 @@ fn fill(part: &str, version: &str) -> String {
 /// The beginning of every transaction that makes or changes our objects: one maker at a time, and nobody queues behind
 /// one that waits.
 pub fn alone() -> String {
+    // Only makers wait here, and one of them may be waiting for a launcher's answer.
     format!(
-        "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0);",
+        "BEGIN; SET LOCAL lock_timeout = '15s'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); \
+         SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';",
         lock_key::INSTALL
     )
 }

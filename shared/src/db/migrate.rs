@@ -5,7 +5,7 @@
 //! the lock of every queue, so that even without a launcher to answer nobody serves one meanwhile. Two upgraders at once
 //! wait for each other, and the second finds it done. A failure changes nothing but for labels of enums.
 
-use super::identifier::quoted;
+use super::identifier::{literal, quoted};
 use super::trouble::Trouble;
 use super::{catalog, lock_key, statement};
 use crate::VERSION;
@@ -38,6 +38,8 @@ pub const MIGRATIONS: &[Migration] = &[
         text: include_str!("../../sql/catalog/migrations/next/0002_novelty.sql"),
     },
 ];
+
+const BEGIN_UPGRADE: &str = include_str!("../../sql/catalog/begin_upgrade.sql");
 
 /// How often a lock that somebody holds is waited for anew.
 const TRIES: u32 = 5;
@@ -130,12 +132,36 @@ async fn attempt_once(client: &Client, restart: bool) -> Result<Step, tokio_post
     }
     client.query(&statement::bare(statement::HOLD_QUEUES), &[&lock_key::QUEUE]).await?;
     client.batch_execute("LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE").await?;
-    for step in &steps {
-        client.batch_execute(&catalog::filled(step.text)).await?;
-    }
-    client.execute("UPDATE mill.meta SET version = $1", &[&VERSION]).await?;
-    client.batch_execute(&format!("{} SELECT mill.grant_again(); COMMIT", catalog::CLOSING)).await?;
+    client.batch_execute(&changes(&steps)).await?;
+    crate::fault::point("upgrade.before_commit");
+    client.batch_execute("COMMIT").await?;
     Ok(Step::Done(Upgraded::From(version)))
+}
+
+/// Everything that changes: the steps, the version, and what everybody has come to be granted.
+fn changes(steps: &[&Migration]) -> String {
+    let steps: Vec<String> = steps.iter().map(|step| catalog::filled(step.text)).collect();
+    format!(
+        "{}\nUPDATE mill.meta SET version = {};\n{}\nSELECT mill.grant_again();\n",
+        steps.join("\n"),
+        literal(VERSION),
+        catalog::CLOSING
+    )
+}
+
+/// The whole upgrade from a version, to be run by hand; None: there is no way from there.
+pub fn upgrade_text(from: &str) -> Option<String> {
+    let steps = path(from).filter(|steps| !steps.is_empty())?;
+    let before: String = steps.iter().map(|step| catalog::filled(step.before)).collect();
+    let names = [
+        ("{from}".to_owned(), literal(from)),
+        ("{restart}".to_owned(), catalog::RESTART.to_owned()),
+        ("{lock_timeout}".to_owned(), catalog::LOCK_TIMEOUT.to_owned()),
+        ("{install_key}".to_owned(), lock_key::INSTALL.to_string()),
+        ("{queue_key}".to_owned(), lock_key::QUEUE.to_string()),
+    ];
+    let begin = statement::fill(BEGIN_UPGRADE, &names);
+    Some(format!("-- pgmill: the catalog mill from {from} to {VERSION}\n{before}\n{begin}\n{}COMMIT;", changes(&steps)))
 }
 
 async fn version(client: &Client) -> Result<String, tokio_postgres::Error> {

@@ -14,6 +14,8 @@ pub const WATCH: [(&str, &str); 5] = [
     ("tcp_keepalives_count", "2"),
     ("tcp_user_timeout", "7000"),
 ];
+/// On a server that is not sent our settings.
+pub const FIXED_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 const READ_ONLY: &str = "default_transaction_read_only";
 
 /// Of every session of launcher and scheduler.
@@ -38,7 +40,7 @@ const LOOPS: [(&str, &str); 15] = [
 /// What a loop puts into `options`, after the operator's own. Where the kind of the server is asked for, the server's
 /// own word on writing must be heard first.
 pub fn in_startup(target: &Target) -> Option<String> {
-    if target.late_settings {
+    if target.late_settings || target.foreign {
         return target.options.clone();
     }
     let asked = matches!(target.attributes, SessionAttributes::ReadWrite | SessionAttributes::ReadOnly);

@@ -86,6 +86,19 @@ pub const LIST_CRON_JOBS: &str = include_str!("../../sql/import/list_cron_jobs.s
 pub const LOOK_IMPORT_QUEUE: &str = include_str!("../../sql/import/look_queue.sql");
 pub const LIST_SAME_NAMES: &str = include_str!("../../sql/import/list_same_names.sql");
 pub const INSERT_JOB: &str = include_str!("../../sql/import/insert_job.sql");
+pub const WAIT_MESSAGE: &str = include_str!("../../sql/catalog/wait_message.sql");
+pub const LOOK_MARKER: &str = include_str!("../../sql/catalog/look_marker.sql");
+pub const FIND_MARKER: &str = include_str!("../../sql/catalog/find_marker.sql");
+pub const LOOK_META: &str = include_str!("../../sql/catalog/look_meta.sql");
+pub const WATCH_LOCKS: &str = include_str!("../../sql/launcher/watch_locks.sql");
+pub const LIST_DATABASES: &str = include_str!("../../sql/launcher/list_databases.sql");
+pub const LIST_QUEUES: &str = include_str!("../../sql/launcher/list_queues.sql");
+pub const CHECK_SENDER: &str = include_str!("../../sql/launcher/check_sender.sql");
+pub const GIVE_ANSWER: &str = include_str!("../../sql/launcher/give_answer.sql");
+pub const TAKE_ANSWER_BACK: &str = include_str!("../../sql/launcher/take_answer_back.sql");
+pub const END_BACKENDS: &str = include_str!("../../sql/launcher/end_backends.sql");
+pub const CHECK_ROW: &str = include_str!("../../sql/launcher/check_row.sql");
+pub const CHECK_LAUNCHER: &str = include_str!("../../sql/launcher/check_launcher.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 
@@ -117,6 +130,9 @@ const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
           AND l.classid IN ({task_key}::oid, {unknown_key}::oid) AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
               {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid) END)";
+
+/// One more; a row that somebody inserted with the largest number begins anew, or it would fail the take of all.
+const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 ELSE 1 END";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
 /// are at: one that was stopped counts until its worker has let go of it.
@@ -193,6 +209,7 @@ impl Queue {
             ("{running}", RUNNING.replace("{queue}", &queue)),
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
+            ("{next_attempt}", NEXT_ATTEMPT.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),
         ];

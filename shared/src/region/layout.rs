@@ -2,12 +2,14 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 3;
+pub const LAYOUT_VERSION: u64 = 4;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
 pub const HEADER_LIMIT: usize = 2;
 pub const HEADER_SEATS: usize = 3;
+/// How many slots workers leave to schedulers that wait for one.
+pub const HEADER_WANTED: usize = 4;
 const HEADER_WORDS: usize = 64;
 
 /// A gate per server: its key, how wide it stands open, then its permits.
@@ -37,11 +39,13 @@ pub const NOTE_REQUEST_ATTEMPT: usize = 12;
 pub const NOTE_ROWS: usize = 13;
 pub const NOTE_BYTES: usize = 14;
 pub const NOTE_WANTS_SLOT: usize = 15;
+/// The OID of the marker table in a scheduler's database.
+pub const NOTE_MARKER: usize = 16;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
-pub const NOTE_LABEL: usize = 16;
-pub const NOTE_REASON: usize = 40;
+pub const NOTE_LABEL: usize = 18;
+pub const NOTE_REASON: usize = 41;
 /// One word of length and sequence, then the bytes.
-pub const TEXT_WORDS: usize = 24;
+pub const TEXT_WORDS: usize = 23;
 pub const TEXT_BYTES: usize = (TEXT_WORDS - 1) * 8;
 
 /// A cell is 4 KiB: its word, length, checksum, one spare, then the payload.
@@ -55,7 +59,7 @@ pub const CELL_PAYLOAD_BYTES: usize = (CELL_WORDS - CELL_PAYLOAD) * 8;
 const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(SLOT_WORDS * 8 == 512);
 const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
-const _: () = assert!(HEADER_SEATS < HEADER_WORDS);
+const _: () = assert!(HEADER_WANTED < HEADER_WORDS);
 const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);
 const SLOTS_START: usize = HEADER_WORDS + GATES * GATE_WORDS;
 

@@ -204,6 +204,15 @@ impl<'a> Notes<'a> {
         Some((self.number(layout::NOTE_ROWS)?, bytes))
     }
 
+    /// By the scheduler: the table whose locks say that somebody changes its catalog.
+    pub fn set_marker(&self, relid: u32) {
+        self.word(layout::NOTE_MARKER).store(u64::from(relid), Release);
+    }
+
+    pub fn marker(&self) -> Option<u32> {
+        self.number(layout::NOTE_MARKER).map(|relid| relid as u32).filter(|relid| *relid != 0)
+    }
+
     pub fn label(&self) -> Option<String> {
         self.valid().then(|| self.read_text(layout::NOTE_LABEL)).flatten()
     }

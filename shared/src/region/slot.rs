@@ -17,7 +17,7 @@ use super::layout;
 use super::notes::Notes;
 use crate::sys::map::Words;
 use nix::unistd::{Pid, getpid};
-use std::sync::atomic::Ordering::{AcqRel, Acquire};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 const FREE: u64 = 0;
 const RESERVED: u64 = 1;
@@ -111,6 +111,21 @@ impl<'a> SlotCounter<'a> {
         })
     }
 
+    /// By the launcher: so many schedulers wait for a slot. Workers leave them the next ones that come free.
+    pub fn set_wanted(&self, count: u32) {
+        self.words.at(layout::HEADER_WANTED).store(u64::from(count), Release);
+    }
+
+    /// How many schedulers wait for a slot.
+    pub fn wanted(&self) -> u32 {
+        u32::try_from(self.words.at(layout::HEADER_WANTED).load(Acquire)).unwrap_or(u32::MAX)
+    }
+
+    /// How many free slots workers may have.
+    pub fn for_workers(&self) -> u32 {
+        (self.limit - self.used()).saturating_sub(self.wanted())
+    }
+
     /// Gives a slot that this process reserved to `child`.
     pub fn hand_over(&self, slot: SlotHandle, child: Pid) -> Result<(), SlotLost> {
         let mine = Word::new(getpid(), slot.generation, RESERVED);
@@ -201,6 +216,20 @@ mod tests {
         assert_eq!(slots.used(), 3);
         assert!(slots.release(taken[1]));
         assert_eq!(slots.reserve().map(|slot| slot.index()), Some(1));
+    }
+
+    #[test]
+    fn workers_leave_free_slots_to_schedulers_that_wait_for_them() {
+        let region = Region::create(3).unwrap();
+        let slots = region.slots();
+        assert!(slots.reserve().is_some());
+        assert_eq!(slots.for_workers(), 2);
+        slots.set_wanted(1);
+        assert_eq!(slots.for_workers(), 1);
+        slots.set_wanted(9);
+        assert_eq!(slots.for_workers(), 0);
+        slots.set_wanted(0);
+        assert_eq!(slots.for_workers(), 2);
     }
 
     #[test]

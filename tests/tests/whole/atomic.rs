@@ -114,6 +114,19 @@ fn a_worker_killed_before_its_commit_leaves_nothing_and_one_run_becomes_true() {
 }
 
 #[test]
+fn a_worker_killed_after_its_commit_has_run_its_task_once() {
+    let database = Cluster::shared().database();
+    open_ledger(&database);
+    let supervisor = Supervisor::of(&database).fault("worker.after_commit:kill@1").start();
+    let id = database.insert_with(SIGN, "atomic = true");
+    supervisor.eventually("the fault is met", || supervisor.log_contains("fault point="));
+    let row = supervisor.finished(&database, id);
+    assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &1.into()));
+    ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
+    assert_eq!(entries(&database), 1);
+}
+
+#[test]
 fn a_commit_whose_answer_is_lost_is_resolved_by_reading_the_row() {
     let database = Cluster::shared().database();
     open_ledger(&database);

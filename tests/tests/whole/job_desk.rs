@@ -49,14 +49,7 @@ pub fn runs(database: &Database, job: i32) -> Vec<String> {
     database.look(&sql, &[]).unwrap_or_default().iter().map(|row| row.get(0)).collect()
 }
 
-/// Moves the clock of jobs forward.
-#[track_caller]
-pub fn move_clock(database: &Database, interval: &str) {
-    let sql = format!("UPDATE mill.meta SET clock = clock + interval '{interval}'");
-    database.connect().batch_execute(&sql).expect("the catalog's owner may move the clock");
-}
-
-/// Moves it to the next start of a job, and a moment further.
+/// Moves the clock of jobs to the next start of a job, and a moment further.
 #[track_caller]
 pub fn skip_to_next_start(database: &Database, job: i32) {
     let sql = format!(

@@ -278,3 +278,40 @@ fn a_run_that_was_claimed_and_never_began_is_no_crash() {
     mill.eventually("it has run", || runs(&database, job) == ["succeeded"]);
     assert_eq!(books(&database, job), AFTER_AN_INTERRUPTION);
 }
+
+#[test]
+fn a_scheduler_that_is_told_to_stop_now_interrupts_what_runs() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    job_desk::open(&mill, &database);
+    let job = sleeper(&database, "", "");
+    running(&mill, &database, job);
+    // what a stop, a restart and a DROP DATABASE come down to
+    let scheduler = mill.schedulers()[0].pid;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(scheduler), Signal::SIGINT).expect("it is there");
+    assert_runs_again(&mill, &database, job, "interrupted", AFTER_AN_INTERRUPTION);
+}
+
+#[test]
+fn a_stop_message_and_a_database_that_somebody_wants_to_drop_interrupt_what_runs() {
+    for how in ["stop", "drop"] {
+        let database = Cluster::shared().database();
+        let mill = Supervisor::of(&database).start();
+        job_desk::open(&mill, &database);
+        let job = sleeper(&database, "", "");
+        running(&mill, &database, job);
+        if how == "stop" {
+            assert!(one::<bool>(&database, "SELECT mill.stop()"), "{}", mill.describe());
+            assert_eq!(runs(&database, job), ["interrupted"], "{}", mill.describe());
+            assert_eq!(books(&database, job), [0; 6]);
+            assert!(one::<bool>(&database, "SELECT mill.start()"), "{}", mill.describe());
+        } else {
+            // a session of somebody else is in the way, so that the database stays
+            let _guest = database.connect();
+            let mut client = database.server().connect("postgres");
+            let said = refusal(&mut client, &format!("DROP DATABASE \"{}\"", database.name()));
+            assert!(said.contains("is being accessed by other users"), "{said}");
+        }
+        assert_runs_again(&mill, &database, job, "interrupted", AFTER_AN_INTERRUPTION);
+    }
+}

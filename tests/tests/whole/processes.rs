@@ -262,13 +262,33 @@ fn a_worker_killed_before_it_writes_the_result_runs_its_task_again() {
 }
 
 #[test]
+fn a_worker_killed_before_it_marks_its_row_loses_no_task() {
+    survives("worker.before_begin:kill@1", 2, &[]);
+}
+
+#[test]
+fn a_worker_killed_after_it_has_written_the_result_does_not_run_its_task_again() {
+    survives("worker.after_finish:kill@1", 1, &[]);
+}
+
+#[test]
+fn a_scheduler_killed_after_it_has_handed_a_slot_over_loses_no_task() {
+    survives("scheduler.after_hand_over:kill@1", 2, &[]);
+}
+
+#[test]
+fn a_scheduler_killed_before_it_settles_a_dead_workers_task_leaves_it_to_the_next() {
+    survives("worker.after_begin:kill@1,scheduler.before_settle:kill@1", 2, &[]);
+}
+
+#[test]
 fn a_scheduler_that_panics_is_started_again() {
     survives("scheduler.after_take:panic@1", 2, &[]);
 }
 
 #[test]
 fn a_launcher_killed_around_its_first_fork_leaves_nothing() {
-    for fault in ["launcher.before_fork:kill@1", "launcher.after_fork:kill@1"] {
+    for fault in ["launcher.before_fork:kill@1", "launcher.after_fork:kill@1", "launcher.after_hand_over:kill@1"] {
         let database = Cluster::shared().database();
         let supervisor = Supervisor::of(&database).fault(fault).launch();
         supervisor.eventually("the fault is met", || supervisor.log_contains("fault point="));
@@ -280,6 +300,22 @@ fn a_launcher_killed_around_its_first_fork_leaves_nothing() {
         let id = database.insert("SELECT 1");
         assert_eq!(next.finished(&database, id)["state"], "DONE");
     }
+}
+
+#[test]
+fn a_launcher_killed_before_it_answers_a_message_leaves_the_sender_with_no_and_the_queue_to_the_next() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).fault("launcher.before_answer:kill@1").start();
+    let known = || database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1);
+    supervisor.eventually("the catalog knows the queue", known);
+    let answer = database.connect().query_one("SELECT mill.restart()", &[]).expect("an answer, or none in time");
+    assert!(!answer.get::<_, bool>(0));
+    supervisor.wait_gone(Duration::from_secs(5));
+    assert!(supervisor.log_contains("fault point="), "{}", supervisor.describe());
+    drop(supervisor);
+    let next = Supervisor::of(&database).start();
+    let id = database.insert("SELECT 1");
+    assert_eq!(next.finished(&database, id)["state"], "DONE");
 }
 
 #[test]

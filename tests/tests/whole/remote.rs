@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tests::cluster::conninfo_quote;
+use tests::proxy::Loss;
 use tests::{Cluster, Database, Proxy, Supervisor, steadily};
 
 use crate::ledger;
@@ -70,7 +71,7 @@ fn is_there(far: &Database, backend: i32) -> bool {
 }
 
 fn why(home: &Database, id: i64) -> String {
-    home.look("SELECT mill.why($1)", &[&id]).map_or(String::new(), |rows| rows[0].get(0))
+    home.look("SELECT mill.why($1::bigint)", &[&id]).map_or(String::new(), |rows| rows[0].get(0))
 }
 
 /// Nowhere in log, titles and rows.
@@ -515,6 +516,55 @@ fn a_task_that_is_stopped_and_planned_again_waits_for_its_first_run_to_end() {
     mill.finished(&home, id);
     let entries = ledger::entries(&far);
     assert!(entries.len() == 2 && entries.iter().all(|(_, alone)| *alone), "{entries:?}");
+}
+
+#[test]
+fn a_remote_that_falls_silent_after_the_login_or_in_the_middle_keeps_no_worker_for_ever() {
+    let (home, far) = (Cluster::shared().database(), far_database(far_cluster()));
+    let proxy = Proxy::before(far.server().port);
+    let mill = Supervisor::of(&home).start();
+    let there = remote(&format!("{} connect_timeout=2", conninfo_at(&far, proxy.port())));
+    proxy.lose_at("pg_postmaster_start_time", "nothing of the kind", Loss::Silence);
+    let row = run(&mill, &home, "SELECT 1", &there);
+    assert!(proxy.has_lost());
+    assert!(row["error"].as_str().expect("an error").contains("time is up"), "{row}");
+    assert!(!row["error"].as_str().expect("an error").contains("STATEMENT"), "{row}");
+
+    let id = home.insert_with("SELECT pg_sleep(300)", &format!("{there}, timeout = '500 ms'"));
+    working(&mill, &home, &far, id);
+    proxy.play_dead(true);
+    proxy.hush();
+    let soon = Duration::from_secs(60);
+    mill.wait("it is given up").within(soon).until(|| mill.log_contains("the worker hangs up"));
+    mill.wait("nobody knows").within(soon).until(|| why(&home, id) == "remote not reachable, outcome unknown");
+    ledger::slots_held_by(&mill, &["launcher", "scheduler"]);
+    // nobody wants it any more: nothing is written, and nothing is run
+    home.run(&format!("DELETE FROM public.task WHERE id = {id}"));
+    proxy.play_dead(false);
+    mill.wait("its backend is gone").within(soon).until(|| {
+        far.look("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(300)%' AND pid <> pg_backend_pid()", &[])
+            .is_some_and(|rows| rows.is_empty())
+    });
+}
+
+#[test]
+fn a_result_waits_for_our_own_server_to_come_back() {
+    let cluster = Cluster::start();
+    let (home, far) = (cluster.database(), far_database(far_cluster()));
+    ledger::open(&far);
+    let mill = Supervisor::of(&home).start();
+    let input = "INSERT INTO ledger VALUES (pg_backend_pid(), true);SELECT pg_sleep(2)";
+    let id = home.insert_with(input, &remote(&conninfo(&far)));
+    let pid = working(&mill, &home, &far, id);
+    cluster.stop(tests::ShutdownMode::Immediate);
+    mill.eventually("it has ended there", || {
+        let sql = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND state = 'active'";
+        far.look(sql, &[&pid]).is_some_and(|rows| rows.is_empty())
+    });
+    cluster.start_again();
+    let row = mill.wait("its result is there").within(Duration::from_secs(30)).until(|| home.finished(id));
+    assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &1.into()), "{}", mill.describe());
+    assert_eq!(ledger::entries(&far).len(), 1);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use serde_json::json;
 use tests::database::quote_ident;
-use tests::{Cluster, Database, Supervisor};
+use tests::desk::Ended;
+use tests::{Cluster, Database, Desk, Supervisor};
 
 use crate::asking::{all, one, refusal};
 
@@ -64,10 +65,12 @@ fn nothing_of_the_catalog_is_for_everybody() {
          UNION ALL SELECT 'schema' FROM pg_namespace n, aclexplode(n.nspacl) a WHERE n.nspname = 'mill' AND a.grantee = 0",
     );
     assert!(open.is_empty(), "{open:?}");
+    // one looks for a function of the user's, with the user's rights and search_path
     let loose: Vec<String> = all(
         &database,
         "SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'mill'::regnamespace \
-            AND (proconfig IS NULL OR NOT 'search_path=pg_catalog, pg_temp' = ANY (proconfig))",
+            AND (proconfig IS NULL OR NOT 'search_path=pg_catalog, pg_temp' = ANY (proconfig)) \
+            AND (prosecdef OR oid <> 'mill.job_of()'::regprocedure)",
     );
     assert!(loose.is_empty(), "functions without a fixed search_path: {loose:?}");
     let mut client = database.server().try_connect(&stranger, database.name()).expect("connect");
@@ -136,4 +139,105 @@ fn a_restored_queue_is_registered_under_its_new_number() {
     let mill = Supervisor::of(&database).start();
     let rows: Vec<bool> = all(&database, "SELECT relid = 'public.task'::regclass FROM mill.queue");
     assert_eq!(rows, [true], "{}", mill.describe());
+}
+
+/// What `check --connect` says with one row of this database.
+#[track_caller]
+fn check(database: &Database) -> Ended {
+    let desk = Desk::new();
+    let config = json!({
+        "connect": database.server().conninfo(database.login()),
+        "json": [{"data": database.name(), "user": database.owner()}],
+    });
+    desk.write("mill.json", &config.to_string());
+    desk.run(&["check", "--connect", "--config", "mill.json"])
+}
+
+/// Everything that the harness and PostgreSQL give by themselves is taken away.
+fn bare(database: &Database) {
+    let (name, owner, login) =
+        (quote_ident(database.name()), quote_ident(database.owner()), quote_ident(database.login()));
+    database.run(&format!(
+        "ALTER DATABASE {name} OWNER TO postgres; REVOKE ALL ON DATABASE {name} FROM PUBLIC; \
+         REVOKE ALL ON SCHEMA public FROM PUBLIC; REVOKE {owner} FROM {login}; GRANT CONNECT ON DATABASE {name} TO {login}"
+    ));
+}
+
+#[test]
+fn check_names_every_missing_grant_and_running_them_is_enough() {
+    let database = Cluster::shared().database();
+    bare(&database);
+    let (owner, login) = (quote_ident(database.owner()), quote_ident(database.login()));
+    let said = check(&database);
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains("permission denied for database"), "{}", said.all());
+    assert!(said.stderr.contains(&format!("run: GRANT {owner} TO {login}")), "{}", said.all());
+    database.run(&format!("GRANT CONNECT ON DATABASE {} TO {owner}", quote_ident(database.name())));
+    // then exactly what it says, until it has nothing to say
+    for round in 0.. {
+        let said = check(&database);
+        let advice: Vec<&str> =
+            said.stderr.lines().filter_map(|line| line.split_once("run: ").map(|(_, sql)| sql)).collect();
+        if advice.is_empty() {
+            assert_eq!(said.code, Some(0), "{}", said.all());
+            assert_eq!(said.stdout.matches(": good").count(), 3, "{}", said.all());
+            break;
+        }
+        assert!(round < 3, "{}", said.all());
+        advice.iter().for_each(|sql| database.run(sql));
+    }
+    let mill = Supervisor::of(&database).start();
+    let id = database.insert("SELECT 1");
+    mill.finished(&database, id);
+    mill.eventually("the queue is registered", || {
+        database.look("SELECT 1 FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+    });
+    assert!(mill.status().is_some_and(|status| status["databases"][0]["why"].is_null()), "{}", mill.describe());
+}
+
+#[test]
+fn the_documented_grants_of_row_user_and_launcher_are_enough() {
+    let database = Cluster::shared().database();
+    bare(&database);
+    let (name, owner, login) =
+        (quote_ident(database.name()), quote_ident(database.owner()), quote_ident(database.login()));
+    database.run(&format!(
+        "GRANT CONNECT, CREATE ON DATABASE {name} TO {owner}; GRANT CREATE, USAGE ON SCHEMA public TO {owner}; \
+         GRANT CONNECT ON DATABASE postgres TO {login}; GRANT pg_signal_backend, pg_read_all_stats TO {login}"
+    ));
+    let said = check(&database);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    let mill = Supervisor::of(&database).start();
+    let id = database.insert("SELECT 1");
+    mill.finished(&database, id);
+    let task = database.insert("SELECT pg_sleep(100)");
+    let backend = crate::asking::running(&mill, &database, task);
+    mill.kill9(crate::asking::worker_of(&mill, task).expect("its worker"));
+    mill.eventually("a dead worker's session is ended", || {
+        database.look("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&backend]).is_some_and(|rows| rows.is_empty())
+    });
+}
+
+#[test]
+fn a_maker_needs_no_more_than_createdb_and_createrole() {
+    let database = Cluster::shared().database();
+    let login = quote_ident(database.login());
+    database.run(&format!("ALTER ROLE {login} CREATEDB CREATEROLE"));
+    let (role, made) = (format!("{}_made", database.owner()), format!("{}_made", database.name()));
+    let desk = Desk::new();
+    let config =
+        json!({"connect": database.server().conninfo(database.login()), "json": [{"data": made, "user": role}]});
+    desk.write("mill.json", &config.to_string());
+    let said = desk.run(&["check", "--connect", "--config", "mill.json"]);
+    assert!(said.code == Some(0) && said.stdout.contains("will be made at the first start"), "{}", said.all());
+    let connect = database.server().conninfo(database.login());
+    let mill = Supervisor::bare().row(json!({"data": made, "user": role})).key("connect", connect).start();
+    mill.eventually("the row is served", || {
+        mill.status().is_some_and(|status| status["databases"][0]["phase"] == "running")
+    });
+    let said = desk.run(&["check", "--connect", "--config", "mill.json"]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    drop(mill);
+    database.run(&format!("DROP DATABASE {} WITH (FORCE)", quote_ident(&made)));
+    database.run(&format!("DROP ROLE {}", quote_ident(&role)));
 }

@@ -237,7 +237,12 @@ fn todays_table_of_pg_task_is_taken_over_with_its_rows() {
     let id = database.insert("SELECT 1");
     assert_eq!(supervisor.finished(&database, id)["state"], "DONE");
     let ours = "SELECT string_agg(tgname, ',' ORDER BY tgname) FROM pg_trigger WHERE tgrelid = 'public.task'::regclass";
-    assert_eq!(text(&database, ours).as_deref(), Some("mill_hold,mill_ring_delete,mill_ring_insert,mill_ring_update"));
+    assert_eq!(
+        text(&database, ours).as_deref(),
+        Some(
+            "mill_hold,mill_job_after,mill_job_before,mill_job_change,mill_job_delete,mill_job_insert,mill_ring_delete,mill_ring_insert,mill_ring_update"
+        )
+    );
     stop(&supervisor);
     starts_without_ddl(&database);
 }
@@ -352,7 +357,7 @@ fn a_partitioned_table_is_served_if_its_key_never_changes() {
         let indexes = format!(
             "SELECT count(*)::text FROM pg_index WHERE indrelid = '{schema}.part0'::regclass AND indpred IS NOT NULL AND indisvalid"
         );
-        assert_eq!(text(&database, &indexes).as_deref(), Some("4"), "{schema}");
+        assert_eq!(text(&database, &indexes).as_deref(), Some("6"), "{schema}");
     }
 }
 
@@ -504,7 +509,7 @@ fn a_large_table_is_taken_over_without_being_rewritten() {
     assert!(row["hash"].is_i64(), "{row}");
     assert_eq!(count(&database, "state = 'PLAN' AND hash = hashtext(\"group\")"), 1);
     let valid = "SELECT count(*)::text FROM pg_index WHERE indrelid = 'public.task'::regclass AND indpred IS NOT NULL AND indisvalid";
-    assert_eq!(text(&database, valid).as_deref(), Some("4"));
+    assert_eq!(text(&database, valid).as_deref(), Some("6"));
     stop(&supervisor);
     starts_without_ddl(&database);
 }
@@ -546,7 +551,7 @@ fn a_large_partitioned_table_gets_its_indexes_partition_by_partition() {
         let valid = format!(
             "SELECT count(*)::text FROM pg_index WHERE indrelid = 'public.{table}'::regclass AND indpred IS NOT NULL AND indisvalid"
         );
-        assert_eq!(text(&database, &valid).as_deref(), Some("4"), "{table}\n{}", supervisor.describe());
+        assert_eq!(text(&database, &valid).as_deref(), Some("6"), "{table}\n{}", supervisor.describe());
     }
     stop(&supervisor);
     starts_without_ddl(&database);

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use serde_json::json;
 use tests::binary::{self, NEXT_VERSION};
@@ -254,6 +255,18 @@ fn a_row_that_says_auto_is_upgraded_by_the_scheduler_that_finds_it() {
 }
 
 #[test]
+fn a_scheduler_killed_in_the_middle_of_an_upgrade_changes_nothing_and_the_next_one_upgrades() {
+    let database = Cluster::shared().database();
+    install(binary::launcher(), &database);
+    let id = database.insert("SELECT 1");
+    let launch = Supervisor::of(&database).program(binary::next_launcher()).row_key("upgrade", "auto");
+    let mill = launch.fault("upgrade.before_commit:kill@1").start();
+    mill.wait("it runs").within(Duration::from_secs(60)).until(|| database.finished(id));
+    assert!(mill.log_contains("fault point="), "{}", mill.describe());
+    assert_eq!(version(&database), NEXT_VERSION);
+}
+
+#[test]
 fn without_auto_a_new_program_runs_the_old_version_of_a_catalog() {
     let database = Cluster::shared().database();
     install(binary::launcher(), &database);
@@ -266,4 +279,88 @@ fn without_auto_a_new_program_runs_the_old_version_of_a_catalog() {
     assert_eq!(version(&database), VERSION);
     let program = fs::read_link(format!("/proc/{}/exe", mill.schedulers()[0].pid)).expect("its program");
     assert_eq!(program, binary::scheduler());
+}
+
+#[test]
+fn installing_the_missing_program_and_a_start_heal_the_row() {
+    let database = Cluster::shared().database();
+    install(&binary::next_launcher(), &database);
+    let desk = Desk::new();
+    let folder = desk.home().join("versions");
+    let mill = Supervisor::of(&database).key("versions", folder.to_str()).start();
+    let disabled = || (mill.status()?["databases"][0]["state"] == "DISABLED").then_some(());
+    mill.eventually("the row is disabled", disabled);
+    // without the program another start is no use
+    mill.command(&["start", database.name()]);
+    mill.eventually("the row is disabled again", || {
+        let told = mill.log().lines().iter().filter(|line| line.contains("row is disabled")).count();
+        disabled().filter(|()| told == 2)
+    });
+    versions(&desk);
+    let started = mill.command(&["start", database.name()]);
+    assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
+    let id = database.insert("SELECT 1");
+    mill.finished(&database, id);
+}
+
+/// The SQL of an upgrade, but for its COMMIT.
+fn open_upgrade(desk: &Desk) -> String {
+    let printed = desk.run_program(&binary::next_launcher(), &["upgrade", "--print", VERSION]);
+    assert_eq!(printed.code, Some(0), "{}", printed.all());
+    printed.stdout.trim_end().strip_suffix("COMMIT;").expect("it ends with a commit").to_owned()
+}
+
+#[test]
+fn an_upgrade_in_an_open_transaction_ends_the_old_scheduler_and_the_new_one_waits_for_its_outcome() {
+    let database = Cluster::shared().database();
+    install(binary::launcher(), &database);
+    let desk = Desk::new();
+    let folder = versions(&desk);
+    let mill = Supervisor::of(&database).key("versions", folder.to_str()).start();
+    let upgrade = open_upgrade(&desk);
+    for (outcome, version_then) in [("ROLLBACK", VERSION), ("COMMIT", NEXT_VERSION)] {
+        let before = mill.schedulers()[0].pid;
+        let mut upgrader = database.server().try_connect(database.login(), database.name()).expect("connect");
+        upgrader.batch_execute(&upgrade).expect("upgrade");
+        assert!(mill.schedulers().iter().all(|scheduler| scheduler.pid != before), "{}", mill.describe());
+        // nobody runs anything meanwhile
+        let id = database.insert("SELECT 1");
+        tests::steadily("the task waits", std::time::Duration::from_secs(1), || {
+            crate::asking::state(&database, id) == "PLAN"
+        });
+        let waiting: i64 = one(
+            &database,
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+            AND application_name LIKE 'pg_work %' AND wait_event_type = 'Lock'",
+        );
+        assert_eq!(waiting, 1, "{}", mill.describe());
+        upgrader.batch_execute(outcome).expect("end the transaction");
+        mill.finished(&database, id);
+        assert_eq!(version(&database), version_then);
+        let program = fs::read_link(format!("/proc/{}/exe", mill.schedulers()[0].pid)).expect("its program");
+        assert_eq!(program == binary::next_scheduler(), version_then == NEXT_VERSION, "{}", mill.describe());
+    }
+}
+
+#[test]
+fn an_upgrade_under_a_running_launcher_loses_no_task_and_runs_none_twice() {
+    let database = Cluster::shared().database();
+    install(binary::launcher(), &database);
+    let desk = Desk::new();
+    let folder = versions(&desk);
+    let mill = Supervisor::of(&database).key("versions", folder.to_str()).start();
+    database.run("CREATE TABLE public.did (id bigint); GRANT ALL ON public.did TO PUBLIC");
+    let count: i64 = tests::sized(60, 2000);
+    database.run(&format!(
+        "INSERT INTO public.task (input, \"group\", \"max\", atomic) SELECT 'INSERT INTO public.did VALUES (current_setting(''pg_task.id'')::bigint)', \
+         'load', 3, true FROM generate_series(1, {count})"
+    ));
+    let said = run(&binary::next_launcher(), &database, "upgrade");
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    mill.wait("all are done").within(std::time::Duration::from_secs(120)).until(|| {
+        one::<i64>(&database, "SELECT count(*) FROM public.did") == count
+            && one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE'") == 0
+    });
+    assert_eq!(one::<i64>(&database, "SELECT count(DISTINCT id) FROM public.did"), count);
+    assert_eq!(version(&database), NEXT_VERSION);
 }

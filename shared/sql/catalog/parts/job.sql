@@ -154,7 +154,7 @@ END
 $function$;
 
 CREATE FUNCTION mill.has_schedule(job mill.job) RETURNS bool
-    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql IMMUTABLE
     RETURN (job).schedule_interval IS NOT NULL OR (job).cron IS NOT NULL;
 
 -- The next regular start after a run that ended, or a schedule that was changed, at `after`. NULL: there is none, or
@@ -328,7 +328,7 @@ $function$;
 
 -- The first start of a job that has never run: initial_start, else now. Cron is the scheduler's.
 CREATE FUNCTION mill.first_start(job mill.job, moment timestamptz) RETURNS timestamptz
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE sql IMMUTABLE
     RETURN CASE WHEN (job).schedule_interval IS NOT NULL THEN COALESCE((job).initial_start, moment) END;
 
 CREATE TRIGGER job_1_of BEFORE INSERT OR UPDATE ON mill.job FOR EACH ROW EXECUTE FUNCTION mill.job_of();

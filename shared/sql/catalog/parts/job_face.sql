@@ -146,38 +146,34 @@ SELECT j.id AS job, j.name, j.owner, j.queue,
  WHERE mill.is_member(j.owner);
 COMMENT ON VIEW mill.job_status IS 'pgmill: whether each job runs, waits or is paused, when it starts next, and why';
 
--- A view over all task tables; made anew when one is registered or gone.
-CREATE FUNCTION mill.remake_run() RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+-- The runs of one job, in whatever task tables they are. A function, so that no view of ours keeps the owner of a task
+-- table from dropping or changing it; the view calls it only for the jobs that are asked for.
+CREATE FUNCTION mill.runs(job int) RETURNS TABLE (queue text, task bigint, attempt int, at timestamptz, state text, start timestamptz,
+                                                  stop timestamptz, error text, output text, definition text, run_of bigint)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    wanted text;
-    text_of text := 'SELECT NULL::text AS queue, NULL::int AS job, NULL::bigint AS task, NULL::int AS attempt, NULL::timestamptz AS at,
-        NULL::text AS state, NULL::timestamptz AS start, NULL::timestamptz AS stop, NULL::text AS error, NULL::text AS output,
-        NULL::text AS definition, NULL::bigint AS run_of WHERE false';
     place record;
 BEGIN
-    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid JOIN pg_namespace n
-                     ON n.oid = c.relnamespace AND (n.nspname, c.relname) = (q.schema, q.name)
-                  WHERE has_table_privilege(q.relid, 'SELECT') ORDER BY q.schema, q.name LOOP
-        text_of := text_of || format(' UNION ALL SELECT %L, t.job::int, t.id::bigint, t.attempt::int, t.at,
-            CASE WHEN t.state IN (''TAKE'', ''WORK'') THEN ''running'' WHEN t.reason IN (''crashed'', ''interrupted'', ''cancelled'', ''skipped'') THEN t.reason
-                 WHEN t.state = ''DONE'' THEN ''succeeded'' ELSE ''failed'' END,
-            t.start, t.stop, t.error, t.output, t.input, t.run_of::bigint FROM %I.%I t
-            WHERE t.job IS NOT NULL AND t.state IN (''TAKE'', ''WORK'', ''DONE'', ''FAIL'', ''GONE'')',
-            format('%I.%I', place.schema, place.name), place.schema, place.name);
-    END LOOP;
-    wanted := format('SELECT r.* FROM (%s) AS r JOIN mill.job j ON j.id = r.job WHERE mill.is_member(j.owner)', text_of);
-    IF obj_description(to_regclass('mill.run'), 'pg_class') IS DISTINCT FROM concat('pgmill: every run of every job; made from ', md5(wanted)) THEN
-        EXECUTE 'CREATE OR REPLACE VIEW mill.run WITH (security_barrier) AS ' || wanted;
-        EXECUTE format('COMMENT ON VIEW mill.run IS %L', concat('pgmill: every run of every job; made from ', md5(wanted)));
+    IF NOT EXISTS (SELECT FROM mill.job j WHERE j.id = runs.job AND mill.is_allowed(j.owner)) THEN
+        RETURN;
     END IF;
+    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid
+                  WHERE has_table_privilege(q.relid, 'SELECT') ORDER BY q.schema, q.name LOOP
+        RETURN QUERY EXECUTE format('SELECT $2, t.id::bigint, t.attempt::int, t.at,
+            CASE WHEN t.state IN (''TAKE'', ''WORK'') THEN ''running''
+                 WHEN t.reason IN (''crashed'', ''interrupted'', ''cancelled'', ''skipped'') THEN t.reason::text
+                 WHEN t.state = ''DONE'' THEN ''succeeded'' ELSE ''failed'' END,
+            t.start, t.stop, t.error::text, t.output::text, t.input::text, t.run_of::bigint FROM %I.%I t
+            WHERE t.job = $1 AND t.state IN (''TAKE'', ''WORK'', ''DONE'', ''FAIL'', ''GONE'') ORDER BY t.id', place.schema, place.name)
+            USING runs.job, format('%I.%I', place.schema, place.name);
+    END LOOP;
 END
 $function$;
+COMMENT ON FUNCTION mill.runs(int) IS 'pgmill: the runs of one job';
 CREATE VIEW mill.run WITH (security_barrier) AS
-SELECT NULL::text AS queue, NULL::int AS job, NULL::bigint AS task, NULL::int AS attempt, NULL::timestamptz AS at,
-       NULL::text AS state, NULL::timestamptz AS start, NULL::timestamptz AS stop, NULL::text AS error, NULL::text AS output,
-       NULL::text AS definition, NULL::bigint AS run_of WHERE false;
-COMMENT ON VIEW mill.run IS 'pgmill: every run of every job';
+SELECT r.queue, j.id AS job, r.task, r.attempt, r.at, r.state, r.start, r.stop, r.error, r.output, r.definition, r.run_of
+  FROM mill.job j CROSS JOIN LATERAL mill.runs(j.id) AS r WHERE mill.is_member(j.owner);
+COMMENT ON VIEW mill.run IS 'pgmill: every run of every job; WHERE job = .. looks at that one alone';
 
 INSERT INTO mill.face (level, object, rights) VALUES
     ('use', 'TABLE mill.job', 'SELECT, INSERT, UPDATE, DELETE'),
@@ -185,6 +181,7 @@ INSERT INTO mill.face (level, object, rights) VALUES
     ('use', 'TABLE mill.job_status', 'SELECT'),
     ('use', 'TABLE mill.run', 'SELECT'),
     ('use', 'FUNCTION mill.is_member(name)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.runs(int)', 'EXECUTE'),
     ('use', 'FUNCTION mill.check_cron(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.check_zone(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text)', 'EXECUTE'),

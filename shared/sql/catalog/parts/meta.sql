@@ -17,7 +17,7 @@ CREATE FUNCTION mill.locked(kind int, relid oid, database oid) RETURNS bool
     RETURN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.database = locked.database
                       AND l.classid = locked.kind::oid AND l.objid = locked.relid AND l.objsubid = 2 AND l.granted
                       AND l.mode = 'ExclusiveLock');
--- PL/pgSQL keeps its plan: this is called at every step of a job.
+-- plpgsql: it is called at every look, and keeps its plan.
 CREATE FUNCTION mill.now() RETURNS timestamptz
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN

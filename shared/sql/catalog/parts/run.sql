@@ -131,29 +131,34 @@ $function$;
 
 -- The wait after n failures (or crashes) in a row: doubled each time, at most 5 intervals, an eighth more or less.
 CREATE FUNCTION mill.back_off(job mill.job, n int) RETURNS interval
-    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
     RETURN make_interval(secs => (1 + (random() - 0.5) / 4) * LEAST(
         extract(epoch FROM (job).retry_period)::float8 * 2 ^ LEAST(GREATEST(n - 1, 0), 20),
         5 * extract(epoch FROM (job).schedule_interval)::float8, 3e9));
+END
+$function$;
 
 CREATE FUNCTION mill.mark_start(job int, run_of bigint) RETURNS void
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
     UPDATE mill.job_stat s SET last_start = mill.now(), total_runs = s.total_runs + 1, total_crashes = s.total_crashes + 1,
            consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1,
            next_start = CASE WHEN s.run = mark_start.run_of THEN NULL ELSE s.next_start END
      WHERE s.job = mark_start.job;
-END;
+END
+$function$;
 
 -- It was taken and given back without having started.
 CREATE FUNCTION mill.unmark_start(job int, run_of bigint, plan timestamptz) RETURNS void
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
     UPDATE mill.job_stat s SET total_runs = s.total_runs - 1, total_crashes = s.total_crashes - 1,
            consecutive_crashes = GREATEST(s.consecutive_crashes - 1, 0), running = GREATEST(s.running - 1, 0),
            next_start = CASE WHEN s.run = unmark_start.run_of THEN COALESCE(s.next_start, unmark_start.plan) ELSE s.next_start END
      WHERE s.job = unmark_start.job;
-END;
+END
+$function$;
 
 -- A row of a job has come to its end. `marked`: its start was counted. `by_user`: a person stopped or deleted it.
 CREATE FUNCTION mill.mark_end(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, failures int,
@@ -371,7 +376,7 @@ BEGIN
 END
 $function$;
 
--- Hangs the triggers of jobs onto a task table, which has granted us that; the view mill.run is made anew.
+-- Hangs the triggers of jobs onto a task table, which has granted us that.
 CREATE FUNCTION mill.s_attach(relid oid) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -399,7 +404,6 @@ BEGIN
     -- A restored table has another OID.
     UPDATE mill.job_stat s SET queue = s_attach.relid FROM mill.job j
      WHERE j.id = s.job AND to_regclass(j.queue) = s_attach.relid AND s.queue <> s_attach.relid;
-    PERFORM mill.remake_run();
 END
 $function$;
 COMMENT ON FUNCTION mill.s_attach(oid) IS 'pgmill: a task table begins to run jobs';

@@ -99,7 +99,7 @@ impl<A> Link<A> {
         if let Some(permit) = self.permit.take() {
             permit.widen();
         }
-        let late = self.route.target().late_settings;
+        let late = self.route.target().late_settings && !self.route.target().foreign;
         if !late && self.role == Role::Trusted {
             self.stage = Stage::Up(session);
             events.push(LinkEvent::Up);

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tests::process::{self, Process};
 
 /// The scenarios kill by themselves; the nursery's named points stay unused.
-pub const POINTS: [&str; 2] = ["scheduler.before_fork", "scheduler.after_fork"];
+pub const POINTS: [&str; 3] = ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"];
 
 #[derive(Debug)]
 pub struct Top {

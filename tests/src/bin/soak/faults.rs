@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use postgres::Client;
 use rand::seq::IndexedRandom;
-use tests::{ShutdownMode, Supervisor};
+use tests::process::{self, Process};
+use tests::{ShutdownMode, Signal, Supervisor};
 
 use crate::world::{CONNECTIONS, World, faketime};
 
@@ -131,17 +134,13 @@ impl Faults {
         }
     }
 
-    fn kill(&self, whom: fn(&Supervisor<'static>) -> Vec<tests::process::Process>) -> bool {
+    fn kill(&self, whom: fn(&Supervisor<'static>) -> Vec<Process>) -> bool {
         self.world.with_launchers(|launchers| {
-            let all: Vec<(usize, i32)> = launchers
-                .iter()
-                .enumerate()
-                .flat_map(|(number, launcher)| whom(launcher).into_iter().map(move |one| (number, one.pid)))
-                .collect();
-            let Some((number, pid)) = all.choose(&mut rand::rng()) else { return false };
-            // it may have ended since, and then it is nobody's
-            if launchers[*number].children().iter().any(|child| child.pid == *pid) {
-                launchers[*number].kill9(*pid);
+            let all: Vec<i32> = launchers.iter().flat_map(whom).map(|one| one.pid).collect();
+            let Some(pid) = all.choose(&mut rand::rng()) else { return false };
+            // it may have ended since, and then the number is nobody's, or a stranger's
+            if process::look(*pid).is_some_and(|one| one.title.starts_with("pgmill: ")) {
+                let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
             }
             true
         })

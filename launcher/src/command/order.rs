@@ -1,0 +1,34 @@
+//! `launcher start`, `stop` and `restart DATABASE`: the running launcher does it and says what came of it.
+
+use super::status::{no_launcher, put};
+use super::{check, print, print_error, read_config};
+use crate::cli::Place;
+use serde_json::{Value, json};
+use shared::exit_code::launcher_status;
+
+pub fn run(place: &Place, command: &str, database: &str) -> u8 {
+    let config = match read_config(place) {
+        Ok(config) => config,
+        Err(mistakes) => return check::tell("config", &mistakes),
+    };
+    let answer = match put(&config.control, &json!({"command": command, "database": database})) {
+        Ok(answer) => answer,
+        Err(error) => return no_launcher(&config.control, &error),
+    };
+    let text = |key: &str| answer.get(key).and_then(Value::as_str);
+    if answer.get("done") == Some(&Value::Bool(true)) {
+        print(&format!("{database}: {}", past(command)));
+        return launcher_status::ORDERLY;
+    }
+    let why = text("why").or(text("error")).unwrap_or("the launcher does not say why");
+    print_error(&format!("{database}: not {}: {why}", past(command)));
+    launcher_status::FAILED
+}
+
+fn past(command: &str) -> &'static str {
+    match command {
+        "start" => "started",
+        "stop" => "stopped",
+        _ => "restarted",
+    }
+}

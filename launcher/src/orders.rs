@@ -1,0 +1,94 @@
+//! What operators ask through the control socket: `status`, which is answered at once, and `start`, `stop` and
+//! `restart`, which are answered when they have come to their end, within the command's ten seconds.
+
+use crate::control_socket::CallerId;
+use crate::event_loop::Launcher;
+use crate::message_table::Command;
+use serde_json::{Value, json};
+use shared::hand_over::WaitFor;
+use std::time::{Duration, Instant};
+
+/// The caller waits for ten seconds.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+#[derive(Debug)]
+struct Order {
+    caller: CallerId,
+    command: Command,
+    database: u32,
+    until: Instant,
+}
+
+/// Orders that have not come to their end yet.
+#[derive(Debug, Default)]
+pub struct Orders {
+    open: Vec<Order>,
+}
+
+impl Orders {
+    pub fn deadline(&self) -> Option<Instant> {
+        self.open.iter().map(|order| order.until).min()
+    }
+}
+
+impl Launcher {
+    /// Takes questions; what can be answered at once is.
+    pub(crate) fn hear_callers(&mut self, now: Instant) {
+        for (caller, question) in self.parts.control.turn(now) {
+            if let Some(answer) = self.ask(caller, &question, now) {
+                self.parts.control.reply(caller, &answer.to_string());
+            }
+        }
+    }
+
+    /// Answers the orders that have come to their end.
+    pub(crate) fn answer_callers(&mut self, now: Instant) {
+        for order in std::mem::take(&mut self.orders.open) {
+            match self.rows.arrived(order.database, order.command, false) {
+                None if now < order.until => self.orders.open.push(order),
+                arrived => {
+                    let answer = self.outcome(&order, arrived == Some(true));
+                    self.parts.control.reply(order.caller, &answer.to_string());
+                }
+            }
+        }
+        self.parts.control.flush();
+    }
+
+    /// The answer, if it can be given at once.
+    fn ask(&mut self, caller: CallerId, question: &str, now: Instant) -> Option<Value> {
+        let question: Value = serde_json::from_str(question).unwrap_or(Value::Null);
+        let text = |key: &str| question.get(key).and_then(Value::as_str);
+        let name = text("command").unwrap_or_default();
+        if name == "status" {
+            return Some(self.report());
+        }
+        let (Some(command), Some(database)) = (Command::of_name(name), text("database")) else {
+            return Some(json!({"error": "unknown command; this launcher knows: status, start, stop, restart"}));
+        };
+        if !self.leading() || !self.ear.knows_databases || self.stopping.asked() {
+            let why =
+                if self.stopping.asked() { "it ends" } else { self.said.current().unwrap_or("it has just begun") };
+            return Some(json!({"done": false, "why": format!("the launcher is not at work: {why}")}));
+        }
+        let Some(oid) = self.rows.database_named(database) else {
+            return Some(json!({"done": false, "why": format!("there is no database \"{database}\" on its server")}));
+        };
+        if !self.rows.command(oid, command, WaitFor::default(), now) {
+            return Some(json!({"done": false, "why": format!("no row of its config serves database \"{database}\"")}));
+        }
+        shared::info!("order", order = command.name(), database = database);
+        self.orders.open.push(Order { caller, command, database: oid, until: now + PATIENCE });
+        None
+    }
+
+    fn outcome(&self, order: &Order, done: bool) -> Value {
+        let rows = self.rows.report(None);
+        let name = self.rows.database_name(order.database).unwrap_or_default();
+        let of_it =
+            rows.as_array().into_iter().flatten().filter(|row| row.get("data").is_some_and(|data| data == name));
+        let why: Vec<&str> = of_it.clone().filter_map(|row| row.get("why")?.as_str()).collect();
+        let why = if done { Value::Null } else { json!(why.first().unwrap_or(&"it takes too long; see status")) };
+        json!({"done": done, "why": why, "databases": of_it.cloned().collect::<Vec<Value>>()})
+    }
+}

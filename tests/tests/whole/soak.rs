@@ -1,0 +1,16 @@
+//! A short soak: everything at once, and the books at the end. `scripts/soak` runs it for an hour.
+
+use std::process::Command;
+
+use tests::sized;
+
+#[test]
+fn a_storm_of_faults_loses_doubles_overlaps_and_leaks_nothing() {
+    let (minutes, rate) = (sized("1.2", "10"), sized("12", "50"));
+    // its exit status is the verdict, its table the reason
+    let output = Command::new(env!("CARGO_BIN_EXE_soak")).args([minutes, rate]).output().expect("the soak runs");
+    let table = String::from_utf8_lossy(&output.stdout);
+    println!("{table}");
+    assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+    assert!(table.contains("all held"), "{table}");
+}
