@@ -8,6 +8,8 @@
 use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
+use crate::graph::{Graph, GraphAnswer, Watched};
+use crate::graph_state::GraphEvent;
 use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
@@ -82,6 +84,8 @@ pub enum Answer {
         gone: bool,
     },
     Mended(Mended),
+    /// Whether the graph is ours to keep.
+    Graph(Watched),
     /// What is asked about jobs is prepared, or why it has to wait.
     Jobs(Result<Rc<JobStatements>, String>),
     JobsFailed(String),
@@ -120,6 +124,7 @@ enum Event {
     Probe(LinkEvent<Answer>),
     Mender(LinkEvent<Answer>),
     Attendant(LinkEvent<Answer>),
+    Graph(LinkEvent<GraphAnswer>),
     Passed,
 }
 
@@ -163,6 +168,7 @@ pub struct Scheduler {
     pub(crate) freed: bool,
     pub(crate) unfinished: UnfinishedQuestion,
     pub(crate) jobs: Jobs,
+    pub(crate) graph: Graph,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -221,6 +227,7 @@ impl Scheduler {
             freed: false,
             unfinished: UnfinishedQuestion::None,
             jobs: Jobs::new(),
+            graph: Graph::new(now),
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -275,6 +282,7 @@ impl Scheduler {
         let links = [&self.link, &self.probe, &self.mender, &self.attendant];
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.graph.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.lending.poll_fds());
         fds.extend(self.runs.poll_fds());
@@ -303,6 +311,9 @@ impl Scheduler {
         if let Some(attendant) = &mut self.attendant {
             attendant.turn(now).into_iter().for_each(|event| send(Event::Attendant(event)));
         }
+        if let Some(link) = &mut self.graph.link {
+            link.turn(now).into_iter().for_each(|event| send(Event::Graph(event)));
+        }
         send(Event::Passed);
     }
 
@@ -318,6 +329,7 @@ impl Scheduler {
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
             self.lending.deadline().filter(|_| working),
+            self.graph.deadline().filter(|_| !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
@@ -355,6 +367,7 @@ impl Scheduler {
             }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             Event::Link(LinkEvent::Notified) => self.doze.ring(now),
+            Event::Link(LinkEvent::CatalogRang) => self.graph_event(GraphEvent::Rang),
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.statements = None;
@@ -366,6 +379,7 @@ impl Scheduler {
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
                 self.jobs.forget();
+                self.graph_event(GraphEvent::Gone);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
                 self.lending.all_unretired(now);
@@ -375,6 +389,7 @@ impl Scheduler {
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
             Event::Attendant(event) => self.attended(event, now),
+            Event::Graph(event) => self.graph_spoke(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -387,6 +402,7 @@ impl Scheduler {
         let questions = self.runs.pass(now);
         self.put(questions, now);
         self.pass_jobs(now);
+        self.pass_graph(now);
         self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
@@ -524,7 +540,7 @@ impl Scheduler {
                 self.mender = None;
                 self.answered(answer, now);
             }
-            LinkEvent::Notified => {}
+            LinkEvent::Notified | LinkEvent::CatalogRang => {}
             LinkEvent::Lost(trouble) => {
                 self.mender = None;
                 let mended = Mended { later: Some(trouble.text), ..Mended::default() };

@@ -56,6 +56,7 @@ impl Scheduler {
                 }
             }
             Answer::Jobs(answer) => self.jobs_prepared(answer, now),
+            Answer::Graph(watched) => self.graph_watched(watched, now),
             Answer::JobsFailed(why) => self.jobs_failed(&why, now),
             Answer::Filled(more) => self.jobs_filled(more, now),
             Answer::Watched { asked, found } => self.jobs_watched(&asked, &found, now),
