@@ -44,7 +44,13 @@ fn ours() -> Shape {
         valid: true,
         predicate: match place.name {
             "running" => "(state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state]))",
-            "held" => "((state = 'PLAN'::public.state) AND held)",
+            "held" => "((state = 'PLAN'::public.state) AND held AND (job IS NULL))",
+            "waiting" => "((state = 'PLAN'::public.state) AND held AND (job IS NOT NULL))",
+            "job" => "(job IS NOT NULL)",
+            "open" => {
+                "((job IS NOT NULL) AND (state = ANY (ARRAY['PLAN'::public.state, 'TAKE'::public.state, \
+                 'WORK'::public.state, 'STOP'::public.state])))"
+            }
             _ => "((state = 'PLAN'::public.state) AND (NOT held))",
         }
         .into(),
