@@ -121,6 +121,15 @@ touched, so a second run does nothing.
 Exit status: 0 done (what was left is said with its reason), 78 mistakes in the config, 1 anything else; then nothing
 was changed.";
 
+const FLOW_EXAMPLES: &str = "\
+Examples:
+  launcher export etl --config mill.json > etl.json           a flow with its jobs, timers and edges
+  launcher apply etl.json --config mill.json                  the same again, or changed; what is missing is removed
+  launcher graph etl --config mill.json | dot -Tsvg > etl.svg
+  launcher graph etl --at '2026-01-01 03:00+01' --svg         its state at one logical time
+
+Exit status: 0 done, 78 mistakes in the config, 1 anything else; then nothing was changed.";
+
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
 pub struct Place {
@@ -188,6 +197,37 @@ pub enum Command {
     /// Drop the catalog mill of a database; task tables and their rows stay.
     #[command(after_help = UNINSTALL_EXAMPLES)]
     Uninstall { database: String },
+    /// Make a flow what a JSON document says: its jobs, timers and edges, in one transaction.
+    #[command(after_help = FLOW_EXAMPLES)]
+    Apply {
+        /// The document; - is the standard input.
+        file: PathBuf,
+        /// The database; not needed where the config has only one.
+        #[arg(long, value_name = "DATABASE")]
+        database: Option<String>,
+    },
+    /// Write a flow as a document that apply takes.
+    #[command(after_help = FLOW_EXAMPLES)]
+    Export {
+        flow: String,
+        /// The database; not needed where the config has only one.
+        #[arg(long, value_name = "DATABASE")]
+        database: Option<String>,
+    },
+    /// Draw a flow in the language of Graphviz, coloured by its state at one logical time.
+    #[command(after_help = FLOW_EXAMPLES)]
+    Graph {
+        flow: String,
+        /// The database; not needed where the config has only one.
+        #[arg(long, value_name = "DATABASE")]
+        database: Option<String>,
+        /// The logical time; the newest one if none is given.
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
+        /// As SVG, drawn by Graphviz' program dot.
+        #[arg(long)]
+        svg: bool,
+    },
     /// Take over the schedules of another program as jobs; says per schedule what it did and what it could not.
     #[command(after_help = IMPORT_EXAMPLES)]
     Import {

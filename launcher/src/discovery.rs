@@ -233,7 +233,7 @@ impl QueueProbe {
                     self.at = None;
                     return Some((database, queues));
                 }
-                LinkEvent::Notified => {}
+                LinkEvent::Notified | LinkEvent::CatalogRang => {}
                 LinkEvent::Lost(trouble) => {
                     shared::debug!("queues of a database are not to be seen", database = database, why = trouble);
                     self.at = None;

@@ -232,7 +232,7 @@ impl Launcher {
             }
             Event::Link(LinkEvent::Answered(Answer::Checked { key, may })) => self.sender_checked(key, may),
             // It listens to nothing.
-            Event::Link(LinkEvent::Answered(Answer::Done) | LinkEvent::Notified) => {}
+            Event::Link(LinkEvent::Answered(Answer::Done) | LinkEvent::Notified | LinkEvent::CatalogRang) => {}
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.making = false;

@@ -9,6 +9,7 @@ mod cli;
 mod command;
 mod control_socket;
 mod discovery;
+mod dot_text;
 mod embedded;
 mod event_loop;
 mod hearing;
@@ -52,6 +53,11 @@ fn main() -> ExitCode {
             command::import::pg_cron(&cli.place, options)
         }
         Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
+        Some(Command::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
+        Some(Command::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),
+        Some(Command::Graph { flow, database, at, svg }) => {
+            command::flow::graph(&cli.place, database.as_deref(), flow, at.as_deref(), *svg)
+        }
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     })
 }

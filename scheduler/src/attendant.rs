@@ -43,7 +43,7 @@ impl Scheduler {
                 self.attendant = None;
                 self.answered(answer, now);
             }
-            LinkEvent::Notified => {}
+            LinkEvent::Notified | LinkEvent::CatalogRang => {}
             LinkEvent::Lost(trouble) if self.upgrading => {
                 self.attendant = None;
                 self.upgrading = false;

@@ -8,11 +8,14 @@
 use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
+use crate::graph::{Graph, GraphAnswer, Watched};
+use crate::graph_state::GraphEvent;
 use crate::jobs::{Definition, JobStatements, Jobs};
+use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
-use crate::run_table::{RunId, RunTable};
+use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
 use crate::waiting::{self, Verdict};
@@ -75,7 +78,14 @@ pub enum Answer {
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Named,
+    /// Whether the backend of a connection that is trusted no more is gone.
+    Retired {
+        backend: i32,
+        gone: bool,
+    },
     Mended(Mended),
+    /// Whether the graph is ours to keep.
+    Graph(Watched),
     /// What is asked about jobs is prepared, or why it has to wait.
     Jobs(Result<Rc<JobStatements>, String>),
     JobsFailed(String),
@@ -114,6 +124,7 @@ enum Event {
     Probe(LinkEvent<Answer>),
     Mender(LinkEvent<Answer>),
     Attendant(LinkEvent<Answer>),
+    Graph(LinkEvent<GraphAnswer>),
     Passed,
 }
 
@@ -146,6 +157,7 @@ pub struct Scheduler {
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
+    pub(crate) lending: Lending,
     /// Sessions on remotes that dead workers have left.
     pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
@@ -156,6 +168,7 @@ pub struct Scheduler {
     pub(crate) freed: bool,
     pub(crate) unfinished: UnfinishedQuestion,
     pub(crate) jobs: Jobs,
+    pub(crate) graph: Graph,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
     /// Signs that stand in the database for `mill.why`.
@@ -207,12 +220,14 @@ impl Scheduler {
             statements: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
+            lending: Lending::open()?,
             elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
             freed: false,
             unfinished: UnfinishedQuestion::None,
             jobs: Jobs::new(),
+            graph: Graph::new(now),
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
             signs: Vec::new(),
@@ -267,7 +282,9 @@ impl Scheduler {
         let links = [&self.link, &self.probe, &self.mender, &self.attendant];
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.graph.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.lending.poll_fds());
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -294,6 +311,9 @@ impl Scheduler {
         if let Some(attendant) = &mut self.attendant {
             attendant.turn(now).into_iter().for_each(|event| send(Event::Attendant(event)));
         }
+        if let Some(link) = &mut self.graph.link {
+            link.turn(now).into_iter().for_each(|event| send(Event::Graph(event)));
+        }
         send(Event::Passed);
     }
 
@@ -308,6 +328,8 @@ impl Scheduler {
             self.attendant.as_ref().and_then(Link::deadline),
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
+            self.lending.deadline().filter(|_| working),
+            self.graph.deadline().filter(|_| !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
@@ -345,6 +367,7 @@ impl Scheduler {
             }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             Event::Link(LinkEvent::Notified) => self.doze.ring(now),
+            Event::Link(LinkEvent::CatalogRang) => self.graph_event(GraphEvent::Rang),
             Event::Link(LinkEvent::Lost(trouble)) => {
                 self.link = None;
                 self.statements = None;
@@ -356,14 +379,17 @@ impl Scheduler {
                 self.unfinished = UnfinishedQuestion::None;
                 self.doze.forget(now);
                 self.jobs.forget();
+                self.graph_event(GraphEvent::Gone);
                 self.release_reserved();
                 self.runs.all_unsettled(now);
+                self.lending.all_unretired(now);
                 self.elsewhere.all_unmarked();
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
             Event::Attendant(event) => self.attended(event, now),
+            Event::Graph(event) => self.graph_spoke(event, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -372,9 +398,11 @@ impl Scheduler {
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
         self.reap(now);
+        self.retire(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
         self.pass_jobs(now);
+        self.pass_graph(now);
         self.search_elsewhere(now);
         self.session_event(SessionEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
@@ -393,6 +421,11 @@ impl Scheduler {
 
     fn reap(&mut self, now: Instant) {
         let (ends, questions) = self.runs.reap(now);
+        // Whoever has ended has offered before.
+        self.lending.turn(&self.start.region, |slot, pid| slot_of(&ends, &self.runs, slot, pid), now);
+        for worker in &ends {
+            self.lending.ended(&self.start.region, worker.slot, worker.end == End::Exited(0), now);
+        }
         for worker in &ends {
             match worker.end {
                 End::Exited(0 | UNWRITTEN) => {
@@ -507,7 +540,7 @@ impl Scheduler {
                 self.mender = None;
                 self.answered(answer, now);
             }
-            LinkEvent::Notified => {}
+            LinkEvent::Notified | LinkEvent::CatalogRang => {}
             LinkEvent::Lost(trouble) => {
                 self.mender = None;
                 let mended = Mended { later: Some(trouble.text), ..Mended::default() };
@@ -529,4 +562,10 @@ impl Scheduler {
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))
     }
+}
+
+/// Which use of a slot a worker of ours sits in, or sat in until just now.
+fn slot_of(ends: &[WorkerEnd], runs: &RunTable, slot: u32, pid: i32) -> Option<SlotHandle> {
+    let ended = ends.iter().find(|worker| worker.slot.index() == slot && worker.pid == pid);
+    ended.map(|worker| worker.slot).or_else(|| runs.slot_of(slot, pid))
 }

@@ -6,6 +6,7 @@
 //! and whether their job is still there. Policy for those is `job_state`; processes are `run_table`'s.
 
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::graph_state::GraphEvent;
 use crate::job_state::{self, Effect, JobEvent, JobState, Why};
 use crate::look::Taken;
 use crate::run_table::RunId;
@@ -157,6 +158,7 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
     if let Some(why) = catalog::attach(client, relid).await? {
         return Ok(Err(why));
     }
+    client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
     let text = async |text: &str| client.prepare(&queue.fill(text)).await.map_err(|error| Trouble::of(&error));
     Ok(Ok(JobStatements {
         relid,
@@ -207,6 +209,7 @@ impl Scheduler {
                 self.jobs.due = Some(now);
                 self.jobs.watch = Question::Wanted;
                 self.doze.hurry(now);
+                self.graph_event(GraphEvent::Ready);
             }
             Err(why) => {
                 if self.jobs.attach_pause.fresh() {

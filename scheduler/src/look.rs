@@ -57,6 +57,8 @@ pub struct Ask {
     pub signs: Vec<(i32, bool)>,
     /// Tasks that run, to see which their owners have stopped or deleted.
     pub running: Vec<(i64, i32)>,
+    /// Backends of ours that run nothing at the moment.
+    pub idle_backends: Vec<i32>,
     /// Where the queue runs jobs.
     pub jobs: Option<JobsAsk>,
 }
@@ -80,7 +82,7 @@ pub struct Seen {
 }
 
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
-    let look = Look { client, statements };
+    let look = Look { client, statements, idle_backends: ask.idle_backends.clone() };
     let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
     if ask.disarm {
         look.sign(lock_key::BELL, false).await?;
@@ -137,6 +139,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
 struct Look {
     client: Rc<Client>,
     statements: Rc<Prepared>,
+    idle_backends: Vec<i32>,
 }
 
 impl Look {
@@ -186,7 +189,7 @@ impl Look {
 
     async fn take_once(&self, count: usize, cursor: &mut GroupCursor, running: &[i64]) -> Result<Harvest, Trouble> {
         let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
-        let rows = self.many(walk, &[&(count as i64), &running]).await?;
+        let rows = self.many(walk, &[&(count as i64), &running, &self.idle_backends]).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
         if exact {
             return Ok(harvest(&rows));
@@ -203,8 +206,12 @@ impl Look {
 
     async fn take_groups(&self, count: usize, cursor: &mut GroupCursor, running: &[i64]) -> Result<Harvest, Trouble> {
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, count.max(4)) as i64;
-        let rows =
-            self.many(&self.statements.groups, &[&(count as i64), &running, &cursor.after, &GROUPS, &depth]).await?;
+        let rows = self
+            .many(
+                &self.statements.groups,
+                &[&(count as i64), &running, &self.idle_backends, &cursor.after, &GROUPS, &depth],
+            )
+            .await?;
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
         let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
         cursor.groups = groups.max(1) as usize;

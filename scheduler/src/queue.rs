@@ -40,6 +40,7 @@ pub struct Prepared {
     pub look: Statement,
     pub end_backend: Statement,
     pub plan_again: Statement,
+    pub retire: Statement,
     pub unfinished: Statement,
     pub find_marker: Statement,
 }
@@ -141,6 +142,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         look: text(queue.fill(statement::LOOK_TASK)).await?,
         end_backend: text(queue.fill(statement::END_BACKEND)).await?,
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
+        retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
         find_marker: text(statement::bare(statement::FIND_MARKER)).await?,
     })

@@ -59,6 +59,8 @@ pub struct ToSettle {
 pub struct WorkerEnd {
     pub task: i64,
     pub end: End,
+    pub slot: SlotHandle,
+    pub pid: i32,
     /// Its server process, if it died without having finished: rows that name it are nobody's now.
     pub left: Option<i32>,
     /// Why it could not begin, as it left it in its slot.
@@ -191,6 +193,15 @@ impl RunTable {
         id
     }
 
+    /// The use of a slot that a worker sits in.
+    pub fn slot_of(&self, slot: u32, pid: i32) -> Option<SlotHandle> {
+        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
+        hands
+            .filter(|hands| hands.slot.index() == slot && hands.child.pid().as_raw() == pid)
+            .map(|hands| hands.slot)
+            .next()
+    }
+
     /// The descriptors that say when a worker ends.
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.runs
@@ -241,14 +252,13 @@ impl RunTable {
             // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
             questions.extend(self.step(id, TaskEvent::Ended { clean, now }));
             let Some(run) = self.runs.get_mut(&id) else { continue };
-            let mut reason = None;
-            if let Some(hands) = run.hands.take() {
-                reason = self.region.slots().notes(hands.slot).reason();
-                self.region.sweep(hands.child.pid());
-                hands.child.reap();
-            }
+            let Some(hands) = run.hands.take() else { continue };
+            let reason = self.region.slots().notes(hands.slot).reason();
+            let (slot, pid) = (hands.slot, hands.child.pid());
+            self.region.sweep(pid);
+            hands.child.reap();
             let left = current.filter(|_| !clean).map(|(_, _, backend)| backend);
-            ends.push(WorkerEnd { task: run.task, end, left, reason });
+            ends.push(WorkerEnd { task: run.task, end, slot, pid: pid.as_raw(), left, reason });
             self.forget_if_over(id);
         }
         (ends, questions)

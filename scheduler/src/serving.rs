@@ -6,6 +6,7 @@
 use crate::column_defaults;
 use crate::doze::{Looked, Pace};
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
+use crate::lending::ToRetire;
 use crate::look::{Ask, Seen, Taken, look};
 use crate::mending::Mended;
 use crate::queue::{self, Readiness, Ready, Unfinished};
@@ -43,6 +44,7 @@ impl Scheduler {
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
+            Answer::Retired { backend, gone } => self.lending.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
             Answer::Chores { rows, bytes, deleted } => {
                 self.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
@@ -54,6 +56,7 @@ impl Scheduler {
                 }
             }
             Answer::Jobs(answer) => self.jobs_prepared(answer, now),
+            Answer::Graph(watched) => self.graph_watched(watched, now),
             Answer::JobsFailed(why) => self.jobs_failed(&why, now),
             Answer::Filled(more) => self.jobs_filled(more, now),
             Answer::Watched { asked, found } => self.jobs_watched(&asked, &found, now),
@@ -239,7 +242,7 @@ impl Scheduler {
         let running = self.runs.len().saturating_sub(self.elsewhere.unknown());
         let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
-        let seats = seats.saturating_sub(taken) as usize;
+        let seats = seats.saturating_sub(taken) as usize + self.lending.idle();
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
         let slots = self.reserve(count);
         let wanted = [
@@ -256,6 +259,7 @@ impl Scheduler {
             arm,
             cursor: self.cursor,
             running: self.runs.running(),
+            idle_backends: self.lending.idle_backends(),
             jobs: self.jobs.ask(now, slots.len()),
         };
         self.looking = Some(slots);
@@ -366,6 +370,8 @@ impl Scheduler {
     }
 
     fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
+        let (lent, gifts) = if self.settings.lend { self.lending.gifts() } else { Default::default() };
+        self.start.region.expect_return(slot);
         let order = WorkerOrder {
             target: self.order.target.clone(),
             schema: self.order.schema.clone(),
@@ -374,9 +380,14 @@ impl Scheduler {
             attempt: row.attempt,
             output_limit: self.settings.output_limit,
             remotes: self.order.remotes.clone(),
+            lent,
         };
-        match self.nursery.spawn(slot, Kind::Worker, &self.label, &order, worker::run) {
+        let inherited = order.lent.as_ref().map(|lent| lent.backend);
+        match self.nursery.spawn_with(slot, Kind::Worker, &self.label, &order, worker::run, gifts) {
             Ok(worker) => {
+                if let Some(backend) = inherited {
+                    self.lending.lent(backend, slot);
+                }
                 shared::debug!("worker started", queue = self.label, task = row.task, pid = worker.0.pid());
                 let ack_by = now + Duration::from_millis(self.settings.close_ms);
                 let run = self.runs.started(row.task, row.attempt, worker, slot, ack_by);
@@ -393,6 +404,21 @@ impl Scheduler {
                 let pause = self.stumbling.next(now);
                 self.doze.hold_off(pause);
             }
+        }
+    }
+
+    /// Ends the backends of connections that are not trusted any more.
+    pub(crate) fn retire(&mut self, now: Instant) {
+        let (Some(link), Some(statements), true) = (&mut self.link, &self.statements, self.session.working()) else {
+            return;
+        };
+        for ToRetire { backend, began } in self.lending.due_for_retirement(now) {
+            let statements = statements.clone();
+            link.ask("retiring a connection", PATIENCE, move |client| async move {
+                let rows = client.query(&statements.retire, &[&backend, &began]).await;
+                let gone = rows.map_err(|error| Trouble::of(&error))?.is_empty();
+                Ok(Answer::Retired { backend, gone })
+            });
         }
     }
 

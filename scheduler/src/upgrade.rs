@@ -121,7 +121,7 @@ pub struct IndexPlace {
     not: &'static str,
 }
 
-pub static INDEXES: [IndexPlace; 6] = [
+pub static INDEXES: [IndexPlace; 7] = [
     IndexPlace {
         name: "group",
         columns: &["hash", "max DESC", "priority DESC", "id"],
@@ -163,6 +163,13 @@ pub static INDEXES: [IndexPlace; 6] = [
         predicate: "job IS NOT NULL",
         says: &["job IS NOT NULL"],
         not: "'PLAN'",
+    },
+    IndexPlace {
+        name: "open",
+        columns: &["job", "at"],
+        predicate: "job IS NOT NULL AND state IN ('PLAN', 'TAKE', 'WORK', 'STOP')",
+        says: &["job IS NOT NULL", "'PLAN'", "'STOP'"],
+        not: "'DONE'",
     },
 ];
 

@@ -41,7 +41,7 @@ impl Scheduler {
                 self.probe = None;
                 self.answered(answer, now);
             }
-            LinkEvent::Notified => {}
+            LinkEvent::Notified | LinkEvent::CatalogRang => {}
             // Without a server the config's settings hold; the next session reads the rest.
             LinkEvent::Lost(_) => {
                 self.probe = None;

@@ -5,12 +5,14 @@
 //! in memory that all of them share).
 
 /// Every point, in the order of a task's life.
-pub const POINTS: [&str; 19] = [
+pub const POINTS: [&str; 21] = [
     "launcher.before_fork",
     "launcher.after_fork",
     "launcher.after_hand_over",
     "scheduler.before_accept",
     "scheduler.after_take",
+    "scheduler.before_fire",
+    "scheduler.after_backfill",
     "scheduler.before_fork",
     "scheduler.after_fork",
     "scheduler.after_hand_over",

@@ -8,7 +8,7 @@
 //! order in a way that others cannot read, or the layout of the region raises the number.
 
 use crate::VERSION;
-use crate::hand_over::{SchedulerOrder, Start, encode};
+use crate::hand_over::{Gifts, SchedulerOrder, Start, encode};
 use crate::log::{self, Format, Level};
 use crate::region::{LAYOUT_VERSION, Region, Ticket};
 use crate::sys::exec;
@@ -122,7 +122,7 @@ pub fn take_over(arguments: &[String]) -> Result<(Start, SchedulerOrder), TakeOv
         return Err(TakeOverError::Handshake { theirs: order.handshake });
     }
     let ticket = Ticket { index: slot.index(), generation: 0 };
-    Ok((Start { region, slot, ticket, parent, life }, order))
+    Ok((Start { region, slot, ticket, parent, life, gifts: Gifts::default() }, order))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -80,6 +81,41 @@ pub struct WorkerOrder {
     pub output_limit: u64,
     #[serde(default, skip_serializing_if = "Entries::is_empty")]
     pub remotes: Entries,
+    /// The connection that the worker inherits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lent: Option<Lent>,
+}
+
+/// What must be known of a connection to go on with it: it travels beside its socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lent {
+    /// The server's process, when it began (as the server writes it), and how it is cancelled.
+    pub backend: i32,
+    pub began: String,
+    pub key: (i32, i32),
+    /// Which of the target's places it leads to, and the address of that.
+    pub place: usize,
+    pub address: Option<SocketAddr>,
+    /// What the server has reported of its settings.
+    pub parameters: Vec<(String, String)>,
+}
+
+/// Worker → scheduler, with the socket: a connection that the worker has made and will leave behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offered {
+    pub slot: u32,
+    pub pid: i32,
+    pub seat: Option<u64>,
+    pub lent: Lent,
+}
+
+/// Descriptors that a child is given beside its order.
+#[derive(Debug, Default)]
+pub struct Gifts {
+    /// The socket of the connection in the order.
+    pub lent: Option<OwnedFd>,
+    /// Where a connection of its own may be offered.
+    pub back: Option<OwnedFd>,
 }
 
 /// What a forked child begins with.
@@ -91,6 +127,7 @@ pub struct Start {
     pub parent: Pid,
     /// Readable (end of file) once the parent is gone, whatever happened to the parent-death signal.
     pub life: OwnedFd,
+    pub gifts: Gifts,
 }
 
 #[derive(Debug, thiserror::Error)]

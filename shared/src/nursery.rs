@@ -6,7 +6,7 @@
 
 use crate::exit_code::ExitCode;
 use crate::fault;
-use crate::hand_over::{Start, encode};
+use crate::hand_over::{Gifts, Start, encode};
 use crate::region::{CellError, Kind, Region, SlotHandle, SlotLost, Ticket};
 use crate::sys::fork::{self, ForkError};
 use crate::sys::wait::Child;
@@ -60,6 +60,21 @@ impl Nursery {
         })
     }
 
+    /// The same, with descriptors for the child. Ours are closed in any case.
+    pub fn spawn_with<T: Serialize>(
+        &self,
+        slot: SlotHandle,
+        kind: Kind,
+        label: &str,
+        order: &T,
+        entry: fn(Start) -> ExitCode,
+        gifts: Gifts,
+    ) -> Result<(Child, Ticket), SpawnError> {
+        self.try_spawn_with(slot, kind, label, order, entry, gifts).inspect_err(|_| {
+            self.region.slots().release(slot);
+        })
+    }
+
     /// The same, but on an error the slot stays reserved for another try (unless it was lost).
     pub fn try_spawn<T: Serialize>(
         &self,
@@ -69,20 +84,39 @@ impl Nursery {
         order: &T,
         entry: fn(Start) -> ExitCode,
     ) -> Result<(Child, Ticket), SpawnError> {
+        self.try_spawn_with(slot, kind, label, order, entry, Gifts::default())
+    }
+
+    fn try_spawn_with<T: Serialize>(
+        &self,
+        slot: SlotHandle,
+        kind: Kind,
+        label: &str,
+        order: &T,
+        entry: fn(Start) -> ExitCode,
+        gifts: Gifts,
+    ) -> Result<(Child, Ticket), SpawnError> {
         let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
         self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
         let mut payload = encode(order);
         let filled = self.region.fill(slot, &payload);
         payload.fill(0);
         let ticket = filled?;
-        let child = self.fork(slot, ticket, entry).inspect_err(|_| self.region.free(ticket))?;
+        let child = self.fork(slot, ticket, entry, gifts).inspect_err(|_| self.region.free(ticket))?;
         Ok((child, ticket))
     }
 
-    fn fork(&self, slot: SlotHandle, ticket: Ticket, entry: fn(Start) -> ExitCode) -> Result<Child, SpawnError> {
+    fn fork(
+        &self,
+        slot: SlotHandle,
+        ticket: Ticket,
+        entry: fn(Start) -> ExitCode,
+        gifts: Gifts,
+    ) -> Result<Child, SpawnError> {
         let life = self.life.try_clone()?;
-        let keep = [life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
-        let start = Start { region: self.region.clone(), slot, ticket, parent: nix::unistd::getpid(), life };
+        let mut keep = vec![life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
+        keep.extend([&gifts.lent, &gifts.back].into_iter().flatten().map(AsRawFd::as_raw_fd));
+        let start = Start { region: self.region.clone(), slot, ticket, parent: nix::unistd::getpid(), life, gifts };
         fault::point(self.points[0]);
         let child = fork::start(entry, start, &keep)?;
         fault::point(self.points[1]);

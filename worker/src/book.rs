@@ -5,6 +5,10 @@
 //! task left it. Every statement is fenced by id, state and attempt: a worker that lost its task writes nothing.
 //! The end of a task and the take of the next one are two statements of one transaction, the end first: the other
 //! way round two workers can wait for each other's rows.
+//!
+//! A worker that goes on has the short way: its session is made as new before the booking, in the same write, so that
+//! nothing the task did can be in the way; the statements stand prepared; and the take dresses the session for the
+//! task it has found.
 
 use crate::error_text::Verbosity;
 use crate::format::Format;
@@ -40,6 +44,24 @@ pub struct TaskRow {
     /// The job whose run it is, and the logical time that it runs for, as the server writes them.
     pub job: Option<Vec<u8>>,
     pub at: Option<Vec<u8>>,
+    pub priority: i32,
+    /// The take has set up the session for it.
+    pub dressed: bool,
+}
+
+/// From where on a worker looks for its next task: what it took last. Only a hint, since a row that counts for more,
+/// or one with a smaller id, may be committed later; so it is soon forgotten.
+#[derive(Clone, Copy, Debug)]
+pub struct Floor {
+    max: i32,
+    priority: i32,
+    task: i64,
+}
+
+impl TaskRow {
+    pub fn floor(&self) -> Floor {
+        Floor { max: self.max, priority: self.priority, task: self.task }
+    }
 }
 
 /// What is written at the end.
@@ -94,18 +116,80 @@ pub struct Finished {
 #[derive(Debug)]
 pub struct Book {
     queue: Queue,
+    finish: String,
+    delete: String,
+    next: String,
+    next_dressed: String,
+    next_floored: String,
+    /// The queue's name as SQL.
+    name: String,
 }
 
 impl Book {
     pub fn new(queue: Queue) -> Book {
-        Book { queue }
+        Book {
+            finish: queue.fill(statement::FINISH_TASK),
+            delete: queue.fill(statement::DELETE_FINISHED),
+            next: queue.fill_take_next(false, false),
+            next_dressed: queue.fill_take_next(true, false),
+            next_floored: queue.fill_take_next(true, true),
+            name: queue.fill("{queue}"),
+            queue,
+        }
+    }
+
+    /// WORK → DONE or FAIL and the take of the next task, by the short way. For a task without consequences whose
+    /// session need not be kept; afterwards the session is as new, or dressed for the next task.
+    pub fn finish_renewed(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        record: Record<'_>,
+        reuse: &Reuse,
+        floor: Option<Floor>,
+    ) -> Result<Finished, QueryError> {
+        let key = Key::new(row.task, row.attempt);
+        let own = key.params();
+        let [task, attempt] = own;
+        let reason = record.reason.map(str::as_bytes);
+        let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, reason, Some(&b"f"[..])];
+        let (max, executed) = (reuse.max.to_string(), reuse.executed.to_string());
+        let mut name = format!("pg_task {} {} ", self.queue.schema, self.queue.table).into_bytes();
+        name.extend_from_slice(&reuse.group);
+        let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
+        let dressing = [self.queue.schema.as_bytes(), self.queue.table.as_bytes(), &name, self.name.as_bytes()];
+        let floor = floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
+        // No remote, and so no pid and session of it; and no job.
+        let mut asked = [&asked[..], &[None; 4], &dressing.map(Some)].concat();
+        asked.extend(floor.iter().flatten().map(|number| Some(number.as_bytes())));
+        let take = if floor.is_some() { &self.next_floored } else { &self.next_dressed };
+        let prefix = session.standing_prefix().to_owned();
+        let prefix = [Some(prefix.as_bytes())];
+        let mut statements = vec![
+            Statement::standing(BEGIN, &[]),
+            Statement::standing(if server_major(session) >= 17 { FRAME_17 } else { FRAME }, &prefix),
+            Statement::standing(&self.finish, &end),
+        ];
+        if record.output.is_none() && record.error.is_none() {
+            statements.push(Statement::standing(&self.delete, &own));
+        }
+        statements.push(Statement::standing(take, &asked));
+        statements.push(Statement::standing("COMMIT", &[]));
+        let mut rows = tried(|| session.transaction_after(Some(RENEW), &statements))?;
+        let next = rows.len().checked_sub(2).and_then(|at| rows[at].pop()).map(task_row);
+        let next = next.map(|next| TaskRow { dressed: true, ..next });
+        let strange = rows[1].first().and_then(|row| row.first()).is_some_and(|count| count.as_deref() != Some(b"0"));
+        if strange {
+            session.deallocate_all()?;
+        }
+        Ok(Finished { written: !rows[2].is_empty(), next })
     }
 
     /// TAKE → WORK. None: the task is no longer ours.
     pub fn begin(&self, session: &mut Session, task: i64, attempt: i32) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::BEGIN_TASK);
         let key = Key::new(task, attempt);
-        let mut rows = transaction(session, &[Statement { sql: &text, params: &key.params() }])?;
+        let mut rows = transaction(session, &[Statement::once(&text, &key.params())])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
@@ -122,7 +206,7 @@ impl Book {
         let [task, attempt] = key.params();
         let (pid, name) = (pid.to_string(), name.to_string());
         let params = [task, attempt, Some(pid.as_bytes()), Some(name.as_bytes())];
-        let rows = retried(session, &[Statement { sql: &text, params: &params }])?;
+        let rows = retried(session, &[Statement::once(&text, &params)])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -140,22 +224,21 @@ impl Book {
         let reason = record.reason.map(str::as_bytes);
         let with: &[u8] = if consequences == Consequences::NoneExpected { b"f" } else { b"t" };
         let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, reason, Some(with)];
-        let finish = self.queue.fill(statement::FINISH_TASK);
-        let delete = self.queue.fill(statement::DELETE_FINISHED);
         let pause = self.queue.fill(statement::PAUSE_GROUP);
-        let next = self.queue.fill(statement::TAKE_NEXT);
         let repeat = if consequences == Consequences::Full { Some(self.repeat_text(session)?) } else { None };
         let own = [task, attempt];
-        let mut statements = vec![Statement { sql: &finish, params: &end }];
+        let mut statements = vec![Statement::once(&self.finish, &end)];
         if let Some(repeat) = &repeat {
-            statements.push(Statement { sql: repeat, params: &own });
-            statements.push(Statement { sql: &pause, params: &own });
+            statements.push(Statement::once(repeat, &own));
+            statements.push(Statement::once(&pause, &own));
         }
-        statements.push(Statement { sql: &delete, params: &own });
+        if record.output.is_none() && record.error.is_none() {
+            statements.push(Statement::once(&self.delete, &own));
+        }
         let numbers = reuse.map(Numbers::new);
         let asked = reuse.zip(numbers.as_ref()).map(|(reuse, numbers)| numbers.params(reuse));
         if let Some(asked) = &asked {
-            statements.push(Statement { sql: &next, params: asked });
+            statements.push(Statement::once(&self.next, asked));
         }
         let mut rows = retried(session, &statements)?;
         let next = if asked.is_some() { rows.pop().and_then(|mut rows| rows.pop()).map(task_row) } else { None };
@@ -168,7 +251,7 @@ impl Book {
         let key = Key::new(row.task, row.attempt);
         let [task, attempt] = key.params();
         let params = [task, attempt, Some(reason.as_bytes())];
-        let rows = retried(session, &[Statement { sql: &text, params: &params }])?;
+        let rows = retried(session, &[Statement::once(&text, &params)])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -183,36 +266,33 @@ impl Book {
         // The frame first: until then the path is the task's own, and whatever stands on it would be picked up.
         let frame = frame(server_major(session));
         let list = self.queue.fill(statement::LIST_COLUMNS);
-        let mut first: Vec<Statement<'_>> = frame.iter().skip(1).map(|sql| Statement { sql, params: &[] }).collect();
-        first.push(Statement { sql: &list, params: &[] });
+        let mut first: Vec<Statement<'_>> = frame.iter().skip(1).map(|sql| Statement::once(sql, &[])).collect();
+        first.push(Statement::once(&list, &[]));
         let columns = session.transaction(&first)?.pop().unwrap_or_default();
         let repeat = self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns));
-        let finish = self.queue.fill(statement::FINISH_TASK);
         let pause = self.queue.fill(statement::PAUSE_GROUP);
-        let delete = self.queue.fill(statement::DELETE_FINISHED);
         let key = Key::new(row.task, row.attempt);
         let own = key.params();
         let [task, attempt] = own;
         let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, None, Some(&b"t"[..])];
-        let mut statements = vec![Statement { sql: &finish, params: &end }];
-        statements.extend([&repeat, &pause, &delete].map(|sql| Statement { sql, params: &own }));
+        let mut statements = vec![Statement::once(&self.finish, &end)];
+        statements.extend([&repeat, &pause, &self.delete].map(|sql| Statement::once(sql, &own)));
         let rows = session.transaction(&statements)?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
     /// The next task for a worker whose last one is already committed.
     pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
-        let text = self.queue.fill(statement::TAKE_NEXT);
         let numbers = Numbers::new(reuse);
         let asked = numbers.params(reuse);
-        let mut rows = retried(session, &[Statement { sql: &text, params: &asked }])?;
+        let mut rows = retried(session, &[Statement::once(&self.next, &asked)])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
     /// The repetition copies the columns that the table has at this moment.
     fn repeat_text(&self, session: &mut Session) -> Result<String, QueryError> {
         let text = self.queue.fill(statement::LIST_COLUMNS);
-        let rows = retried(session, &[Statement { sql: &text, params: &[] }])?;
+        let rows = retried(session, &[Statement::once(&text, &[])])?;
         let columns = rows.into_iter().next().unwrap_or_default();
         Ok(self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns)))
     }
@@ -272,34 +352,60 @@ pub fn postmaster(session: &mut Session) -> Result<Vec<u8>, QueryError> {
 }
 
 fn retried(session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
+    tried(|| transaction(session, statements))
+}
+
+fn tried(mut once: impl FnMut() -> Result<Vec<Vec<Row>>, QueryError>) -> Result<Vec<Vec<Row>>, QueryError> {
     let mut tries = 1;
     loop {
-        match transaction(session, statements) {
+        match once() {
             Err(QueryError::Server(error)) if passes(&error) && tries < TRIES => tries += 1,
             answer => return answer,
         }
     }
 }
 
-/// Serialization failure, deadlock, a cancel that came late.
+/// Serialization failure, deadlock, a cancel that came late; a statement that stands no more, or whose table changed.
 fn passes(error: &ServerError) -> bool {
-    matches!(error.code(), Some(b"40001" | b"40P01" | b"57014"))
+    matches!(error.code(), Some(b"40001" | b"40P01" | b"57014" | b"26000" | b"42P05"))
+        || (error.code() == Some(b"0A000") && error.message().is_some_and(|text| text.starts_with(b"cached plan")))
 }
 
 /// The statements' rows, without those of the frame around them.
 fn transaction(session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
     let own = frame(server_major(session));
-    let mut all: Vec<Statement<'_>> = own.iter().map(|sql| Statement { sql, params: &[] }).collect();
+    let mut all: Vec<Statement<'_>> = own.iter().map(|sql| Statement::once(sql, &[])).collect();
     all.extend_from_slice(statements);
-    all.push(Statement { sql: "COMMIT", params: &[] });
+    all.push(Statement::once("COMMIT", &[]));
     let mut rows = session.transaction(&all)?;
     rows.truncate(own.len() + statements.len());
     Ok(rows.split_off(own.len()))
 }
 
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+
+/// As new, but for prepared statements and locks, which the frame sees to: all that DISCARD ALL does, but our plans stay.
+pub const RENEW: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP; \
+    DISCARD SEQUENCES";
+
+/// What a booking relies on, for itself alone, on a session that is as new. Answers how many prepared statements there
+/// are that are not ours, and gives the task's locks back.
+const FRAME: &str = "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
+        WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(), \
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), \
+    pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('lock_timeout', '0', true), \
+    pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true), \
+    pg_catalog.set_config('row_security', 'off', true)";
+const FRAME_17: &str = "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
+        WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(), \
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), \
+    pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('lock_timeout', '0', true), \
+    pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true), \
+    pg_catalog.set_config('transaction_timeout', '0', true), pg_catalog.set_config('row_security', 'off', true)";
+
 fn frame(major: u32) -> Vec<&'static str> {
     let mut own = vec![
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+        BEGIN,
         "SET LOCAL SESSION AUTHORIZATION DEFAULT",
         "SET LOCAL ROLE NONE",
         "SET LOCAL search_path = pg_catalog, pg_temp",
@@ -369,6 +475,8 @@ fn task_row(row: Row) -> TaskRow {
         consequences: truth(next()),
         job: next(),
         at: next(),
+        priority: text(next()).parse().unwrap_or(0),
+        dressed: false,
     }
 }
 

@@ -6,7 +6,7 @@
 //! task's own (written into the row).
 
 use crate::atomic::BEGIN;
-use crate::book::{self, Book, Consequences, Finished, Record, Reuse, TaskRow};
+use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
@@ -14,6 +14,7 @@ use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
 use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
+use shared::conninfo::Target;
 use shared::db::statement::Queue;
 use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
@@ -22,8 +23,11 @@ use shared::hand_over::WorkerOrder;
 use shared::region::{Notes, Phase, Region, SlotHandle};
 use shared::sys::title;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How long a worker may look past rows that were committed behind its back.
+const FLOOR_LIFE: Duration = Duration::from_millis(200);
 /// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
 /// has put off. Only a server that will never answer is left so late.
 const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -49,10 +53,23 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
     };
     let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
     fault::point("worker.before_begin");
-    let mut row = match book.begin(&mut session, order.task, order.attempt) {
+    let mut begun = book.begin(&mut session, order.task, order.attempt);
+    if let (Err(QueryError::Link(_)), true) = (&begun, order.lent.is_some()) {
+        // What was lent may have been cut meanwhile. The fence makes a second try harmless.
+        if let Ok(own) = session::open(order) {
+            session = own;
+            begun = book.begin(&mut session, order.task, order.attempt);
+            if matches!(begun, Ok(None)) {
+                // Begun by the lost session, perhaps: the scheduler finds out.
+                return ExitCode::Temporary;
+            }
+        }
+    }
+    let mut row = match begun {
         Ok(Some(row)) => row,
         Ok(None) => {
             shared::debug!("the task is no longer ours", task = order.task);
+            session.close();
             return ExitCode::Asked;
         }
         Err(error) => return stumble(region, slot, order.task, &error, error.server()),
@@ -60,8 +77,10 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
     if row.remote.is_some() {
         return remote::execute(&Workplace { order, region, slot, watchdog, book: &book }, session, row);
     }
+    let target = Arc::new(order.target.clone());
     let (max, started) = (row.max, row.start.clone());
     let mut executed = 0;
+    let mut floored = Instant::now();
     loop {
         executed += 1;
         // Before the input is sent: whoever finds this worker dead must know what it was at.
@@ -70,7 +89,13 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         fault::point("worker.after_begin");
         let job = row.job.clone();
         let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None, job };
-        let run = Run { order, book: &book, row, watchdog, reuse, notes: region.slots().notes(slot) };
+        let fresh = floored.elapsed() < FLOOR_LIFE;
+        let floor = (fresh && row.dressed).then(|| row.floor());
+        if !fresh {
+            floored = Instant::now();
+        }
+        let notes = region.slots().notes(slot);
+        let run = Run { order, target: &target, book: &book, row, watchdog, reuse, floor, notes };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
@@ -103,11 +128,14 @@ fn stumble(
 
 pub(crate) struct Run<'a> {
     pub(crate) order: &'a WorkerOrder,
+    pub(crate) target: &'a Arc<Target>,
     pub(crate) book: &'a Book,
     pub(crate) row: TaskRow,
     pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
     pub(crate) reuse: Reuse,
+    /// From where on it looks, while that is fresh.
+    pub(crate) floor: Option<Floor>,
     pub(crate) notes: Notes<'a>,
 }
 
@@ -143,7 +171,12 @@ impl Run<'_> {
             let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
             return self.write(Some(session), record, true);
         }
-        if let Err(error) = session::dress(&mut session, self.order, &self.row) {
+        let dressed = if self.row.dressed {
+            session::limit(&mut session, &self.row)
+        } else {
+            session::dress(&mut session, self.order, &self.row)
+        };
+        if let Err(error) = dressed {
             return self.undressed(session, error);
         }
         let timeout = u64::try_from(self.row.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
@@ -153,7 +186,7 @@ impl Run<'_> {
             canceller: session.canceller(),
             hang_up: session.as_fd().try_clone_to_owned().ok(),
             timeout,
-            target: self.order.target.clone(),
+            target: self.target.clone(),
             far: false,
         });
         session.set_patience(END_PATIENCE);
@@ -161,6 +194,9 @@ impl Run<'_> {
         let mut outcome = self.send(session);
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
         let cancelled = self.watchdog.finished();
+        if let (Some(_), Some(session)) = (cancelled, &mut outcome.session) {
+            session.taint();
+        }
         if let Ending::Lost { server, .. } = &mut outcome.ending {
             (*server, outcome.session) = self.look_again();
         }
@@ -350,6 +386,18 @@ impl Run<'_> {
 
     /// A row that began to repeat while it ran is only finished together with its repetition.
     fn finish(&self, session: &mut Session, record: Record<'_>, reuse: Option<&Reuse>) -> Result<Finished, QueryError> {
+        if let (Some(reuse), true) = (reuse, self.short_way(session)) {
+            let mut first = self.book.finish_renewed(session, &self.row, record, reuse, self.floor)?;
+            if first.next.is_none() && self.floor.is_some() {
+                // The floor was only a hint.
+                first.next = self.book.next(session, reuse)?;
+            }
+            if first.written {
+                return Ok(first);
+            }
+            let second = self.book.finish(session, &self.row, record, Consequences::Full, None)?;
+            return Ok(Finished { written: second.written, next: first.next });
+        }
         let expected = if self.row.consequences { Consequences::Full } else { Consequences::NoneExpected };
         let first = self.book.finish(session, &self.row, record, expected, reuse)?;
         if first.written || expected == Consequences::Full {
@@ -359,11 +407,25 @@ impl Run<'_> {
         Ok(Finished { written: second.written, next: first.next })
     }
 
+    /// Nothing of the session is to be kept for the next task, and nothing else happens at the end of this one.
+    fn short_way(&self, session: &Session) -> bool {
+        !self.row.save
+            && self.row.remote.is_none()
+            && self.row.job.is_none()
+            && !self.row.atomic
+            && !self.row.consequences
+            && session.status() == TransactionStatus::Idle
+            && session::speaks_as_opened(session)
+    }
+
     pub(crate) fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
         let Some(next) = next else {
             session.close();
             return Next::Leave(ExitCode::Asked);
         };
+        if next.dressed {
+            return Next::Run(Box::new((next, session)));
+        }
         match session::undress(&mut session, self.order, &self.row) {
             Ok(()) => Next::Run(Box::new((next, session))),
             // The next task is ours and not begun: the scheduler finds it by this session's backend.

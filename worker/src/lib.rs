@@ -52,8 +52,8 @@ pub fn run(start: Start) -> ExitCode {
     // The group joins it once the row is read.
     title::set(&format!("pgmill: worker {} {}.{} #{}", order.target.database, order.schema, order.table, order.task));
     fault::point("worker.after_accept");
-    let Start { region, slot, life, .. } = start;
-    session::keep_to(&region);
+    let Start { region, slot, life, gifts, .. } = start;
+    session::keep_to(&region, slot, gifts);
     let watchdog = match Watchdog::start(bell, life, region.clone(), slot) {
         Ok(watchdog) => watchdog,
         Err(error) => {

@@ -23,6 +23,7 @@ use shared::hand_over::WorkerOrder;
 use shared::region::{Region, SlotHandle};
 use shared::remote_session::{Found, RemoteSession};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,6 +53,7 @@ pub(crate) struct Workplace<'a> {
 /// Runs tasks until there are none for this worker. The first is begun and not yet anywhere.
 pub(crate) fn execute(place: &Workplace<'_>, mut home: Session, mut row: TaskRow) -> ExitCode {
     let (max, started) = (row.max, row.start.clone());
+    let target = Arc::new(place.order.target.clone());
     let mut far: Option<Far> = None;
     let mut executed = 0;
     loop {
@@ -61,8 +63,16 @@ pub(crate) fn execute(place: &Workplace<'_>, mut home: Session, mut row: TaskRow
         announce(place.order, &row);
         let job = row.job.clone();
         let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None, job };
-        let notes = place.region.slots().notes(place.slot);
-        let mut run = Run { order: place.order, book: place.book, row, watchdog: place.watchdog, reuse, notes };
+        let mut run = Run {
+            order: place.order,
+            target: &target,
+            book: place.book,
+            row,
+            watchdog: place.watchdog,
+            reuse,
+            floor: None,
+            notes: place.region.slots().notes(place.slot),
+        };
         let there = match far.take() {
             Some(far) => far,
             None => match run.reach(&home) {
@@ -176,7 +186,7 @@ impl Run<'_> {
             canceller: session.canceller(),
             hang_up: session.as_fd().try_clone_to_owned().ok(),
             timeout,
-            target: remote.target.clone(),
+            target: Arc::new(remote.target.clone()),
             far: true,
         });
         let began = Instant::now();
@@ -239,7 +249,7 @@ impl Run<'_> {
 fn introduce(session: &mut Session, place: usize) -> Result<(i32, RemoteSession), QueryError> {
     let text = bare(statement::NAME_REMOTE);
     let block = ["BEGIN", "SET LOCAL search_path = pg_catalog, pg_temp", &text, "COMMIT"];
-    let rows = session.transaction(&block.map(|sql| Statement { sql, params: &[] }))?;
+    let rows = session.transaction(&block.map(|sql| Statement::once(sql, &[])))?;
     let rows = rows.into_iter().nth(2).unwrap_or_default();
     let number = |at: usize| -> Option<i64> {
         let text = rows.first()?.get(at)?.as_deref()?;

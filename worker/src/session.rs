@@ -6,9 +6,10 @@ use shared::conninfo::Target;
 use shared::db::identifier::qualified;
 use shared::db::lock_key;
 pub use shared::db::pinned::WATCH as WATCHED;
-use shared::hand_over::WorkerOrder;
-use shared::region::{Permit, Region, Seat, server_key};
-use std::sync::OnceLock;
+use shared::hand_over::{Gifts, Offered, WorkerOrder, encode};
+use shared::region::{Permit, Region, Seat, SlotHandle, server_key};
+use shared::sys::pass;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,38 @@ const LONGEST_TURN_PAUSE: Duration = Duration::from_millis(100);
 /// Where this process asks for its turn and its place in the budget of connections.
 static REGION: OnceLock<Region> = OnceLock::new();
 
+/// What this process was given by its parent, and in which slot it sits; each gift is used once.
+static GIFTS: Mutex<Option<(SlotHandle, Gifts)>> = Mutex::new(None);
+
 /// Once, at the start of the process.
-pub fn keep_to(region: &Region) {
+pub fn keep_to(region: &Region, slot: SlotHandle, gifts: Gifts) {
     let _ = REGION.set(region.clone());
+    *GIFTS.lock().unwrap_or_else(PoisonError::into_inner) = Some((slot, gifts));
+}
+
+/// The connection that the parent has lent, the first time.
+fn inherit(order: &WorkerOrder) -> Option<Session> {
+    let mut gifts = GIFTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (slot, gifts) = gifts.as_mut()?;
+    let (region, socket) = (REGION.get()?, gifts.lent.take()?);
+    Session::inherit(socket, order.lent.as_ref()?, &order.target, (region.clone(), *slot))
+}
+
+/// Lets the parent inherit a connection of our own, once. Whatever is in the way, it is then simply ours.
+fn offer(session: &mut Session) {
+    let mut gifts = GIFTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some((slot, gifts)) = gifts.as_mut() else { return };
+    let (Some(region), Some(back)) = (REGION.get(), gifts.back.take()) else { return };
+    let asked = "SELECT extract(epoch FROM a.backend_start)::pg_catalog.text \
+                   FROM pg_catalog.pg_stat_activity a WHERE a.pid = pg_catalog.pg_backend_pid()";
+    let rows = session.execute(asked, &[]).unwrap_or_default();
+    let began = rows.into_iter().flatten().flatten().next().and_then(|text| String::from_utf8(text).ok());
+    let Some(lent) = began.and_then(|began| session.lendable(began)) else { return };
+    let pid = nix::unistd::getpid().as_raw();
+    let offered = encode(&Offered { slot: slot.index(), pid, seat: session.seat(), lent });
+    if pass::send(&back, &offered, &*session).is_ok() {
+        session.bequeath((region.clone(), *slot));
+    }
 }
 
 /// Connects as the row's user. The server looks for us every 300 ms while it works: a killed worker's statement must
@@ -33,12 +63,24 @@ pub fn keep_to(region: &Region) {
 /// Texts are carried as UTF-8, but for a SQL_ASCII database, which may hold any bytes: there they are carried as they
 /// are. Nothing in the worker depends on it, because it treats all text as bytes.
 pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
-    let session = connect(order, "UTF8")?;
+    if let Some(session) = inherit(order) {
+        return Ok(session);
+    }
+    let mut session = connect(order, "UTF8")?;
     if session.parameter("server_encoding") == Some(b"SQL_ASCII") {
         session.close();
-        return connect(order, "SQL_ASCII");
+        session = connect(order, "SQL_ASCII")?;
+    }
+    if !order.target.late_settings {
+        offer(&mut session);
     }
     Ok(session)
+}
+
+/// The task has not changed the encoding: what it has said can be given back on a session that is as new.
+pub fn speaks_as_opened(session: &Session) -> bool {
+    let ascii = session.parameter("server_encoding") == Some(b"SQL_ASCII");
+    session.parameter("client_encoding") == Some(if ascii { b"SQL_ASCII" } else { b"UTF8" })
 }
 
 fn connect(order: &WorkerOrder, encoding: &str) -> Result<Session, ConnectError> {
@@ -97,6 +139,16 @@ fn wait_for_turn(region: &Region, target: &Target, deadline: Instant) -> Result<
         thread::sleep(pause);
         pause = (pause * 2).min(LONGEST_TURN_PAUSE);
     }
+}
+
+/// The time limit of a task whose session is dressed otherwise.
+pub fn limit(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
+    if row.timeout_ms <= 0 {
+        return Ok(());
+    }
+    let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
+    let text = "SELECT pg_catalog.set_config('statement_timeout', $1, false)";
+    session.execute(text, &[Some(timeout.as_bytes())]).map(|_| ())
 }
 
 /// Sets what a task's SQL may read, and its time limit. In a message of its own: inside the input's string a
@@ -176,7 +228,7 @@ pub fn undress(session: &mut Session, order: &WorkerOrder, finished: &TaskRow) -
         session.execute("RESET search_path", &[])?;
         session.execute("RESET statement_timeout", &[]).map(|_| ())
     } else {
-        session.execute("DISCARD ALL", &[]).map(|_| ())
+        session.discard_all()
     }
 }
 

@@ -1,14 +1,14 @@
 //! The watchdog: a thread beside the task that cancels its statement when time is up, when the output grows too
 //! large, or when the scheduler wants the task back.
 //!
-//! While a worker lives, only it cancels its own session, and only for its current task. `finish` is a rendezvous: it
-//! returns when no cancel is under way any more, so that a late one cannot hit what the session does next. If a
+//! While a worker lives, only it cancels its own session, and only for its current task. `finished` waits for the lock:
+//! it returns when no cancel is under way any more, so that a late one cannot hit what the session does next. If a
 //! cancel does not help, the backend is terminated over a second connection; if that does not help, we hang up.
 
 use crate::outcome::Cancelled;
 use crate::session::connect_in_turn;
 use crate::wire::{Canceller, Session};
-use crossbeam_channel::{Receiver, Sender, after, bounded, never, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, shutdown};
@@ -19,8 +19,8 @@ use shared::sys::fork::leave;
 use shared::sys::signal::Bell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,23 +43,39 @@ pub struct Watched {
     pub hang_up: Option<OwnedFd>,
     pub timeout: Option<Duration>,
     /// For the last resort.
-    pub target: Target,
+    pub target: Arc<Target>,
     /// On a remote, whose connections are not of our budget.
     pub far: bool,
 }
 
+/// What is going on, under one lock: whoever holds it decides. The kennel keeps it while a cancel is under way.
+#[derive(Debug, Default)]
+struct Post {
+    watched: Option<Watched>,
+    cancelled: Option<Cancelled>,
+    deadline: Option<Instant>,
+    terminations: usize,
+    /// The worker was told to give its task back.
+    interrupted: bool,
+    /// Counts the tasks: a word about an earlier one is not for this one.
+    number: u64,
+}
+
 #[derive(Debug)]
 enum Word {
-    Started(Box<Watched>),
-    Overflowed,
-    Finished(Sender<Option<Cancelled>>),
+    /// Something at the post is to be looked at: a deadline, or a cancel that was asked for before the task began.
+    Look,
+    Overflowed(u64),
 }
 
 /// The task's side of it.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     words: Sender<Word>,
+    post: Arc<Mutex<Post>>,
     last: Arc<AtomicBool>,
+    region: Region,
+    slot: SlotHandle,
 }
 
 impl Watchdog {
@@ -69,18 +85,28 @@ impl Watchdog {
         let (rings, rung) = unbounded();
         thread::Builder::new().name("bell".into()).stack_size(STACK_BYTES).spawn(move || listen(bell, life, &rings))?;
         let last = Arc::new(AtomicBool::new(false));
-        let kennel = Kennel { heard, rung, region, slot, last: last.clone() };
+        let post = Arc::new(Mutex::new(Post::default()));
+        let kennel = Kennel { heard, rung, post: post.clone(), region: region.clone(), slot, last: last.clone() };
         thread::Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || kennel.watch())?;
-        Ok(Watchdog { words, last })
+        Ok(Watchdog { words, post, last, region, slot })
     }
 
+    /// The kennel is only woken if there is something to do for it: a time limit, or a cancel asked for already.
     pub fn started(&self, watched: Watched) {
-        let _ = self.words.send(Word::Started(Box::new(watched)));
+        let mut post = lock(&self.post);
+        post.deadline = watched.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
+        post.watched = Some(watched);
+        (post.cancelled, post.terminations) = (None, 0);
+        post.number += 1;
+        if post.deadline.is_some() || asked(&post, &self.region, self.slot).is_some() {
+            let _ = self.words.send(Word::Look);
+        }
     }
 
     /// The output has reached its limit: the statement is cancelled while the rest is drained.
     pub fn overflowed(&self) {
-        let _ = self.words.send(Word::Overflowed);
+        let number = lock(&self.post).number;
+        let _ = self.words.send(Word::Overflowed(number));
     }
 
     /// The worker was told to end: no task after this one.
@@ -90,10 +116,14 @@ impl Watchdog {
 
     /// The statement has ended. Why it was cancelled, if it was; nothing is under way any more.
     pub fn finished(&self) -> Option<Cancelled> {
-        let (answer, answered) = bounded(1);
-        let _ = self.words.send(Word::Finished(answer));
-        answered.recv().ok().flatten()
+        let mut post = lock(&self.post);
+        (post.watched, post.deadline) = (None, None);
+        post.cancelled
     }
+}
+
+fn lock(post: &Mutex<Post>) -> MutexGuard<'_, Post> {
+    post.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Turns signals into rings, and leaves with the parent.
@@ -115,6 +145,7 @@ fn listen(mut bell: Bell, life: OwnedFd, rings: &Sender<Signal>) {
 struct Kennel {
     heard: Receiver<Word>,
     rung: Receiver<Signal>,
+    post: Arc<Mutex<Post>>,
     region: Region,
     slot: SlotHandle,
     last: Arc<AtomicBool>,
@@ -122,89 +153,85 @@ struct Kennel {
 
 impl Kennel {
     fn watch(&self) {
-        let mut watched: Option<Watched> = None;
-        let mut cancelled: Option<Cancelled> = None;
-        let mut deadline: Option<Instant> = None;
-        let mut interrupted = false;
-        let mut terminations = 0;
         loop {
+            let deadline = lock(&self.post).deadline;
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
                 recv(self.heard) -> word => match word {
-                    Ok(Word::Started(new)) => {
-                        deadline = new.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
-                        watched = Some(*new);
-                        (cancelled, terminations) = (None, 0);
-                        // It may have been asked for before it began.
-                        if let Some(why) = self.asked(watched.as_ref(), interrupted) {
-                            (cancelled, deadline) = cancel(watched.as_ref(), why);
+                    Ok(Word::Look) => self.look(&mut lock(&self.post)),
+                    Ok(Word::Overflowed(number)) => {
+                        let mut post = lock(&self.post);
+                        if post.number == number {
+                            cancel(&mut post, Cancelled::Overflow);
                         }
-                    }
-                    Ok(Word::Overflowed) if cancelled.is_none() => {
-                        (cancelled, deadline) = cancel(watched.as_ref(), Cancelled::Overflow);
-                    }
-                    Ok(Word::Overflowed) => {}
-                    Ok(Word::Finished(answer)) => {
-                        let _ = answer.send(cancelled);
-                        (watched, deadline) = (None, None);
                     }
                     Err(_) => return,
                 },
                 recv(self.rung) -> signal => {
+                    let mut post = lock(&self.post);
                     match signal {
                         Ok(Signal::SIGUSR1) => {}
                         Ok(signal) => {
                             self.last.store(true, SeqCst);
-                            interrupted |= signal == Signal::SIGINT;
+                            post.interrupted |= signal == Signal::SIGINT;
                         }
                         Err(_) => return,
                     }
-                    if let (Some(why), None) = (self.asked(watched.as_ref(), interrupted), cancelled) {
-                        (cancelled, deadline) = cancel(watched.as_ref(), why);
-                    }
+                    self.look(&mut post);
                 },
                 recv(alarm) -> _ => {
-                    if cancelled.is_none() {
-                        (cancelled, deadline) = cancel(watched.as_ref(), Cancelled::Timeout);
-                    } else if terminations < TERMINATIONS {
-                        terminations += 1;
-                        terminate(watched.as_ref());
-                        deadline = Some(Instant::now() + CANCEL_PATIENCE);
-                    } else {
-                        hang_up(watched.as_ref());
-                        deadline = None;
+                    let mut post = lock(&self.post);
+                    // The task may have ended meanwhile, and another one begun.
+                    if post.deadline.is_some_and(|at| Instant::now() >= at) {
+                        if post.cancelled.is_none() {
+                            cancel(&mut post, Cancelled::Timeout);
+                        } else if post.terminations < TERMINATIONS {
+                            post.terminations += 1;
+                            terminate(post.watched.as_ref());
+                            post.deadline = Some(Instant::now() + CANCEL_PATIENCE);
+                        } else {
+                            hang_up(post.watched.as_ref());
+                            post.deadline = None;
+                        }
                     }
                 },
             }
         }
     }
 
-    /// Why the task at hand is to be cancelled, if it is. A request in our slot names the task it means: one for an
-    /// earlier task is not for this one.
-    fn asked(&self, watched: Option<&Watched>, interrupted: bool) -> Option<Cancelled> {
-        let watched = watched?;
-        if interrupted {
-            return Some(Cancelled::Interrupt);
+    fn look(&self, post: &mut Post) {
+        if let Some(why) = asked(post, &self.region, self.slot) {
+            cancel(post, why);
         }
-        let Request { cancel, task, attempt } = self.region.slots().notes(self.slot).requested()?;
-        let why = match cancel {
-            Cancel::Unwanted => Cancelled::Unwanted,
-            Cancel::Overrun => Cancelled::Overrun,
-            Cancel::Deleted => Cancelled::Deleted,
-        };
-        (task == watched.task && attempt == watched.attempt).then_some(why)
     }
 }
 
-/// Sends the cancel and says what was done and when to look again.
-fn cancel(watched: Option<&Watched>, why: Cancelled) -> (Option<Cancelled>, Option<Instant>) {
-    let Some(watched) = watched else { return (None, None) };
+/// Why the task at hand is to be cancelled, if it is. A request in our slot names the task it means: one for an
+/// earlier task is not for this one.
+fn asked(post: &Post, region: &Region, slot: SlotHandle) -> Option<Cancelled> {
+    let watched = post.watched.as_ref()?;
+    if post.interrupted {
+        return Some(Cancelled::Interrupt);
+    }
+    let Request { cancel, task, attempt } = region.slots().notes(slot).requested()?;
+    let why = match cancel {
+        Cancel::Unwanted => Cancelled::Unwanted,
+        Cancel::Overrun => Cancelled::Overrun,
+        Cancel::Deleted => Cancelled::Deleted,
+    };
+    (task == watched.task && attempt == watched.attempt).then_some(why)
+}
+
+/// Sends the cancel, once, and says when to look again.
+fn cancel(post: &mut Post, why: Cancelled) {
+    let (Some(watched), None) = (&post.watched, post.cancelled) else { return };
     let now = Instant::now();
     shared::info!("task cancelled", task = watched.task, why = format!("{why:?}").to_lowercase());
     if let Err(error) = watched.canceller.cancel(now + CONNECT_PATIENCE) {
         shared::warning!("the cancel could not be sent", task = watched.task, error = error);
     }
-    (Some(why), Some(now + CANCEL_PATIENCE))
+    post.cancelled = Some(why);
+    post.deadline = Some(now + CANCEL_PATIENCE);
 }
 
 /// The task's thread finds its session lost, and then what became of the task is found out as after any lost session.

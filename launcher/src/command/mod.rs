@@ -2,6 +2,7 @@
 
 pub mod check;
 mod check_rights;
+pub mod flow;
 pub mod fsck;
 pub mod import;
 pub mod install;

@@ -7,3 +7,4 @@ CREATE INDEX ON {queue} (hash) WHERE state IN ('TAKE', 'WORK');
 CREATE INDEX ON {queue} (plan) WHERE state = 'PLAN' AND held AND job IS NULL;
 CREATE INDEX ON {queue} (plan) WHERE state = 'PLAN' AND held AND job IS NOT NULL;
 CREATE INDEX ON {queue} (job, id) WHERE job IS NOT NULL;
+CREATE INDEX ON {queue} (job, at) WHERE job IS NOT NULL AND state IN ('PLAN', 'TAKE', 'WORK', 'STOP');

@@ -1,12 +1,12 @@
 -- Claims up to $1 due rows by looking at the heads of the groups, so that no group hides another. A loose scan: one
--- index probe per group. With more groups than $4 it begins after the hash $3 and goes on there the next time.
--- parameters: how many, tasks that workers are at, hash to begin after, groups at most, rows per group; locks: the rows; caller: scheduler
+-- index probe per group. With more groups than $5 it begins after the hash $4 and goes on there the next time.
+-- parameters: how many, tasks that workers are at, backends that run nothing, hash to begin after, groups at most, rows per group; locks: the rows; caller: scheduler
 WITH RECURSIVE heads AS (
-    (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $3::int ORDER BY hash LIMIT 1)
+    (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $4::int ORDER BY hash LIMIT 1)
     UNION ALL
     SELECT (SELECT q.hash FROM {queue} q WHERE q.state = 'PLAN' AND NOT q.held AND q.hash > h.hash
              ORDER BY q.hash LIMIT 1), h.number + 1
-      FROM heads h WHERE h.hash IS NOT NULL AND h.number < $4
+      FROM heads h WHERE h.hash IS NOT NULL AND h.number < $5
 ), listed AS MATERIALIZED (
     SELECT hash FROM heads WHERE hash IS NOT NULL
 ), candidates AS MATERIALIZED (
@@ -14,7 +14,7 @@ WITH RECURSIVE heads AS (
         SELECT t.id, t."group", t.remote, t."max", t.priority, t.plan, {expired} AS expired, {busy} AS busy
           FROM {queue} t
          WHERE t.state = 'PLAN' AND NOT t.held AND t.hash = l.hash
-         ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT $5::bigint) c
+         ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT $6::bigint) c
 ), {running}, due AS (
     SELECT w.id, w.priority, GREATEST(w."max", 0) - COALESCE(r.others, 0) AS capacity,
            row_number() OVER (PARTITION BY w."group", w.remote ORDER BY w."max" DESC, w.priority DESC, w.id) AS place

@@ -1,7 +1,7 @@
 -- Claims up to $1 due rows by a short walk over the waiting rows in the order max, priority, id. Its cost does not
 -- depend on how many rows wait. The walk knows whether its answer is exact: it saw every waiting row, or it found
 -- enough, and no row behind it can have more free capacity. If not, it claims nothing and says so.
--- parameters: how many (as many slots are reserved), tasks that workers are at; locks: the rows; caller: scheduler
+-- parameters: how many (as many slots are reserved), tasks that workers are at, backends that run nothing; locks: the rows; caller: scheduler
 WITH walked AS MATERIALIZED (
     SELECT id, "group", remote, "max", priority, plan, {expired} AS expired, {busy} AS busy
       FROM {queue} t

@@ -13,8 +13,6 @@ const KEEP_MS: u64 = 100 * 366 * DAY_MS;
 const LONGEST_MS: u64 = i32::MAX as u64;
 /// A field of a PostgreSQL row ends at 1 GB.
 const LARGEST_OUTPUT: u64 = 1 << 30;
-/// As many as a slot has room to name.
-const LARGEST_BATCH: u32 = 32;
 
 /// How one scheduler works. A `pg_task.*` setting in the database may still override them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,10 +38,8 @@ pub struct Settings {
     pub restart_ms: u64,
     /// Finished tasks older than this are deleted; none by default.
     pub keep_ms: Option<u64>,
-    /// Workers may inherit a connection that an earlier one has left clean.
+    /// Workers may inherit a connection that an earlier one has left clean. Off unless asked for.
     pub lend: bool,
-    /// Short tasks that a live worker takes at once; 1 takes them one by one.
-    pub batch: u32,
 }
 
 impl Default for Settings {
@@ -59,27 +55,14 @@ impl Default for Settings {
             fetch: 100,
             restart_ms: 300_000,
             keep_ms: None,
-            lend: true,
-            batch: 16,
+            lend: false,
         }
     }
 }
 
 impl Settings {
-    pub(super) const KEYS: [&'static str; 12] = [
-        "sleep",
-        "reset",
-        "limit",
-        "run",
-        "close",
-        "output_limit",
-        "idle",
-        "fetch",
-        "restart",
-        "keep",
-        "lend",
-        "batch",
-    ];
+    pub(super) const KEYS: [&'static str; 11] =
+        ["sleep", "reset", "limit", "run", "close", "output_limit", "idle", "fetch", "restart", "keep", "lend"];
 
     /// Takes a key that is one of ours; `Ok(false)` if it is not.
     pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
@@ -94,7 +77,6 @@ impl Settings {
             "fetch" => self.fetch = value::integer(json, 1..=1000)?,
             "restart" => self.restart_ms = value::duration_ms(json, 1..=LONGEST_MS)?,
             "lend" => self.lend = value::boolean(json)?,
-            "batch" => self.batch = value::integer(json, 1..=LARGEST_BATCH)?,
             "keep" => self.keep_ms = Some(value::duration_ms(json, 1..=KEEP_MS)?),
             _ => return Ok(false),
         }

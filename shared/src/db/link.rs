@@ -40,18 +40,30 @@ const LONGEST_QUEUE_PAUSE: Duration = Duration::from_millis(500);
 const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
 const UNKNOWN: &str = "; set the right host in the config's connect, or mend the name service";
 
+/// The channel of the catalog; every other one is a queue's.
+const CATALOG: &str = "mill_0";
+
 /// What a link reports to its owner.
 #[derive(Debug)]
 pub enum LinkEvent<A> {
     Up,
     Answered(A),
-    /// A NOTIFY on a channel that this session listens to.
+    /// A NOTIFY on a queue's channel that this session listens to.
     Notified,
+    /// One on the catalog's: flows, timers, edges, back-fills or commands have changed.
+    CatalogRang,
     /// Connecting failed, the server closed the link, or a deadline passed. Questions in flight are gone.
     Lost(Trouble),
 }
 
 type Question<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
+
+/// Whose bells have rung.
+#[derive(Default)]
+struct Heard {
+    queue: bool,
+    catalog: bool,
+}
 
 /// A session and what drives it.
 struct Session {
@@ -280,8 +292,12 @@ impl<A> Link<A> {
             }
             Stage::Up(session) => {
                 // Many of them say no more than one.
-                if session.drive(&mut context)? > 0 {
+                let heard = session.drive(&mut context)?;
+                if heard.queue {
                     events.push(LinkEvent::Notified);
+                }
+                if heard.catalog {
+                    events.push(LinkEvent::CatalogRang);
                 }
                 self.collect(events)
             }
@@ -350,13 +366,16 @@ impl<A> Link<A> {
 }
 
 impl Session {
-    /// Moves bytes; answers go to the questions. How many notifications came.
-    fn drive(&mut self, context: &mut Context<'_>) -> Result<usize, Trouble> {
-        let mut notified = 0;
+    /// Moves bytes; answers go to the questions. Whose bells rang meanwhile.
+    fn drive(&mut self, context: &mut Context<'_>) -> Result<Heard, Trouble> {
+        let mut heard = Heard::default();
         loop {
             match self.conversation.poll_message(context) {
-                Poll::Pending => return Ok(notified),
-                Poll::Ready(Some(Ok(AsyncMessage::Notification(_)))) => notified += 1,
+                Poll::Pending => return Ok(heard),
+                Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
+                    let bell = if notification.channel() == CATALOG { &mut heard.catalog } else { &mut heard.queue };
+                    *bell = true;
+                }
                 Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
                     crate::debug!("notice", text = notice.message());
                 }

@@ -15,6 +15,10 @@ pub const BELL: i32 = BASE + 3;
 pub const TASK: i32 = BASE + 4;
 /// Whoever makes or changes our objects in a database: second key 0, in its own database.
 pub const INSTALL: i32 = BASE + 5;
+/// The one scheduler of a database that keeps its timers, tokens and commands: second key 0, in its own database.
+pub const GRAPH: i32 = BASE + 6;
+/// Shared by everything that moves tokens of a flow, held alone by what pauses, clears or counts: second key hashtext(flow).
+pub const FLOW: i32 = BASE + 10;
 /// Held by a scheduler that finds no free slot, or may use none by its run and limit, so that `why` can say so: second key the table's OID.
 pub const NO_SLOT: i32 = BASE + 7;
 /// Held by a scheduler whose workers get no connection, so that `why` can say so: second key the table's OID.

@@ -38,7 +38,7 @@ where
                     }
                 }
                 LinkEvent::Answered(answer) => return Ok(answer),
-                LinkEvent::Notified => {}
+                LinkEvent::Notified | LinkEvent::CatalogRang => {}
                 LinkEvent::Lost(trouble) => return Err(trouble),
             }
         }

@@ -40,6 +40,7 @@ pub const CRASH_REFUSED: &str = include_str!("../../sql/task/crash_refused.sql")
 pub const MARK_UNKNOWN: &str = include_str!("../../sql/task/mark_unknown.sql");
 pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql");
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
+pub const RETIRE_BACKEND: &str = include_str!("../../sql/task/retire_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
 pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
 pub const TAKE_NEXT: &str = include_str!("../../sql/task/take_next.sql");
@@ -71,6 +72,16 @@ pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql"
 pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
+pub const LIST_TIMERS: &str = include_str!("../../sql/graph/list_timers.sql");
+pub const SET_TIMER: &str = include_str!("../../sql/graph/set_timer.sql");
+pub const FIRE_TIMER: &str = include_str!("../../sql/graph/fire_timer.sql");
+pub const RUN_ERRANDS: &str = include_str!("../../sql/graph/run_errands.sql");
+pub const LIST_BACKFILLS: &str = include_str!("../../sql/graph/list_backfills.sql");
+pub const FILL_BACK: &str = include_str!("../../sql/graph/fill_back.sql");
+pub const STOP_BACKFILL: &str = include_str!("../../sql/graph/stop_backfill.sql");
+pub const LOOK_GRAPH: &str = include_str!("../../sql/graph/look_graph.sql");
+pub const SWEEP_GRAPH: &str = include_str!("../../sql/graph/sweep_graph.sql");
+pub const WATCH_GRAPH: &str = include_str!("../../sql/graph/watch_graph.sql");
 pub const LOOK_CRON: &str = include_str!("../../sql/import/look_cron.sql");
 pub const LIST_CRON_JOBS: &str = include_str!("../../sql/import/list_cron_jobs.sql");
 pub const LOOK_IMPORT_QUEUE: &str = include_str!("../../sql/import/look_queue.sql");
@@ -108,11 +119,12 @@ const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years'
     THEN pg_catalog.to_timestamp($4::float8) + t.live > statement_timestamp() ELSE true END)";
 
 /// An earlier attempt still runs: somebody planned the row again before its worker had let go of it. A backend that has
-/// a row in WORK is at that one. Of a remote task's backend nothing is seen here: its worker holds the task's lock as
+/// a row in WORK is at that one, and one that is kept for the next worker ($3) is at none. Of a remote task's backend nothing is seen here: its worker holds the task's lock as
 /// long as it is at it, and the scheduler another one while nobody knows.
 const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
     THEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
         WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
+          AND a.pid <> ALL ($3::int[])
           AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.remote_session IS NULL AND w.pid = t.pid))
     ELSE EXISTS (SELECT FROM pg_catalog.pg_locks l
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
@@ -141,7 +153,17 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomi
     extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
     t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
     (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.job,
-    pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS at"#;
+    pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS at, t.priority"#;
+
+/// What a task finds set in its session, set by the take itself. $9 schema, $10 table, $11 application_name, $12 the table.
+const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
+    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $9, false),
+    pg_catalog.set_config('pg_task.table', $10, false), pg_catalog.set_config('application_name', $11, false),
+    pg_catalog.pg_try_advisory_lock({task_key}, pg_catalog.hashtext(
+        pg_catalog.concat($12::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
+
+/// $13 max, $14 priority, $15 id of the last row taken.
+const FLOOR: &str = r#"AND t."max" = $13::int AND t.priority = $14::int AND t.id > $15::bigint"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
@@ -174,6 +196,15 @@ impl Queue {
     /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
     pub fn fill_take_walk(&self, rows: usize) -> String {
         self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string())])
+    }
+
+    /// `TAKE_NEXT`; `dressed`: for a session that is as new, which it dresses for the task. With a floor it looks only
+    /// at rows like the last one taken that came after it, past all that was taken before and is still in the index.
+    pub fn fill_take_next(&self, dressed: bool, floor: bool) -> String {
+        let dressing =
+            if dressed { DRESSING.replace("{task_key}", &lock_key::TASK.to_string()) } else { String::new() };
+        let floor = if floor { FLOOR } else { "" };
+        self.fill_with(TAKE_NEXT, [("{dressing}".to_owned(), dressing), ("{floor}".to_owned(), floor.to_owned())])
     }
 
     /// A statement that makes repetitions, with the columns that they copy.
@@ -313,13 +344,13 @@ mod tests {
             END_BACKEND,
             PLAN_AGAIN,
             BEGIN_TASK,
+            RETIRE_BACKEND,
             BEGIN_REMOTE,
             NAME_REMOTE,
             END_REMOTE,
             CRASH_REFUSED,
             MARK_UNKNOWN,
             UNMARK_UNKNOWN,
-            TAKE_NEXT,
             FINISH_TASK,
             PAUSE_GROUP,
             DELETE_FINISHED,
@@ -349,6 +380,7 @@ mod tests {
         }
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{'));
+        assert!([true, false].iter().all(|dressed| !queue.fill_take_next(*dressed, *dressed).contains('{')));
         for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
         }

@@ -34,6 +34,13 @@ pub struct Seat {
     index: usize,
 }
 
+impl Seat {
+    /// Names it to the process that is to take it over.
+    pub fn place(&self) -> u64 {
+        self.index as u64
+    }
+}
+
 impl Drop for Seat {
     fn drop(&mut self) {
         give_back(self.region.words.at(self.index));
@@ -75,6 +82,14 @@ pub(super) fn take_seat(region: &Region) -> Option<Seat> {
     (0..region.seats)
         .map(|index| layout::seat(region.limit, index))
         .find_map(|index| take(region.words.at(index)).then(|| Seat { region: region.clone(), index }))
+}
+
+/// From one process's name into another's, by one swap: the budget does not see a moment without it.
+pub(super) fn adopt_seat(region: &Region, index: usize, from: Pid) -> Option<Seat> {
+    let seats = layout::seat(region.limit, 0)..layout::seat(region.limit, region.seats);
+    let word = seats.contains(&index).then(|| region.words.at(index))?;
+    let swapped = word.compare_exchange(pid_word(from), pid_word(getpid()), AcqRel, Acquire);
+    swapped.ok().map(|_| Seat { region: region.clone(), index })
 }
 
 pub(super) fn taken_seats(region: &Region) -> u32 {

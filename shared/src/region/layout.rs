@@ -56,14 +56,23 @@ pub const CELL_CHECKSUM: usize = 2;
 pub const CELL_PAYLOAD: usize = 4;
 pub const CELL_PAYLOAD_BYTES: usize = (CELL_WORDS - CELL_PAYLOAD) * 8;
 
+/// What a worker leaves about a connection that it was lent, see `returned.rs`.
+pub const RETURNED_MARK: usize = 0;
+pub const RETURNED_STATUS: usize = 1;
+pub const RETURNED_UNREAD: usize = 2;
+pub const RETURNED_ASKED: usize = 3;
+pub const RETURNED_ANSWERED: usize = 4;
+const RETURNED_WORDS: usize = 8;
+
 const _: () = assert!(CELL_WORDS * 8 == 4096);
+const _: () = assert!(RETURNED_ANSWERED < RETURNED_WORDS);
 const _: () = assert!(SLOT_WORDS * 8 == 512);
 const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
 const _: () = assert!(HEADER_WANTED < HEADER_WORDS);
 const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);
 const SLOTS_START: usize = HEADER_WORDS + GATES * GATE_WORDS;
 
-/// Header, gates, slots, cells, and a word for each seat of the budget of connections.
+/// Header, gates, slots, cells, what is returned, and a word for each seat of the budget of connections.
 pub const fn total_words(limit: u32, seats: u32) -> usize {
     seat(limit, seats)
 }
@@ -81,5 +90,9 @@ pub const fn cell_start(limit: u32, index: u32) -> usize {
 }
 
 pub const fn seat(limit: u32, index: u32) -> usize {
-    cell_start(limit, limit) + index as usize
+    returned_start(limit, limit) + index as usize
+}
+
+pub const fn returned_start(limit: u32, index: u32) -> usize {
+    cell_start(limit, limit) + index as usize * RETURNED_WORDS
 }

@@ -13,12 +13,14 @@ mod layout;
 #[cfg(test)]
 mod model;
 mod notes;
+mod returned;
 mod slot;
 
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
+pub use returned::Returned;
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
 
 use crate::sys::map::Words;
@@ -80,6 +82,11 @@ impl Region {
     /// Permission to have one connection; None when the budget is used up.
     pub fn take_seat(&self) -> Option<Seat> {
         gate::take_seat(self)
+    }
+
+    /// Takes the seat over from a process that has handed its connection to this one.
+    pub fn adopt_seat(&self, place: u64, from: nix::unistd::Pid) -> Option<Seat> {
+        gate::adopt_seat(self, place as usize, from)
     }
 
     /// How many seats there are, and how many are taken.

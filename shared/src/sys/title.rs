@@ -6,9 +6,11 @@
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
 
 static AREA: OnceLock<Area> = OnceLock::new();
+/// The short name in force.
+static SHORT: Mutex<String> = Mutex::new(String::new());
 
 struct Area {
     start: usize,
@@ -45,9 +47,15 @@ pub fn set(title: &str) {
         std::ptr::copy_nonoverlapping(text.as_ptr(), start, text.len());
     }
     let short: String = title.chars().take(15).collect();
-    if let Ok(short) = CString::new(short) {
-        let _ = nix::sys::prctl::set_name(&short);
+    let mut last = SHORT.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A worker changes its title with every task, and its short name never.
+    if *last == short {
+        return;
     }
+    if let Ok(name) = CString::new(short.as_str()) {
+        let _ = nix::sys::prctl::set_name(&name);
+    }
+    *last = short;
 }
 
 /// arg_start, arg_end, env_start, env_end of /proc/self/stat.

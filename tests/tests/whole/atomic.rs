@@ -159,7 +159,7 @@ fn random_kills_and_immediate_restarts_run_every_atomic_task_exactly_once() {
     let tasks: i64 = sized(150, 2000);
     let mut supervisor = Supervisor::of(&database).row_key("sleep", 100).start();
     let insert = "INSERT INTO public.task (input, atomic, live, \"group\") \
-                  SELECT $1 || ';SELECT pg_sleep(0.02)', true, CASE WHEN n % 2 = 0 THEN interval '1 hour' ELSE interval '0' END, \
+                  SELECT $1 || ';SELECT pg_sleep(0.1)', true, CASE WHEN n % 2 = 0 THEN interval '1 hour' ELSE interval '0' END, \
                   'g' || n % 8 FROM generate_series(1, $2) n";
     database.connect().execute(insert, &[&SIGN, &i32::try_from(tasks).expect("few")]).expect("insert");
     let mut random = rand::rng();

@@ -357,7 +357,7 @@ fn a_partitioned_table_is_served_if_its_key_never_changes() {
         let indexes = format!(
             "SELECT count(*)::text FROM pg_index WHERE indrelid = '{schema}.part0'::regclass AND indpred IS NOT NULL AND indisvalid"
         );
-        assert_eq!(text(&database, &indexes).as_deref(), Some("6"), "{schema}");
+        assert_eq!(text(&database, &indexes).as_deref(), Some("7"), "{schema}");
     }
 }
 
@@ -509,7 +509,7 @@ fn a_large_table_is_taken_over_without_being_rewritten() {
     assert!(row["hash"].is_i64(), "{row}");
     assert_eq!(count(&database, "state = 'PLAN' AND hash = hashtext(\"group\")"), 1);
     let valid = "SELECT count(*)::text FROM pg_index WHERE indrelid = 'public.task'::regclass AND indpred IS NOT NULL AND indisvalid";
-    assert_eq!(text(&database, valid).as_deref(), Some("6"));
+    assert_eq!(text(&database, valid).as_deref(), Some("7"));
     stop(&supervisor);
     starts_without_ddl(&database);
 }
@@ -551,7 +551,7 @@ fn a_large_partitioned_table_gets_its_indexes_partition_by_partition() {
         let valid = format!(
             "SELECT count(*)::text FROM pg_index WHERE indrelid = 'public.{table}'::regclass AND indpred IS NOT NULL AND indisvalid"
         );
-        assert_eq!(text(&database, &valid).as_deref(), Some("6"), "{table}\n{}", supervisor.describe());
+        assert_eq!(text(&database, &valid).as_deref(), Some("7"), "{table}\n{}", supervisor.describe());
     }
     stop(&supervisor);
     starts_without_ddl(&database);

@@ -2,8 +2,11 @@
 //!
 //! Record and take use it. Parameters go as text straight from the caller's memory, their types are the
 //! server's to find, results come as text. Notices are passed over. After a `QueryError::Server` the session lives
-//! on; a COPY is no business of such statements and ends the link.
+//! on; a COPY is no business of such statements and ends the link. Standing statements are parsed once per session
+//! and stay; if the task's own SQL has deallocated them, the server says so and the caller's next try parses them
+//! anew, under other names.
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -29,19 +32,75 @@ pub type Row = Vec<Option<Vec<u8>>>;
 pub struct Statement<'a> {
     pub sql: &'a str,
     pub params: &'a [Option<&'a [u8]>],
+    /// Parsed once per session.
+    pub standing: bool,
+}
+
+impl<'a> Statement<'a> {
+    /// Parsed and forgotten.
+    pub fn once(sql: &'a str, params: &'a [Option<&'a [u8]>]) -> Statement<'a> {
+        Statement { sql, params, standing: false }
+    }
+
+    /// Parsed once, for statements that come again and again.
+    pub fn standing(sql: &'a str, params: &'a [Option<&'a [u8]>]) -> Statement<'a> {
+        Statement { sql, params, standing: true }
+    }
+}
+
+/// The statements that stand on one session.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    texts: Vec<(String, bool)>,
+    /// What all their names begin with.
+    prefix: String,
+    /// Changes when the server has lost them: their names are not used again.
+    epoch: u32,
+}
+
+impl Standing {
+    pub(super) fn of(backend: i32) -> Standing {
+        Standing { prefix: format!("mill_{backend}_"), ..Standing::default() }
+    }
+
+    fn index(&mut self, sql: &str) -> usize {
+        self.texts.iter().position(|(text, _)| text == sql).unwrap_or_else(|| {
+            self.texts.push((sql.to_owned(), false));
+            self.texts.len() - 1
+        })
+    }
+
+    fn name(&self, index: usize) -> String {
+        format!("{}{}_{index}", self.prefix, self.epoch)
+    }
+
+    fn forget(&mut self) {
+        self.texts.iter_mut().for_each(|(_, parsed)| *parsed = false);
+        self.epoch += 1;
+    }
 }
 
 impl Session {
     /// Runs one statement and returns its rows. A transaction block that was open stays as the server leaves it.
     pub fn execute(&mut self, sql: &str, params: &[Option<&[u8]>]) -> Result<Vec<Row>, QueryError> {
-        let mut answers = self.pipeline(&[Statement { sql, params }])?;
+        let mut answers = self.pipeline(None, &[Statement::once(sql, params)])?;
         Ok(answers.pop().unwrap_or_default())
     }
 
     /// Sends exactly these statements (BEGIN and COMMIT are the caller's) in one write and returns the rows of
     /// each. After an error the server skips the rest, and a block left open by it is rolled back.
     pub fn transaction(&mut self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
-        let answers = self.pipeline(statements);
+        self.transaction_after(None, statements)
+    }
+
+    /// The same, with a simple query before it in the same write, whose answers are of no interest. If that fails the
+    /// link is given up: the statements behind it may have run all the same.
+    pub fn transaction_after(
+        &mut self,
+        first: Option<&str>,
+        statements: &[Statement<'_>],
+    ) -> Result<Vec<Vec<Row>>, QueryError> {
+        let answers = self.pipeline(first, statements);
         if matches!(answers, Err(QueryError::Server(_))) && self.status != TransactionStatus::Idle {
             self.link.set_deadline(Some(Instant::now() + self.patience));
             self.run(b"ROLLBACK", &mut Deaf)?;
@@ -55,17 +114,40 @@ impl Session {
         self.patience = patience;
     }
 
-    fn pipeline(&mut self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
+    fn pipeline(&mut self, first: Option<&str>, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
         let mut outgoing = Outgoing::default();
+        let mut parsing = VecDeque::new();
+        if let Some(first) = first {
+            outgoing.query(first.as_bytes()).map_err(QueryError::Server)?;
+        }
         for statement in statements {
-            outgoing.statement(statement.sql, statement.params).map_err(QueryError::Server)?;
+            let named = statement.standing.then(|| self.standing.index(statement.sql));
+            let name = named.map(|index| self.standing.name(index)).unwrap_or_default();
+            let parsed = named.is_some_and(|index| self.standing.texts[index].1);
+            // Twice in one write: the first one parses it for both.
+            let soon = named.is_some() && parsing.contains(&named);
+            if !parsed && !soon {
+                outgoing.parse(&name, statement.sql).map_err(QueryError::Server)?;
+                parsing.push_back(named);
+            }
+            outgoing.execute(&name, statement.params).map_err(QueryError::Server)?;
         }
         outgoing.sync();
+        self.asked += 1 + u64::from(first.is_some());
         self.link.set_deadline(Some(Instant::now() + self.patience));
-        let answered = self.rows(&mut outgoing, statements.len());
+        let answered = match first.map(|_| self.rows(&mut outgoing, &mut VecDeque::new(), None)) {
+            None | Some(Ok(Ok(_))) => self.rows(&mut outgoing, &mut parsing, Some(statements.len())),
+            Some(Ok(Err(refusal))) => Err(io::Error::other(refusal.to_string())),
+            Some(Err(error)) => Err(error),
+        };
         self.link.forget_long();
         if answered.is_ok() {
             self.link.set_deadline(None);
+        }
+        if let Ok(Err(refusal)) = &answered
+            && matches!(refusal.code(), Some(b"26000" | b"0A000" | b"42P05"))
+        {
+            self.standing.forget();
         }
         match answered {
             Ok(Ok(answers)) if answers.len() == statements.len() => Ok(answers),
@@ -78,12 +160,35 @@ impl Session {
         }
     }
 
+    /// What the names of our standing statements begin with, and of nobody else's.
+    pub fn standing_prefix(&self) -> &str {
+        &self.standing.prefix
+    }
+
+    /// All prepared statements of the session go, ours too.
+    pub fn deallocate_all(&mut self) -> Result<(), QueryError> {
+        self.standing.forget();
+        self.execute("DEALLOCATE ALL", &[]).map(|_| ())
+    }
+
+    /// Everything goes.
+    pub fn discard_all(&mut self) -> Result<(), QueryError> {
+        self.standing.forget();
+        self.execute("DISCARD ALL", &[]).map(|_| ())
+    }
+
     fn lost(&mut self, error: &io::Error) -> LinkError {
         self.link.broken(format!("lost the session while a statement ran: {error}"))
     }
 
-    /// The rows of each statement that ended, or the first error.
-    fn rows(&mut self, outgoing: &mut Outgoing<'_>, wanted: usize) -> io::Result<Result<Vec<Vec<Row>>, ServerError>> {
+    /// The rows of each statement that ended, or the first error. None wanted: another request is behind this one,
+    /// and its answers are of no interest.
+    fn rows(
+        &mut self,
+        outgoing: &mut Outgoing<'_>,
+        parsing: &mut VecDeque<Option<usize>>,
+        wanted: Option<usize>,
+    ) -> io::Result<Result<Vec<Vec<Row>>, ServerError>> {
         let mut answers = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
         let mut refusal = None;
@@ -100,7 +205,7 @@ impl Session {
                     }
                     rows.push(row);
                 }
-                Incoming::Tag(_) | Incoming::Empty if answers.len() == wanted => return Err(unexpected(b'C')),
+                Incoming::Tag(_) | Incoming::Empty if Some(answers.len()) == wanted => return Err(unexpected(b'C')),
                 Incoming::Tag(_) | Incoming::Empty => answers.push(std::mem::take(&mut rows)),
                 Incoming::Error(error) if refusal.is_none() => refusal = Some(error),
                 Incoming::Error(_) | Incoming::Notice(_) | Incoming::Step => {
@@ -109,13 +214,20 @@ impl Session {
                         return Err(io::Error::other("server does not come to an end"));
                     }
                 }
+                Incoming::Parsed => {
+                    if let Some(index) = parsing.pop_front().flatten() {
+                        self.standing.texts[index].1 = true;
+                    }
+                }
                 Incoming::TooLong => return Err(io::Error::other("the answer is longer than 1 GiB")),
+                Incoming::Columns(_) if wanted.is_none() => {}
                 Incoming::Columns(_) => return Err(unexpected(b'T')),
                 Incoming::CopyOut => return Err(unexpected(b'H')),
                 Incoming::CopyData(_) => return Err(unexpected(b'd')),
                 Incoming::CopyIn => return Err(unexpected(b'G')),
-                Incoming::Ready(_) if !outgoing.is_empty() => return Err(unexpected(b'Z')),
+                Incoming::Ready(_) if wanted.is_some() && !outgoing.is_empty() => return Err(unexpected(b'Z')),
                 Incoming::Ready(status) => {
+                    self.answered += 1;
                     self.status = status;
                     return Ok(refusal.map_or(Ok(answers), Err));
                 }

@@ -59,7 +59,9 @@ pub(super) enum Incoming<'a> {
     Empty,
     Error(ServerError),
     Notice(ServerError),
-    /// A step of the extended protocol, or the end of a COPY: nothing to do.
+    /// A statement was parsed.
+    Parsed,
+    /// Another step of the extended protocol, or the end of a COPY: nothing to do.
     Step,
     Ready(TransactionStatus),
 }
@@ -130,8 +132,9 @@ pub(super) fn receive<'a>(
                     b'I' => Ok(Incoming::Empty),
                     b'H' => Ok(Incoming::CopyOut),
                     b'G' | b'W' => Ok(Incoming::CopyIn),
-                    // ParseComplete, BindComplete, CloseComplete, NoData, PortalSuspended, ParameterDescription, CopyDone
-                    b'1' | b'2' | b'3' | b'n' | b's' | b't' | b'c' => Ok(Incoming::Step),
+                    b'1' => Ok(Incoming::Parsed),
+                    // BindComplete, CloseComplete, NoData, PortalSuspended, ParameterDescription, CopyDone
+                    b'2' | b'3' | b'n' | b's' | b't' | b'c' => Ok(Incoming::Step),
                     _ => Err(unexpected(tag)),
                 };
             }

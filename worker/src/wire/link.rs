@@ -77,6 +77,10 @@ impl Link {
         self.pipe.end_point()
     }
 
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.pipe.is_encrypted()
+    }
+
     /// Is there something that was received and not yet read?
     pub(super) fn has_unread(&self) -> bool {
         self.start < self.end || self.pipe.has_unread()

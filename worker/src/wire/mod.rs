@@ -25,13 +25,14 @@ mod tests;
 mod tls;
 
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use shared::conninfo::{Place, Target};
 use shared::db::pinned;
 use shared::db::route::{Attempt, Cover, Leg, Route};
-use shared::region::Seat;
+use shared::hand_over::Lent;
+use shared::region::{Region, Returned, Seat, SlotHandle};
 use shared::tls::Prepared;
 
 pub use cancel::Canceller;
@@ -42,6 +43,7 @@ pub use server_error::ServerError;
 pub use sink::{Column, Sink};
 
 use dial::{Peer, dial, look_up};
+use extended::Standing;
 use incoming::Parameters;
 use link::Link;
 use outgoing::Outgoing;
@@ -58,10 +60,18 @@ pub struct Session {
     canceller: Canceller,
     parameters: Parameters,
     status: TransactionStatus,
+    standing: Standing,
     /// How long statements of ours may take.
     patience: Duration,
     /// Its place in the budget of connections.
     seat: Option<Seat>,
+    /// Requests that end with a ReadyForQuery, sent and seen.
+    asked: u64,
+    answered: u64,
+    /// A cancel was sent: it may still be on its way.
+    tainted: bool,
+    /// Left to the parent at the end, in the name of this slot.
+    heir: Option<(Region, SlotHandle)>,
     /// Which of the target's places it is at.
     place: usize,
     /// The server asked for a password, and it was right.
@@ -163,11 +173,75 @@ impl Session {
             canceller: Canceller { peer, keepalive: target.keepalive, tls, key, backend: greeting.pid },
             parameters: greeting.parameters,
             status: greeting.status,
+            standing: Standing::of(greeting.pid),
             patience: PATIENCE,
             seat: None,
+            asked: 0,
+            answered: 0,
+            tainted: false,
+            heir: None,
             place: target.places.iter().position(|place| *place == attempt.place).unwrap_or(0),
             password_counted: greeting.password_counted,
         })
+    }
+
+    /// Goes on with a connection that an earlier worker has left, and that its parent has made as new.
+    pub fn inherit(socket: OwnedFd, lent: &Lent, target: &Target, heir: (Region, SlotHandle)) -> Option<Session> {
+        let place = target.places.get(lent.place)?.clone();
+        let peer = Peer::of(&Attempt { place, address: lent.address, cover: Cover::Plain });
+        let text = |(name, value): &(String, String)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
+        let (keepalive, key, backend) = (target.keepalive, lent.key, lent.backend);
+        Some(Session {
+            link: Link::new(socket, None),
+            canceller: Canceller { peer, keepalive, tls: None, key, backend },
+            parameters: lent.parameters.iter().map(text).collect(),
+            status: TransactionStatus::Idle,
+            standing: Standing::of(lent.backend),
+            patience: PATIENCE,
+            seat: None,
+            asked: 0,
+            answered: 0,
+            tainted: false,
+            heir: Some(heir),
+            place: lent.place,
+            password_counted: false,
+        })
+    }
+
+    /// What another process must know to go on with it; None: it is encrypted, and nobody else can.
+    pub fn lendable(&self, began: String) -> Option<Lent> {
+        if self.canceller.tls.is_some() || self.link.is_encrypted() {
+            return None;
+        }
+        let address = match &self.canceller.peer {
+            Peer::Unix(_) => None,
+            Peer::Tcp { address, .. } => Some(*address),
+        };
+        let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).ok();
+        let parameters = self.parameters.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
+        Some(Lent {
+            backend: self.canceller.backend,
+            began,
+            key: self.canceller.key,
+            place: self.place,
+            address,
+            parameters: parameters.collect(),
+        })
+    }
+
+    /// At its end the connection is left to the parent, not closed. The parent has a copy of the socket, and the seat.
+    pub fn bequeath(&mut self, heir: (Region, SlotHandle)) {
+        self.heir = Some(heir);
+        self.seat = None;
+    }
+
+    pub fn seat(&self) -> Option<u64> {
+        self.seat.as_ref().map(Seat::place)
+    }
+
+    /// A cancel was sent to it: whatever comes next, it is not left to anybody.
+    pub fn taint(&mut self) {
+        self.tainted = true;
     }
 
     /// What could not go into the startup message; and who the backend is, since a pooler has its own numbers.
@@ -240,8 +314,21 @@ impl Session {
         self.link.has_unread()
     }
 
-    /// Says farewell and closes. A server that no longer listens is closed all the same.
+    /// Says farewell and closes. A server that no longer listens is closed all the same. A connection that the parent
+    /// inherits is left as it is, with a word about its state; a tainted one without.
     pub fn close(mut self) {
+        if let Some((region, slot)) = self.heir.take() {
+            let status = match self.status {
+                TransactionStatus::Idle => b'I',
+                TransactionStatus::InBlock => b'T',
+                TransactionStatus::Failed => b'E',
+            };
+            let unread = u64::from(self.link.has_unread());
+            if !self.tainted {
+                region.leave_clean(slot, Returned { status, unread, asked: self.asked, answered: self.answered });
+            }
+            return;
+        }
         self.link.set_deadline(Some(Instant::now() + CLOSE_WAIT));
         let mut farewell = Outgoing::default();
         farewell.own(b"X\0\0\0\x04");

@@ -73,17 +73,31 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Parse, Bind and Execute over the unnamed statement and portal: types left to the server, text both ways.
+    #[cfg(test)]
     pub(super) fn statement(&mut self, sql: &'a str, params: &[Option<&'a [u8]>]) -> Result<(), ServerError> {
+        self.parse("", sql)?;
+        self.execute("", params)
+    }
+
+    /// Parse: under a name the statement stays until the session ends or somebody deallocates it.
+    pub(super) fn parse(&mut self, name: &str, sql: &'a str) -> Result<(), ServerError> {
         refuse_nul(sql.as_bytes())?;
-        self.head(b'P', 1 + sql.len() + 1 + 2)?;
+        self.head(b'P', name.len() + 1 + sql.len() + 1 + 2)?;
+        self.own(name.as_bytes());
         self.own(&[0]);
         self.lend(sql.as_bytes());
         self.own(&[0, 0, 0]);
+        Ok(())
+    }
 
+    /// Bind and Execute of a parsed statement over the unnamed portal.
+    pub(super) fn execute(&mut self, name: &str, params: &[Option<&'a [u8]>]) -> Result<(), ServerError> {
         let count = u16::try_from(params.len()).map_err(|_| too_long())?;
         let values: usize = params.iter().map(|param| 4 + param.map_or(0, <[u8]>::len)).sum();
-        self.head(b'B', 2 + 2 + 2 + values + 2)?;
-        self.own(&[0, 0, 0, 0]);
+        self.head(b'B', 1 + name.len() + 1 + 2 + 2 + values + 2)?;
+        self.own(&[0]);
+        self.own(name.as_bytes());
+        self.own(&[0, 0, 0]);
         self.own(&count.to_be_bytes());
         for param in params {
             match param {

@@ -79,6 +79,10 @@ impl Pipe {
         self.records.as_ref().and_then(|records| records.end_point())
     }
 
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.records.is_some()
+    }
+
     /// Something is decrypted and not yet handed out.
     pub(super) fn has_unread(&self) -> bool {
         self.records.as_ref().is_some_and(|records| records.has_unread())

@@ -27,6 +27,7 @@ impl Session {
             sink.error(refusal);
             return Ok(());
         }
+        self.asked += 1;
         let done = self.answers(&mut outgoing, sink);
         self.link.forget_long();
         done.map_err(|error| self.link.broken(format!("lost the session while a query ran: {error}")))
@@ -43,7 +44,7 @@ impl Session {
                 Incoming::Tag(tag) => sink.tag(tag),
                 Incoming::Error(error) => sink.error(error),
                 Incoming::Notice(notice) => sink.notice(notice),
-                Incoming::Empty | Incoming::Step => {}
+                Incoming::Empty | Incoming::Parsed | Incoming::Step => {}
                 Incoming::CopyIn => {
                     let mut refusal = BytesMut::new();
                     frontend::copy_fail(NO_COPY_IN, &mut refusal)?;
@@ -51,6 +52,7 @@ impl Session {
                 }
                 Incoming::Ready(_) if !outgoing.is_empty() => return Err(unexpected(b'Z')),
                 Incoming::Ready(status) => {
+                    self.answered += 1;
                     self.status = status;
                     return Ok(());
                 }

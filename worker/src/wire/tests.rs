@@ -304,7 +304,7 @@ fn a_transaction_answers_statement_by_statement_or_not_at_all() {
     let step = [message(b'1', b""), message(b'2', b"")].concat();
     let begin = [step.clone(), message(b'C', b"BEGIN\0")].concat();
     let update = [step, row(&[b"7"]), message(b'C', b"UPDATE 1\0")].concat();
-    let statement = Statement { sql: "s", params: &[] };
+    let statement = Statement::once("s", &[]);
     let answers = session(&[begin.clone(), update, message(b'Z', b"I")]).transaction(&[statement, statement]).unwrap();
     assert_eq!(answers, [vec![], vec![vec![Some(b"7".to_vec())]]]);
 
@@ -363,7 +363,7 @@ proptest! {
         let mut session = session.unwrap();
         let mut heard = Heard { room: 50, ..Heard::default() };
         let _ = session.run(b"SELECT 1", &mut heard);
-        let statement = Statement { sql: "s", params: &[None, Some(b"x")] };
+        let statement = Statement { sql: "s", params: &[None, Some(b"x")], standing: false };
         let _ = session.transaction(&[statement, statement]);
         let _ = session.execute("SELECT 1", &[]);
     }

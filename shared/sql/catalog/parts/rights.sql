@@ -53,7 +53,8 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA mill TO %I', role);
     -- the marker table is waited for, and says whether anything is to run
     EXECUTE format('GRANT SELECT ON mill.meta, mill.queue TO %I', role);
-    FOR service IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace AND p.proname ^@ 's_' LOOP
+    FOR service IN SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace
+                      AND (p.proname ^@ 's_' OR p.proname IN ('at', 'stash')) LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', service, role);
     END LOOP;
 END

@@ -163,7 +163,7 @@ $function$;
 -- A row of a job has come to its end. `marked`: its start was counted. `by_user`: a person stopped or deleted it.
 CREATE FUNCTION mill.mark_end(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, failures int,
                               attempt int, plan timestamptz, lasted interval, success bool, reason text, marked bool,
-                              by_user bool) RETURNS void
+                              by_user bool, priority int) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     moment timestamptz := mill.now();
@@ -240,9 +240,13 @@ BEGIN
             over := false;
         END IF;
     END IF;
+    IF mill.overtaken(job, at, epoch) AND epoch IS DISTINCT FROM -1 THEN
+        -- Somebody has begun this time anew: what is left of the old one is not tried again.
+        over := true;
+    END IF;
     IF NOT over THEN
         BEGIN
-            successor := mill.activate(job, at, again, run_of => mark_end.run_of,
+            successor := mill.activate(job, at, again, priority => mark_end.priority, run_of => mark_end.run_of,
                                        failures => mark_end.failures + CASE WHEN crashed OR interrupted THEN 0 ELSE 1 END,
                                        attempt => mark_end.attempt, epoch => mark_end.epoch, parent => task,
                                        held => NOT mill.may_start(j) AND (own OR NOT mill.has_schedule(j)));
@@ -281,6 +285,7 @@ BEGIN
         END IF;
         PERFORM mill.activation_ended(queue, task, job, at, epoch, run_of, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
     END IF;
+    PERFORM mill.run_ended(j);
 END
 $function$;
 
@@ -348,7 +353,9 @@ BEGIN
     ELSIF was NOT IN ('DONE', 'FAIL', 'GONE') AND becomes IN ('DONE', 'FAIL', 'GONE') THEN
         PERFORM mill.mark_end(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, NEW.failures::int,
                               NEW.attempt::int, NEW.plan, NEW.stop - NEW.start, becomes = 'DONE', NEW.reason,
-                              was IN ('TAKE', 'WORK'), NEW.reason = 'cancelled' AND NEW.error = {cancelled_text});
+                              was IN ('TAKE', 'WORK'),
+                              COALESCE(NEW.reason = 'marked' OR NEW.reason = 'cancelled' AND NEW.error = {cancelled_text}, false),
+                              NEW.priority::int);
     END IF;
     RETURN NULL;
 END
@@ -363,7 +370,7 @@ BEGIN
     IF EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
         PERFORM mill.mark_end(root, OLD.id::bigint, OLD.job::int, OLD.at, OLD.epoch::int, OLD.run_of::bigint, OLD.failures::int,
                               OLD.attempt::int, OLD.plan, clock_timestamp() - OLD.start, false, 'cancelled',
-                              OLD.state::text IN ('TAKE', 'WORK'), true);
+                              OLD.state::text IN ('TAKE', 'WORK'), true, OLD.priority::int);
     END IF;
     RETURN NULL;
 END

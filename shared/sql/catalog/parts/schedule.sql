@@ -37,13 +37,16 @@ BEGIN
     FOR due IN SELECT s.job, s.next_start FROM mill.job_stat s WHERE s.queue = s_start.relid AND s.due <= until
                 ORDER BY s.due, s.job LIMIT slots FOR NO KEY UPDATE SKIP LOCKED LOOP
         BEGIN
-            task := mill.activate(due.job, due.next_start, due.next_start);
+            task := mill.activate(due.job, due.next_start, due.next_start,
+                                  held => NOT mill.may_start((SELECT j FROM mill.job j WHERE j.id = due.job)));
             UPDATE mill.job_stat s SET run = task WHERE s.job = due.job AND task IS NOT NULL;
             started := started + 1;
         EXCEPTION WHEN OTHERS THEN
             PERFORM mill.pause_job(due.job, format('it cannot be started: %s', SQLERRM));
         END;
     END LOOP;
+    -- where a flow limits how many run at once, it also says which
+    PERFORM mill.release_flow(f.name) FROM mill.flow f WHERE f.parallel IS NOT NULL AND NOT f.paused;
     IF released = 1000 THEN
         until := since;
     END IF;

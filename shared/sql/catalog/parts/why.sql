@@ -15,7 +15,7 @@ BEGIN
         RETURN 'which table? name it: mill.why(id, ''schema.table'')';
     END IF;
     EXECUTE format('SELECT id, state::text AS state, plan, active, start, stop, pid, "max", priority, "group", remote,
-        hash, held, reason FROM %s WHERE id = $1', relation) INTO t USING task;
+        hash, held, reason, job, at FROM %s WHERE id = $1', relation) INTO t USING task;
     CASE
     WHEN t.id IS NULL THEN
         RETURN format('there is no task %s in %s: it has finished and was deleted, or never was', task, relation);
@@ -43,7 +43,7 @@ BEGIN
     WHEN t."max" >= 0 AND t.active < interval '200000 years' AND t.plan + t.active <= clock_timestamp() THEN
         RETURN format('it has expired: it was to start within %s of %s, and becomes GONE at the next look', t.active, t.plan);
     WHEN t.held THEN
-        RETURN 'it is held until the next look releases it';
+        RETURN COALESCE(mill.why_held(t.job::int, t.at, t.id::bigint), 'it is held until the next look releases it');
     WHEN mill.locked({no_connection_key}, relid, here) THEN
         RETURN 'workers get no connection to the server; the launcher''s log says why';
     ELSE

@@ -43,5 +43,5 @@ fn one(rig: &Rig, waiting: i64, per_group: i64, pinned: bool) -> f64 {
         let begun = elsewhere.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class");
         begun.expect("hold a transaction open");
     }
-    backlog(&database, Some(1))
+    backlog(&database)
 }

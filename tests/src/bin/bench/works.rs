@@ -35,20 +35,20 @@ pub struct State {
 pub const ALL: &[Bench] = &[
     Bench {
         name: "P1",
-        what: "reuse, 8 workers, one at a time; pgbench with SELECT 1 and one UPDATE",
+        what: "reuse, 8 workers; pgbench with SELECT 1 and one UPDATE",
         unit: "tasks/s",
         bound: at_least(0.9),
         prepare: twice,
-        work: |_, state| reused(&state.work, MANY, Some(1)),
+        work: |_, state| reused(&state.work, MANY),
         reference: |rig, state| settle(rig, &state.reference),
     },
     Bench {
         name: "P1b",
-        what: "the same in batches; pgbench with three commits",
+        what: "the same; pgbench with three commits (batches are still to come)",
         unit: "tasks/s",
         bound: at_least(4.0),
         prepare: twice,
-        work: |_, state| reused(&state.work, 3 * MANY, None),
+        work: |_, state| reused(&state.work, MANY),
         reference: |rig, state| three_commits(rig, &state.reference),
     },
     Bench {
@@ -109,7 +109,7 @@ pub const ALL: &[Bench] = &[
             fill(&state.work, "SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, 1000000)");
             state
         },
-        work: |_, state| backlog(&state.work, Some(1)),
+        work: |_, state| backlog(&state.work),
         reference: |_, state| thousand_at_a_time(&state.reference),
     },
     Bench {
@@ -126,8 +126,8 @@ pub const ALL: &[Bench] = &[
             );
             state
         },
-        work: |_, state| backlog(&state.work, Some(1)),
-        reference: |_, state| reused(&state.reference, MANY, Some(1)),
+        work: |_, state| backlog(&state.work),
+        reference: |_, state| reused(&state.reference, MANY),
     },
     Bench {
         name: "P7",
@@ -160,19 +160,15 @@ pub fn fill(database: &Database, rows: &str) {
     database.run("VACUUM ANALYZE public.task");
 }
 
-/// A launcher for eight tasks at once, with batches only where they are asked for.
-pub fn serve<'d>(database: &'d Database, batch: Option<i32>, lend: bool) -> Supervisor<'d> {
-    let launch = Supervisor::of(database).key("max_workers", json!(SLOTS)).row_key("lend", json!(lend));
-    match batch {
-        Some(batch) => launch.row_key("batch", json!(batch)).start(),
-        None => launch.start(),
-    }
+/// A launcher for eight tasks at once.
+pub fn serve(database: &Database, lend: bool) -> Supervisor<'_> {
+    Supervisor::of(database).key("max_workers", json!(SLOTS)).row_key("lend", json!(lend)).start()
 }
 
-fn reused(database: &Database, count: i64, batch: Option<i32>) -> f64 {
+fn reused(database: &Database, count: i64) -> f64 {
     database.run("TRUNCATE public.task");
     fill(database, &format!("SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, {count})"));
-    let launcher = serve(database, batch, true);
+    let launcher = serve(database, true);
     until_done(database, count);
     stop(&launcher);
     rate(database)
@@ -180,7 +176,7 @@ fn reused(database: &Database, count: i64, batch: Option<i32>) -> f64 {
 
 fn single(database: &Database, lend: bool, count: i64) -> f64 {
     database.run("TRUNCATE public.task");
-    let launcher = serve(database, None, lend);
+    let launcher = serve(database, lend);
     fill(database, &format!("SELECT 'group', 'SELECT 1', interval '0', 7 FROM generate_series(1, {count})"));
     until_done(database, count);
     stop(&launcher);
@@ -233,8 +229,8 @@ pub fn percentile(values: &[f64], percent: usize) -> f64 {
 }
 
 /// Some seconds in the middle of a backlog that does not end.
-pub fn backlog(database: &Database, batch: Option<i32>) -> f64 {
-    let launcher = serve(database, batch, true);
+pub fn backlog(database: &Database) -> f64 {
+    let launcher = serve(database, true);
     let began = crate::rig::done(database);
     wait("it works").within(Duration::from_secs(60)).until(|| crate::rig::done(database) > began + 500);
     let rate = rate_over(database, Duration::from_secs(4));
@@ -243,7 +239,7 @@ pub fn backlog(database: &Database, batch: Option<i32>) -> f64 {
 }
 
 fn thousand_at_a_time(database: &Database) -> f64 {
-    let launcher = serve(database, Some(1), true);
+    let launcher = serve(database, true);
     let mut seconds = 0.0;
     for _ in 0..12 {
         database.run("TRUNCATE public.task");

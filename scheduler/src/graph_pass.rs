@@ -1,0 +1,335 @@
+//! One pass over the graph: timers that are due fire, jobs without input end, back-fills go on a little, and when nothing
+//! is left, the catalog's bell is armed.
+//!
+//! It runs on a session of its own, so that the queue's look never waits for it. Every fire is a transaction: the next
+//! time is computed here, and the server takes it only if the timer is still as it was. Live timers come first, then
+//! jobs without input, then a few times of each back-fill. A timer that the server refuses is left alone for a while and
+//! said; a deadlock is simply tried again.
+
+use crate::stretch::{self, Order, Stretch};
+use crate::timer_queue::{self, CatchUp, Columns, Next, Stale, Step, Timer};
+use crate::together::together;
+use shared::calendar::{self, Moment};
+use shared::db::lock_key;
+use shared::db::statement;
+use shared::db::trouble::Trouble;
+use shared::fault;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use tokio_postgres::{Client, Row, Statement};
+
+/// Timers that are asked for, and fired in one go.
+const TIMERS: i32 = 256;
+/// Jobs without input that are ended in one transaction.
+const ERRANDS: i32 = 100;
+/// Back-fills that take their turn in one round, and times of each in one transaction.
+const BACKFILLS: i32 = 8;
+const CHUNK: usize = 32;
+/// A pass gives way after this long; what is left is for the next one.
+const TURN: Duration = Duration::from_millis(500);
+/// Old tokens that are swept at once.
+const SWEEP: i32 = 1000;
+
+/// The statements of a session.
+#[derive(Debug)]
+pub struct GraphStatements {
+    list_timers: Statement,
+    set_timer: Statement,
+    fire: Statement,
+    errands: Statement,
+    list_backfills: Statement,
+    fill_back: Statement,
+    stop_backfill: Statement,
+    look: Statement,
+    sweep: Statement,
+    lock: Statement,
+    unlock: Statement,
+}
+
+/// What a pass is to do.
+#[derive(Clone, Debug, Default)]
+pub struct GraphAsk {
+    /// The bell is armed from before.
+    pub armed: bool,
+    /// Old tokens are due to be swept.
+    pub sweep: bool,
+    /// Timers that gave trouble a moment ago.
+    pub except_for: Vec<i32>,
+}
+
+/// What it came to.
+#[derive(Debug, Default)]
+pub struct GraphPassed {
+    /// There is something of the graph: timers, errands, back-fills.
+    pub used: bool,
+    pub armed: bool,
+    /// More is to be done right now.
+    pub more: bool,
+    pub next_due: Option<Duration>,
+    pub activated: u64,
+    pub skipped: Vec<(String, u64)>,
+    /// A timer or back-fill, by name, and what the server says to it.
+    pub refused: Vec<(Option<i32>, String, Trouble)>,
+}
+
+/// Prepares a session: it hears the catalog's bell.
+pub async fn prepare(client: &Client) -> Result<GraphStatements, Trouble> {
+    let text = async |text: &str| client.prepare(text).await.map_err(|error| Trouble::of(&error));
+    client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
+    Ok(GraphStatements {
+        list_timers: text(&statement::bare(statement::LIST_TIMERS)).await?,
+        set_timer: text(&statement::bare(statement::SET_TIMER)).await?,
+        fire: text(&statement::bare(statement::FIRE_TIMER)).await?,
+        errands: text(&statement::bare(statement::RUN_ERRANDS)).await?,
+        list_backfills: text(&statement::bare(statement::LIST_BACKFILLS)).await?,
+        fill_back: text(&statement::bare(statement::FILL_BACK)).await?,
+        stop_backfill: text(&statement::bare(statement::STOP_BACKFILL)).await?,
+        look: text(&statement::bare(statement::LOOK_GRAPH)).await?,
+        sweep: text(&statement::bare(statement::SWEEP_GRAPH)).await?,
+        lock: text(&statement::bare(statement::LOCK_SIGN)).await?,
+        unlock: text(&statement::bare(statement::UNLOCK_SIGN)).await?,
+    })
+}
+
+pub async fn pass(client: Rc<Client>, statements: Rc<GraphStatements>, ask: GraphAsk) -> Result<GraphPassed, Trouble> {
+    let mut round = Round { client, statements, except_for: ask.except_for, passed: GraphPassed::default() };
+    if ask.armed {
+        round.bell(false).await?;
+    }
+    let began = Instant::now();
+    loop {
+        let worked = round.timers().await? | round.errands().await? | round.backfills().await?;
+        if worked && began.elapsed() < TURN {
+            continue;
+        }
+        round.passed.more = worked;
+        break;
+    }
+    if ask.sweep {
+        round.number("sweeping", &round.statements.clone().sweep, &[&SWEEP]).await?;
+    }
+    if !round.passed.more {
+        round.arm().await?;
+    }
+    Ok(round.passed)
+}
+
+struct Round {
+    client: Rc<Client>,
+    statements: Rc<GraphStatements>,
+    except_for: Vec<i32>,
+    passed: GraphPassed,
+}
+
+type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
+
+impl Round {
+    /// New and edited timers get their next time, due ones fire. True: there were some.
+    async fn timers(&mut self) -> Result<bool, Trouble> {
+        let rows = self.many(&self.statements.list_timers, &[&TIMERS, &self.except_for]).await?;
+        if rows.is_empty() {
+            return Ok(false);
+        }
+        fault::point("scheduler.before_fire");
+        let this = &*self;
+        let answers = together(rows.iter().map(|row| async move { this.timer(row).await })).await;
+        for (row, answer) in rows.iter().zip(answers) {
+            let (id, name): (i32, String) = (row.get("id"), row.get("name"));
+            match answer {
+                Ok(Fired { activated, skipped }) => {
+                    self.passed.activated += activated;
+                    if skipped > 0 {
+                        self.passed.skipped.push((name, skipped));
+                    }
+                }
+                Err(trouble) => self.refuse(Some(id), format!("timer {name}"), trouble)?,
+            }
+        }
+        Ok(true)
+    }
+
+    async fn timer(&self, row: &Row) -> Result<Fired, Trouble> {
+        let (id, revision, now): (i32, i32, Moment) = (row.get("id"), row.get("revision"), get(row, "now")?);
+        let timer = timer(row)?;
+        let stale = match row.get::<_, Option<&str>>("stale") {
+            Some("new") => Some(Stale::New),
+            Some(_) => Some(Stale::Edited),
+            None => None,
+        };
+        if let Some(stale) = stale {
+            let (next, why) = match timer_queue::next_time(&timer, stale, now) {
+                Ok(next) => (next, None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            let (next, due) = split(next);
+            let values: Values<'_> = &[&id, &revision, &next, &due, &why];
+            self.client.query_one(&self.statements.set_timer, values).await.map_err(|error| Trouble::of(&error))?;
+            return Ok(Fired::default());
+        }
+        let Some(step) = timer_queue::step(&timer, now).map_err(unreckoned)? else { return Ok(Fired::default()) };
+        let Step { fires, stretch, skipped, next } = step;
+        let ((next, due), (lo, hi)) = (split(next), stretch.unzip());
+        let skipped_count = i64::try_from(skipped).unwrap_or(i64::MAX);
+        let values: Values<'_> = &[&id, &revision, &timer.next, &fires, &next, &due, &skipped_count, &lo, &hi];
+        let row = self.client.query_one(&self.statements.fire, values).await.map_err(|error| Trouble::of(&error))?;
+        Ok(match row.get::<_, Option<i32>>(0) {
+            Some(activated) => Fired { activated: activated as u64, skipped },
+            // Somebody else was quicker, or the timer has changed: the next round sees it.
+            None => Fired::default(),
+        })
+    }
+
+    async fn errands(&mut self) -> Result<bool, Trouble> {
+        match self.number("jobs without input", &self.statements.clone().errands, &[&ERRANDS]).await? {
+            Some(done) => Ok(done > 0),
+            None => Ok(false),
+        }
+    }
+
+    /// Each back-fill that may goes on a little.
+    async fn backfills(&mut self) -> Result<bool, Trouble> {
+        let rows = self.many(&self.statements.list_backfills, &[&BACKFILLS]).await?;
+        let mut worked = false;
+        for row in &rows {
+            let number: i32 = row.get("id");
+            match self.fill_back(row, number).await {
+                Ok(filled) => worked |= filled,
+                Err(trouble) => self.refuse(None, format!("back-fill {number}"), trouble)?,
+            }
+        }
+        Ok(worked)
+    }
+
+    async fn fill_back(&self, row: &Row, number: i32) -> Result<bool, Trouble> {
+        let order = match row.get::<_, &str>("order") {
+            "latest" => Order::Latest,
+            "random" => Order::Random,
+            _ => Order::Earliest,
+        };
+        let stretch = Stretch {
+            number,
+            lo: get(row, "lo")?,
+            hi: get(row, "hi")?,
+            order,
+            at: get(row, "at")?,
+            span: row.get("span"),
+            pos: row.get("pos"),
+        };
+        let room = row.get::<_, Option<i32>>("room").map_or(CHUNK, |room| usize::try_from(room).unwrap_or(0));
+        let chunk = columns(row)
+            .and_then(|columns| columns.schedule().map_err(unreckoned))
+            .and_then(|schedule| stretch::chunk(&schedule, &stretch, room.min(CHUNK)).map_err(unreckoned));
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(trouble) => {
+                // Nobody can go on with it; its row says why.
+                let values: Values<'_> = &[&number, &trouble.text];
+                self.many(&self.statements.stop_backfill, values).await?;
+                return Err(trouble);
+            }
+        };
+        let fired: i64 = row.get("fired");
+        let values: Values<'_> = &[&number, &fired, &chunk.times, &chunk.spans, &chunk.positions, &chunk.ends];
+        let answer =
+            self.client.query_one(&self.statements.fill_back, values).await.map_err(|error| Trouble::of(&error))?;
+        fault::point("scheduler.after_backfill");
+        Ok(answer.get::<_, Option<i32>>(0).is_some_and(|n| n > 0))
+    }
+
+    /// Nothing is left: the bell is armed and, in a later statement, everything looked at once more.
+    async fn arm(&mut self) -> Result<(), Trouble> {
+        let armed = self.bell(true).await?;
+        let row = self.one(&self.statements.look, &[&self.except_for]).await?;
+        let due: Option<f64> = row.get("due_ms");
+        self.passed.used = row.get("used");
+        self.passed.armed = armed;
+        self.passed.next_due = due.map(|ms| Duration::from_millis(ms.max(0.0) as u64));
+        if row.get("errands") || due.is_some_and(|ms| ms <= 0.0) {
+            self.passed.more = true;
+            if armed {
+                self.bell(false).await?;
+                self.passed.armed = false;
+            }
+        }
+        Ok(())
+    }
+
+    async fn bell(&self, hold: bool) -> Result<bool, Trouble> {
+        let statement = if hold { &self.statements.lock } else { &self.statements.unlock };
+        Ok(self.one(statement, &[&lock_key::BELL, &0u32]).await?.get("done"))
+    }
+
+    /// One thing's trouble is not the session's, unless the session is gone.
+    fn refuse(&mut self, timer: Option<i32>, what: String, trouble: Trouble) -> Result<(), Trouble> {
+        if self.client.is_closed() {
+            return Err(trouble);
+        }
+        self.except_for.extend(timer);
+        self.passed.refused.push((timer, what, trouble));
+        Ok(())
+    }
+
+    /// A statement that answers with one number; None: the server refused it, and that is said.
+    async fn number(&mut self, what: &str, statement: &Statement, values: Values<'_>) -> Result<Option<i32>, Trouble> {
+        match self.client.query_one(statement, values).await {
+            Ok(row) => Ok(Some(row.get(0))),
+            Err(error) => {
+                self.refuse(None, what.to_owned(), Trouble::of(&error))?;
+                Ok(None)
+            }
+        }
+    }
+
+    async fn one(&self, statement: &Statement, values: Values<'_>) -> Result<Row, Trouble> {
+        self.client.query_one(statement, values).await.map_err(|error| Trouble::of(&error))
+    }
+
+    async fn many(&self, statement: &Statement, values: Values<'_>) -> Result<Vec<Row>, Trouble> {
+        self.client.query(statement, values).await.map_err(|error| Trouble::of(&error))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Fired {
+    activated: u64,
+    skipped: u64,
+}
+
+fn split(next: Option<Next>) -> (Option<Moment>, Option<Moment>) {
+    (next.map(|next| next.time), next.map(|next| next.due))
+}
+
+fn unreckoned(error: calendar::Error) -> Trouble {
+    Trouble::standing(error.to_string())
+}
+
+/// A column that may hold what cannot be reckoned with (a time beyond all calendars).
+fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, name: &str) -> Result<T, Trouble> {
+    row.try_get(name).map_err(|error| Trouble::standing(format!("its {name} cannot be read: {error}")))
+}
+
+fn columns(row: &Row) -> Result<Columns, Trouble> {
+    Ok(Columns {
+        start: get(row, "start")?,
+        period: row.get("period"),
+        cron: row.get("cron"),
+        timezone: row.get("timezone"),
+    })
+}
+
+fn timer(row: &Row) -> Result<Timer, Trouble> {
+    Ok(Timer {
+        columns: columns(row)?,
+        stop: get(row, "stop")?,
+        shift: row.get("shift"),
+        catchup: match row.get::<_, &str>("catchup") {
+            "none" => CatchUp::None,
+            "last" => CatchUp::Last,
+            _ => CatchUp::All,
+        },
+        catchup_age: row.get("catchup_age"),
+        last: get(row, "last")?,
+        next: get(row, "next")?,
+        due: get(row, "due")?,
+    })
+}

@@ -1,0 +1,287 @@
+//! Connections that one worker leaves and the next one inherits: a process per task need not mean a login per task.
+//!
+//! A worker that has to connect offers its connection, with the socket; from then on it is in this table. When the
+//! worker is gone, and only if it left in order (`returned`), the connection is made as new (`renewal`) and lent to a
+//! worker that is just being forked. While it is lent nobody here touches the socket. Whatever is not exactly as it
+//! should be retires the connection: nothing is written to it, because a request that was half sent would swallow it;
+//! its backend is terminated first, and only when that is gone is the socket closed.
+
+use crate::renewal::{Progress, Renewal, is_chat};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags};
+use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
+use nix::unistd::Pid;
+use shared::hand_over::{Gifts, Lent, Offered};
+use shared::region::{Region, Seat, SlotHandle};
+use shared::sys::pass;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// How often, and how long, one connection is lent.
+const MOST_USES: u32 = 1_000;
+const LONGEST_LIFE: Duration = Duration::from_secs(600);
+/// How many are kept.
+const MOST: usize = 16;
+/// How long a server may take to make one as new.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked whether a terminated backend is gone.
+const RETIRE_PAUSE: Duration = Duration::from_millis(50);
+/// A farewell, as the protocol has it.
+const FAREWELL: &[u8] = b"X\0\0\0\x04";
+
+#[derive(Debug)]
+enum State {
+    /// In the hands of the worker in this slot.
+    Lent(SlotHandle),
+    Renewing {
+        renewal: Renewal,
+        deadline: Instant,
+    },
+    Idle,
+    /// Its backend is to be ended; the question is put when it is due.
+    Retiring {
+        due: Option<Instant>,
+    },
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    facts: Lent,
+    _seat: Option<Seat>,
+    made: Instant,
+    uses: u32,
+    state: State,
+}
+
+/// A backend that is to be ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToRetire {
+    pub backend: i32,
+    pub began: String,
+}
+
+#[derive(Debug)]
+pub struct Lending {
+    ours: OwnedFd,
+    theirs: OwnedFd,
+    connections: Vec<Connection>,
+    /// Counts the retired, for the log.
+    retired: u64,
+}
+
+impl Lending {
+    pub fn open() -> io::Result<Lending> {
+        let (ours, theirs) = pass::pair()?;
+        Ok(Lending { ours, theirs, connections: Vec::new(), retired: 0 })
+    }
+
+    /// As many workers can start without a login.
+    pub fn idle(&self) -> usize {
+        self.connections.iter().filter(|connection| matches!(connection.state, State::Idle)).count()
+    }
+
+    /// Backends that run nothing: a row that names one of them is not being run by it.
+    pub fn idle_backends(&self) -> Vec<i32> {
+        let quiet = |connection: &&Connection| matches!(connection.state, State::Idle | State::Renewing { .. });
+        self.connections.iter().filter(quiet).map(|connection| connection.facts.backend).collect()
+    }
+
+    /// What the next worker gets: a connection, or the means to offer one.
+    pub fn gifts(&mut self) -> (Option<Lent>, Gifts) {
+        // The one used last is the likeliest to be warm.
+        let idle = self
+            .connections
+            .iter()
+            .rposition(|connection| matches!(connection.state, State::Idle) && connection.is_silent());
+        if let Some(connection) = idle.and_then(|at| self.connections.get(at))
+            && let Ok(socket) = connection.socket.try_clone()
+        {
+            return (Some(connection.facts.clone()), Gifts { lent: Some(socket), back: None });
+        }
+        let back = if self.connections.len() < MOST { self.theirs.try_clone().ok() } else { None };
+        (None, Gifts { lent: None, back })
+    }
+
+    /// The worker in this slot has been forked with it.
+    pub fn lent(&mut self, backend: i32, slot: SlotHandle) {
+        let found = self.connections.iter_mut().find(|connection| connection.facts.backend == backend);
+        if let Some(connection) = found {
+            connection.uses += 1;
+            connection.state = State::Lent(slot);
+        }
+    }
+
+    /// Takes in what workers have offered. `slot_of` says which use of the slot it is, if it is a worker of ours.
+    fn welcome(&mut self, region: &Region, slot_of: impl Fn(u32, i32) -> Option<SlotHandle>, now: Instant) {
+        while let Some((bytes, socket)) = pass::receive(&self.ours) {
+            let Ok(offered) = serde_json::from_slice::<Offered>(&bytes) else { continue };
+            let Some(slot) = slot_of(offered.slot, offered.pid) else { continue };
+            let seat = offered.seat.and_then(|place| region.adopt_seat(place, Pid::from_raw(offered.pid)));
+            let state = State::Lent(slot);
+            self.connections.push(Connection { socket, facts: offered.lent, _seat: seat, made: now, uses: 1, state });
+        }
+    }
+
+    /// Offers, answers and what idle connections say; before the ends of workers are looked at.
+    pub fn turn(&mut self, region: &Region, slot_of: impl Fn(u32, i32) -> Option<SlotHandle>, now: Instant) {
+        self.welcome(region, slot_of, now);
+        for connection in &mut self.connections {
+            connection.turn(now);
+        }
+        let worn = |connection: &Connection| {
+            connection.uses >= MOST_USES || now.saturating_duration_since(connection.made) >= LONGEST_LIFE
+        };
+        let (seats, taken) = region.seats();
+        // Others wait for what we only keep.
+        let mut short = if taken >= seats { self.idle() } else { 0 };
+        self.connections.retain(|connection| {
+            let goes = matches!(connection.state, State::Idle) && (short > 0 || worn(connection));
+            if goes {
+                short = short.saturating_sub(1);
+                connection.say_farewell();
+            }
+            !goes
+        });
+    }
+
+    /// A worker is gone. `clean`: it left by itself, with status 0.
+    pub fn ended(&mut self, region: &Region, slot: SlotHandle, clean: bool, now: Instant) {
+        let in_hand = |connection: &&mut Connection| matches!(connection.state, State::Lent(held) if held == slot);
+        for connection in self.connections.iter_mut().filter(in_hand) {
+            let quiet = region.left_clean(slot).is_some_and(|returned| returned.is_quiet());
+            connection.state = if clean && quiet && connection.is_silent() {
+                connection.renew(now)
+            } else {
+                State::Retiring { due: Some(now) }
+            };
+        }
+    }
+
+    /// Whose backends are to be ended now.
+    pub fn due_for_retirement(&mut self, now: Instant) -> Vec<ToRetire> {
+        let mut due = Vec::new();
+        for connection in &mut self.connections {
+            if let State::Retiring { due: at @ Some(_) } = &mut connection.state
+                && at.is_some_and(|at| now >= at)
+            {
+                *at = None;
+                let Lent { backend, began, .. } = &connection.facts;
+                due.push(ToRetire { backend: *backend, began: began.clone() });
+            }
+        }
+        due
+    }
+
+    /// What was found: a backend that is gone takes its socket with it; one that is not is looked at again.
+    pub fn retired(&mut self, backend: i32, gone: bool, now: Instant) {
+        let before = self.connections.len();
+        self.connections.retain_mut(|connection| {
+            let State::Retiring { due } = &mut connection.state else { return true };
+            if connection.facts.backend != backend {
+                return true;
+            }
+            *due = Some(now + RETIRE_PAUSE);
+            if gone {
+                let _ = shutdown(connection.socket.as_raw_fd(), Shutdown::Both);
+            }
+            !gone
+        });
+        self.retired += (before - self.connections.len()) as u64;
+    }
+
+    /// The scheduler's own session is gone, and with it every answer.
+    pub fn all_unretired(&mut self, now: Instant) {
+        for connection in &mut self.connections {
+            if let State::Retiring { due } = &mut connection.state {
+                *due = Some(now + RETIRE_PAUSE);
+            }
+        }
+    }
+
+    /// What to poll for.
+    pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let heard = self
+            .connections
+            .iter()
+            .filter(|connection| matches!(connection.state, State::Idle | State::Renewing { .. }));
+        let sockets = heard.map(|connection| PollFd::new(connection.socket.as_fd(), PollFlags::POLLIN));
+        sockets.chain([PollFd::new(self.ours.as_fd(), PollFlags::POLLIN)])
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        let deadlines = self.connections.iter().filter_map(|connection| match &connection.state {
+            State::Renewing { deadline, .. } => Some(*deadline),
+            State::Retiring { due } => *due,
+            State::Lent(_) | State::Idle => None,
+        });
+        deadlines.min()
+    }
+}
+
+impl Connection {
+    fn turn(&mut self, now: Instant) {
+        let state = std::mem::replace(&mut self.state, State::Idle);
+        self.state = match state {
+            State::Renewing { renewal, deadline } => self.listen(renewal, deadline, now),
+            State::Idle if self.is_silent() => State::Idle,
+            State::Idle => match self.receive() {
+                Ok(Some(bytes)) if is_chat(&bytes) => State::Idle,
+                _ => State::Retiring { due: Some(now) },
+            },
+            other => other,
+        };
+    }
+
+    /// Sends what makes it as new; it fits into any socket that is as empty as this one should be.
+    fn renew(&self, now: Instant) -> State {
+        let renewal = Renewal::new(format!("{:032x}", rand::random::<u128>()));
+        let request = renewal.request();
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        match send(self.socket.as_raw_fd(), &request, flags) {
+            Ok(count) if count == request.len() => State::Renewing { renewal, deadline: now + PATIENCE },
+            _ => State::Retiring { due: Some(now) },
+        }
+    }
+
+    fn listen(&self, mut renewal: Renewal, deadline: Instant, now: Instant) -> State {
+        let progress = match self.receive() {
+            Ok(Some(bytes)) => renewal.take(&bytes),
+            Ok(None) => Progress::More,
+            Err(_) => Progress::Wrong,
+        };
+        match progress {
+            // The flags of the descriptor are shared with the worker, which may have changed them.
+            Progress::Done if fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::empty())).is_ok() => State::Idle,
+            Progress::More if now < deadline => State::Renewing { renewal, deadline },
+            _ => State::Retiring { due: Some(now) },
+        }
+    }
+
+    /// Nothing to be read, and nobody has hung up.
+    fn is_silent(&self) -> bool {
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+        matches!(recv(self.socket.as_raw_fd(), &mut [0; 1], flags), Err(Errno::EAGAIN))
+    }
+
+    /// What has arrived; None: nothing. An end of the stream is an error.
+    fn receive(&self) -> Result<Option<Vec<u8>>, Errno> {
+        let mut all = Vec::new();
+        let mut buffer = [0; 4096];
+        loop {
+            match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(0) => return Err(Errno::ECONNRESET),
+                Ok(count) => all.extend_from_slice(&buffer[..count]),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok((!all.is_empty()).then_some(all)),
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    fn say_farewell(&self) {
+        let _ = send(self.socket.as_raw_fd(), FAREWELL, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL);
+    }
+}

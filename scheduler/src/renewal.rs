@@ -1,0 +1,198 @@
+//! PURE. Making a returned connection as new: what is sent, and whether exactly that is answered.
+//!
+//! `DISCARD ALL`, then a SELECT of a fresh number. Without the number an answer that the worker had left unread, to a
+//! DISCARD ALL of its own, would pass for ours, and every later answer would be one too late. Notices, notifications
+//! and changed parameters may come at any time and are passed over; anything else means that the connection is not
+//! what it was said to be.
+
+/// No answer to these two is longer.
+const LONGEST_BYTES: usize = 64 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    More,
+    Done,
+    /// Something else was said: it cannot be trusted.
+    Wrong,
+}
+
+/// The answers still to come, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Discarded,
+    FirstReady,
+    Columns,
+    Number,
+    Selected,
+    LastReady,
+    Nothing,
+}
+
+#[derive(Debug)]
+pub struct Renewal {
+    number: String,
+    wanted: Wanted,
+    bytes: Vec<u8>,
+}
+
+impl Renewal {
+    pub fn new(number: String) -> Renewal {
+        Renewal { number, wanted: Wanted::Discarded, bytes: Vec::new() }
+    }
+
+    /// The two requests, for one write.
+    pub fn request(&self) -> Vec<u8> {
+        let mut request = query("DISCARD ALL");
+        request.extend(query(&format!("SELECT '{}'", self.number)));
+        request
+    }
+
+    /// What has arrived.
+    pub fn take(&mut self, bytes: &[u8]) -> Progress {
+        self.bytes.extend_from_slice(bytes);
+        while let Some((tag, length)) = head(&self.bytes) {
+            if !(4..=LONGEST_BYTES).contains(&length) {
+                return Progress::Wrong;
+            }
+            if self.bytes.len() < length + 1 {
+                break;
+            }
+            let body: Vec<u8> = self.bytes.drain(..length + 1).skip(5).collect();
+            if !self.message(tag, &body) {
+                return Progress::Wrong;
+            }
+        }
+        match (self.wanted, self.bytes.is_empty()) {
+            (Wanted::Nothing, true) => Progress::Done,
+            (Wanted::Nothing, false) => Progress::Wrong,
+            _ => Progress::More,
+        }
+    }
+
+    fn message(&mut self, tag: u8, body: &[u8]) -> bool {
+        if matches!(tag, b'N' | b'A' | b'S') {
+            return true;
+        }
+        let number = || {
+            let mut row = vec![0, 1];
+            row.extend((self.number.len() as u32).to_be_bytes());
+            row.extend(self.number.as_bytes());
+            row
+        };
+        let next = match (self.wanted, tag) {
+            (Wanted::Discarded, b'C') if body == b"DISCARD ALL\0" => Wanted::FirstReady,
+            (Wanted::FirstReady, b'Z') if body == b"I" => Wanted::Columns,
+            (Wanted::Columns, b'T') => Wanted::Number,
+            (Wanted::Number, b'D') if body == number() => Wanted::Selected,
+            (Wanted::Selected, b'C') if body == b"SELECT 1\0" => Wanted::LastReady,
+            (Wanted::LastReady, b'Z') if body == b"I" => Wanted::Nothing,
+            _ => return false,
+        };
+        self.wanted = next;
+        true
+    }
+}
+
+/// What an idle connection says by itself: true if that is only chat, and whole.
+pub fn is_chat(mut bytes: &[u8]) -> bool {
+    while let Some((tag, length)) = head(bytes) {
+        if !matches!(tag, b'N' | b'A' | b'S') || !(4..=LONGEST_BYTES).contains(&length) || bytes.len() < length + 1 {
+            return false;
+        }
+        bytes = &bytes[length + 1..];
+    }
+    bytes.is_empty()
+}
+
+fn head(bytes: &[u8]) -> Option<(u8, usize)> {
+    let length = bytes.get(1..5)?.try_into().ok()?;
+    Some((bytes[0], u32::from_be_bytes(length) as usize))
+}
+
+fn query(text: &str) -> Vec<u8> {
+    let mut message = vec![b'Q'];
+    message.extend((text.len() as u32 + 5).to_be_bytes());
+    message.extend(text.as_bytes());
+    message.push(0);
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![tag];
+        bytes.extend((body.len() as u32 + 4).to_be_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
+    fn answers(number: &str) -> Vec<Vec<u8>> {
+        let mut row = vec![0, 1];
+        row.extend((number.len() as u32).to_be_bytes());
+        row.extend(number.as_bytes());
+        vec![
+            message(b'C', b"DISCARD ALL\0"),
+            message(b'Z', b"I"),
+            message(b'T', b"whatever"),
+            message(b'D', &row),
+            message(b'C', b"SELECT 1\0"),
+            message(b'Z', b"I"),
+        ]
+    }
+
+    #[test]
+    fn exactly_the_two_answers_make_it_new_however_they_are_cut() {
+        let all = answers("4711").concat();
+        for step in [1, 3, 7, all.len()] {
+            let mut renewal = Renewal::new("4711".into());
+            let progress: Vec<Progress> = all.chunks(step).map(|part| renewal.take(part)).collect();
+            assert_eq!(progress.last(), Some(&Progress::Done));
+            assert!(progress[..progress.len() - 1].iter().all(|progress| *progress == Progress::More));
+        }
+    }
+
+    #[test]
+    fn chat_is_passed_over() {
+        let mut renewal = Renewal::new("1".into());
+        for part in answers("1") {
+            for chat in [message(b'N', b"notice"), message(b'S', b"a\0b\0"), message(b'A', b"....x\0\0")] {
+                assert_eq!(renewal.take(&chat), Progress::More);
+            }
+            let _ = renewal.take(&part);
+        }
+        assert_eq!(renewal.take(&[]), Progress::Done);
+    }
+
+    #[test]
+    fn the_answer_to_somebody_elses_discard_is_not_ours() {
+        let mut early = answers("1")[..2].concat();
+        early.extend(answers("1").concat());
+        assert_eq!(Renewal::new("1".into()).take(&early), Progress::Wrong);
+    }
+
+    #[test]
+    fn every_other_answer_is_wrong() {
+        let all = answers("1");
+        for at in 0..all.len() {
+            for odd in
+                [message(b'E', b"SERROR\0\0"), message(b'Z', b"T"), message(b'C', b"SELECT 0\0"), message(b'G', b"")]
+            {
+                let mut bytes = all[..at].concat();
+                bytes.extend(&odd);
+                assert_eq!(Renewal::new("1".into()).take(&bytes), Progress::Wrong, "{at} {odd:?}");
+            }
+        }
+        let mut more = all.concat();
+        more.push(b'N');
+        assert_eq!(Renewal::new("1".into()).take(&more), Progress::Wrong);
+        assert_eq!(Renewal::new("2".into()).take(&all.concat()), Progress::Wrong);
+    }
+
+    #[test]
+    fn idle_chat_is_told_from_everything_else() {
+        assert!(is_chat(&[]) && is_chat(&message(b'S', b"TimeZone\0UTC\0")));
+        assert!(!is_chat(&message(b'E', b"SFATAL\0\0")) && !is_chat(b"S\0"));
+    }
+}

@@ -1,0 +1,212 @@
+-- A job of the graph is activated: its row, what holds it back, and jobs without input, which need no worker.
+-- parameters: none; locks: none; caller: whoever installs, once per database
+
+-- Rows of jobs without input, which the scheduler that keeps the timers brings to their end.
+CREATE TABLE mill.errand (
+    job int NOT NULL,
+    at timestamptz NOT NULL,
+    queue oid NOT NULL,
+    task bigint NOT NULL,
+    reason text,
+    not_before timestamptz,
+    trouble text,
+    PRIMARY KEY (job, at, task)
+);
+COMMENT ON TABLE mill.errand IS 'pgmill: rows of jobs that need no worker, because they have no input or are skipped, and are to be set DONE';
+
+-- How many tasks of a flow may start yet; NULL: no limit. The caller has the flow's lock alone.
+CREATE FUNCTION mill.places(flow text) RETURNS int
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    most int := (SELECT f.parallel FROM mill.flow f WHERE f.name = places.flow);
+    q record;
+    found int;
+BEGIN
+    IF most IS NULL THEN
+        RETURN NULL;
+    END IF;
+    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+               JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = places.flow AND j.input IS NOT NULL GROUP BY 1, 2 LOOP
+        EXECUTE format('SELECT count(*) FROM %I.%I WHERE job IS NOT NULL AND job = ANY ($1)
+                           AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'') AND (state IN (''TAKE'', ''WORK'') OR state = ''PLAN'' AND NOT held)',
+                       q.schema, q.name) INTO found USING q.jobs;
+        most := most - found;
+    END LOOP;
+    RETURN GREATEST(most, 0);
+END
+$function$;
+
+-- The row of an activation. NULL: the job may not run there any more, and has paused itself.
+CREATE FUNCTION mill.activate_node(j mill.job, at timestamptz, epoch int, low bool, loops bool, skips bool DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    moment timestamptz := mill.now();
+    q mill.queue;
+    task bigint;
+BEGIN
+    task := mill.activate(j.id, activate_node.at, moment, epoch => CASE WHEN loops THEN -2 ELSE activate_node.epoch END,
+        held => loops OR skips OR j.input IS NULL OR COALESCE(mill.places(j.flow) = 0, false),
+        priority => CASE WHEN low THEN j.priority - 1000 END);
+    IF task IS NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT k.* INTO q FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = j.id;
+    IF loops THEN
+        EXECUTE format('UPDATE %I.%I SET state = ''FAIL'', start = $2, stop = $2, reason = ''loop'', error = $3 WHERE id = $1', q.schema, q.name)
+          USING task, clock_timestamp(),
+                format('ERROR:  job "%s" has been activated 100 times for %s; it is stopped here', j.name, activate_node.at);
+    ELSIF skips OR j.input IS NULL THEN
+        INSERT INTO mill.errand (job, at, queue, task, reason) VALUES (j.id, activate_node.at, q.relid, task, CASE WHEN skips THEN 'skipped' END);
+        PERFORM mill.ring(0);
+    END IF;
+    RETURN task;
+END
+$function$;
+
+-- Brings rows of jobs without input to their end, up to so many in one transaction, ordered by job and time. How many.
+CREATE FUNCTION mill.s_run_errands(most int) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    e record;
+    done int := 0;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    FOR e IN SELECT r.*, q.schema, q.name FROM mill.errand r LEFT JOIN mill.queue q ON q.relid = r.queue
+               LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
+              WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false) AND COALESCE(r.not_before <= clock_timestamp(), true)
+              ORDER BY r.job, r.at, r.task LIMIT most FOR UPDATE OF r SKIP LOCKED LOOP
+        done := done + 1;
+        -- one that the data refuse is said, tried again later, and keeps no other from its end
+        BEGIN
+            IF e.name IS NOT NULL AND to_regclass(format('%I.%I', e.schema, e.name)) IS NOT NULL THEN
+                EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2, reason = $3
+                                 WHERE id = $1 AND state = ''PLAN''', e.schema, e.name) USING e.task, clock_timestamp(), e.reason;
+            END IF;
+            DELETE FROM mill.errand r WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+        EXCEPTION WHEN OTHERS THEN
+            UPDATE mill.errand r SET trouble = SQLERRM, not_before = clock_timestamp()
+                   + CASE WHEN SQLSTATE IN ('40001', '40P01') THEN interval '200 ms' ELSE interval '30 s' END
+             WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+        END;
+    END LOOP;
+    RETURN done;
+END
+$function$;
+
+-- What was finished long ago: tokens of which none waits, and stashed values. A small batch; how many.
+CREATE FUNCTION mill.s_sweep_graph(most int) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    gone int;
+    more int;
+BEGIN
+    WITH old AS (
+        SELECT k.job, k.at FROM mill.token k LEFT JOIN mill.job j ON j.id = k.job LEFT JOIN mill.flow f ON f.name = j.flow
+         WHERE k.touched < clock_timestamp() - LEAST(interval '1 month', (SELECT min(keep) FROM mill.flow)) AND k.waiting = '{}'
+           AND k.touched < clock_timestamp() - COALESCE(f.keep, interval '1 month')
+         ORDER BY k.touched LIMIT most FOR UPDATE OF k SKIP LOCKED)
+    DELETE FROM mill.token k USING old WHERE k.job = old.job AND k.at = old.at;
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    WITH old AS (
+        SELECT s.ctid FROM mill.stash s LEFT JOIN mill.flow f ON f.name = s.flow
+         WHERE s.touched < clock_timestamp() - COALESCE(f.keep, interval '1 month') LIMIT most FOR UPDATE OF s SKIP LOCKED)
+    DELETE FROM mill.stash s USING old WHERE s.ctid = old.ctid;
+    GET DIAGNOSTICS more = ROW_COUNT;
+    RETURN gone + more;
+END
+$function$;
+
+-- A flow's waiting rows whose time has come, as far as it is not paused and has places: the higher priority first. The
+-- caller need not have its lock.
+CREATE FUNCTION mill.release_flow(flow text) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    f mill.flow;
+    q record;
+    places int;
+    found int;
+    done int := 0;
+BEGIN
+    PERFORM mill.enter(ARRAY[release_flow.flow]);
+    SELECT * INTO f FROM mill.flow k WHERE k.name = release_flow.flow;
+    places := mill.places(f.name);
+    IF f.name IS NULL OR f.paused OR places = 0 THEN
+        RETURN 0;
+    END IF;
+    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+               JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = f.name AND j.scheduled GROUP BY 1, 2 ORDER BY 1, 2 LOOP
+        EXECUTE format('UPDATE %1$I.%2$I SET held = false, plan = LEAST(plan, statement_timestamp()) WHERE id IN (
+                SELECT id FROM %1$I.%2$I t WHERE job IS NOT NULL AND job = ANY ($1) AND state = ''PLAN'' AND held AND plan <= $2
+                   AND NOT EXISTS (SELECT FROM mill.errand e WHERE e.job = t.job AND e.at = t.at AND e.task = t.id)
+                 ORDER BY priority DESC, id LIMIT $3 FOR UPDATE SKIP LOCKED)', q.schema, q.name)
+          USING q.jobs, mill.now(), places;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        places := places - found;
+        done := done + found;
+    END LOOP;
+    RETURN done;
+END
+$function$;
+-- A run of a job has ended, for good or not: its place in the flow is free.
+CREATE OR REPLACE FUNCTION mill.run_ended(j mill.job) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND f.parallel IS NOT NULL) THEN
+        PERFORM mill.release_flow(j.flow);
+    END IF;
+END
+$function$;
+-- What else, beside its time, keeps a waiting row of the job back: the job is paused, or its flow, or that has no place
+-- (`release_flow` sees to that).
+CREATE OR REPLACE FUNCTION mill.may_start(job mill.job) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN job.scheduled AND NOT EXISTS (SELECT FROM mill.flow f WHERE f.name = job.flow AND (f.paused OR f.parallel IS NOT NULL));
+END
+$function$;
+-- The same for a row: one that somebody asked for by hand runs also while the schedule is paused; what needs no worker is
+-- never released to one.
+CREATE OR REPLACE FUNCTION mill.may_release(job int, run_of bigint) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    j mill.job := (SELECT f FROM mill.job f WHERE f.id = may_release.job);
+BEGIN
+    RETURN (j.id IS NULL OR mill.may_start(j) OR (mill.has_schedule(j)
+       AND may_release.run_of IS DISTINCT FROM (SELECT s.run FROM mill.job_stat s WHERE s.job = may_release.job)))
+       AND NOT EXISTS (SELECT FROM mill.errand e WHERE e.job = may_release.job AND e.task = may_release.run_of);
+END
+$function$;
+-- A flow is paused: its waiting rows stand aside; resumed: those whose time has come go on, and tokens that are ready.
+-- More places: more of them.
+CREATE FUNCTION mill.flow_follow() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    jobs int[] := (SELECT array_agg(j.id ORDER BY j.id) FROM mill.job j WHERE j.flow = NEW.name);
+    q record;
+BEGIN
+    PERFORM mill.enter(ARRAY[NEW.name], true);
+    IF jobs IS NULL THEN
+        RETURN NULL;
+    ELSIF NEW.paused AND NOT OLD.paused THEN
+        FOR q IN SELECT DISTINCT k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = ANY (jobs) LOOP
+            EXECUTE format('UPDATE %1$I.%2$I SET held = true WHERE id IN (SELECT id FROM %1$I.%2$I
+                             WHERE job IS NOT NULL AND job = ANY ($1) AND state = ''PLAN'' AND NOT held FOR UPDATE SKIP LOCKED)', q.schema, q.name) USING jobs;
+        END LOOP;
+    ELSIF NOT NEW.paused THEN
+        PERFORM mill.release_flow(NEW.name);
+        IF OLD.paused THEN
+            PERFORM mill.consider(jobs);
+        END IF;
+    END IF;
+    RETURN NULL;
+END
+$function$;
+CREATE TRIGGER follow AFTER UPDATE OF paused, parallel ON mill.flow FOR EACH ROW
+    WHEN (NEW.paused <> OLD.paused OR NEW.parallel IS DISTINCT FROM OLD.parallel) EXECUTE FUNCTION mill.flow_follow();
+-- How long the runs of a job are kept.
+CREATE OR REPLACE FUNCTION mill.keep(job int) RETURNS interval
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN COALESCE((SELECT f.keep FROM mill.job j JOIN mill.flow f ON f.name = j.flow WHERE j.id = keep.job), interval '1 month');
+END
+$function$;

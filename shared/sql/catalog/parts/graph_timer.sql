@@ -1,0 +1,199 @@
+-- What the scheduler that keeps the timers asks: which timers want their next time, which are due, and: fire. One fire is
+-- one transaction. The next time comes from the program (cron is its business); the row must be as it was when that was
+-- computed, and due still, so that two schedulers cannot fire the same time. Commits here need not wait for the disk:
+-- what a fire has made is lost together with the fire, and any later commit of a run brings it along.
+-- parameters: none; locks: none; caller: whoever installs, once per database
+-- A timer stands still with its flow, or when all that it feeds is paused.
+CREATE FUNCTION mill.stands_still(t mill.timer) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF NOT EXISTS (SELECT FROM mill.flow f WHERE f.paused) THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (SELECT FROM mill.flow f WHERE f.name = t.flow AND f.paused)
+        OR COALESCE((SELECT bool_and(COALESCE(f.paused, false)) FROM mill.edge e JOIN mill.job j ON j.name = e.job
+                       LEFT JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name), false);
+END
+$function$;
+
+-- Timers whose next time is to be computed, and those that are due, in the order in which they fire; but for those that
+-- have given trouble a moment ago.
+CREATE FUNCTION mill.s_list_timers(most int, except_for int[]) RETURNS TABLE (id int, name text, revision int, stale text,
+        start timestamptz, stop timestamptz, period interval, cron text, timezone text, shift interval, catchup text,
+        catchup_age interval, last timestamptz, next timestamptz, due timestamptz, now timestamptz)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    moment timestamptz := mill.now();
+BEGIN
+    RETURN QUERY
+    SELECT t.id, t.name, t.revision, t.stale, t.start, NULLIF(t.stop, 'infinity'), t.period, t.cron, t.timezone, t.shift, t.catchup,
+           t.catchup_age, t.last, t.next, t.due, moment
+      FROM mill.timer t WHERE t.stale IS NOT NULL AND NOT t.id = ANY (except_for) ORDER BY t.id LIMIT most;
+    RETURN QUERY
+    SELECT t.id, t.name, t.revision, t.stale, t.start, NULLIF(t.stop, 'infinity'), t.period, t.cron, t.timezone, t.shift, t.catchup,
+           t.catchup_age, t.last, t.next, t.due, moment
+      FROM mill.timer t WHERE t.due <= moment AND t.stale IS NULL AND NOT t.id = ANY (except_for) AND NOT mill.stands_still(t)
+     ORDER BY t.due, t.id LIMIT most;
+END
+$function$;
+
+-- The next time of a timer that was new or edited. False: it has been edited again meanwhile.
+CREATE FUNCTION mill.s_set_timer(id int, revision int, next timestamptz, due timestamptz, trouble text) RETURNS bool
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    UPDATE mill.timer t SET next = s_set_timer.next, due = CASE WHEN t.enabled THEN s_set_timer.due END, stale = NULL,
+           trouble = s_set_timer.trouble
+     WHERE t.id = s_set_timer.id AND t.revision = s_set_timer.revision AND t.stale IS NOT NULL;
+    RETURN FOUND;
+END
+$function$;
+
+-- Fires one time of a timer, or skips missed ones, and moves it on. NULL: it was not as expected, and nothing was done;
+-- else how many jobs were activated.
+CREATE FUNCTION mill.s_fire(id int, revision int, expected timestamptz, fires timestamptz, next timestamptz, due timestamptz,
+        skipped bigint, lo timestamptz, hi timestamptz) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    t mill.timer;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT * INTO t FROM mill.timer k WHERE k.id = s_fire.id FOR NO KEY UPDATE SKIP LOCKED;
+    IF t.id IS NULL OR t.revision <> s_fire.revision OR t.stale IS NOT NULL OR t.next IS DISTINCT FROM expected OR NOT t.enabled
+            OR t.due IS NULL OR t.due > mill.now() OR mill.stands_still(t) THEN
+        RETURN NULL;
+    END IF;
+    UPDATE mill.timer k SET first = LEAST(k.first, fires), last = GREATEST(k.last, fires), next = s_fire.next, due = s_fire.due,
+           skipped = k.skipped + s_fire.skipped
+     WHERE k.id = t.id;
+    IF lo IS NOT NULL THEN
+        INSERT INTO mill.backfill (timer, lo, hi, "order") VALUES (t.name, s_fire.lo, s_fire.hi, t.catchup);
+    END IF;
+    RETURN CASE WHEN fires IS NULL THEN 0 ELSE mill.fire_now(t, fires, false) END;
+END
+$function$;
+-- The tokens of one time of a timer.
+CREATE FUNCTION mill.fire_now(t mill.timer, at timestamptz, low bool) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    PERFORM mill.enter((SELECT array_agg(DISTINCT j.flow) FROM mill.edge e JOIN mill.job j ON j.name = e.job
+                         WHERE e.from_timer = t.name));
+    RETURN mill.deliver(NULL, t.name, at, 'success', low);
+END
+$function$;
+
+-- How many more times may be opened by a back-fill of this timer; NULL: no limit.
+CREATE FUNCTION mill.room(timer text) RETURNS int
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    f record;
+    room int;
+BEGIN
+    FOR f IN SELECT DISTINCT w.name, w."window" FROM mill.edge e JOIN mill.job j ON j.name = e.job JOIN mill.flow w ON w.name = j.flow
+              WHERE e.from_timer = room.timer AND w."window" IS NOT NULL LOOP
+        room := LEAST(room, f."window" - mill.open_times(f.name));
+    END LOOP;
+    RETURN CASE WHEN room < 0 THEN 0 ELSE room END;
+END
+$function$;
+-- The logical times of a flow that are open: with a row that has not ended, or that waits for its next try.
+CREATE FUNCTION mill.open_times(flow text) RETURNS int
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    q record;
+    found timestamptz[];
+    all_of_them timestamptz[] := '{}';
+BEGIN
+    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.queue k ON k.relid = to_regclass(j.queue)
+              WHERE j.flow = open_times.flow GROUP BY 1, 2 LOOP
+        EXECUTE format('SELECT array_agg(DISTINCT at) FROM %I.%I WHERE job IS NOT NULL AND job = ANY ($1) AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')',
+                       q.schema, q.name) INTO found USING q.jobs;
+        all_of_them := all_of_them || COALESCE(found, '{}');
+    END LOOP;
+    RETURN (SELECT count(DISTINCT u) FROM unnest(all_of_them) AS u);
+END
+$function$;
+
+-- The back-fills that can go on.
+CREATE FUNCTION mill.s_list_backfills(most int) RETURNS TABLE (id int, lo timestamptz, hi timestamptz, "order" text,
+        fired bigint, at timestamptz, span int, pos int, start timestamptz, period interval, cron text, timezone text, room int)
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    SELECT o.* FROM (
+        SELECT b.id, b.lo, b.hi, b."order", b.fired, b.at, b.span, b.pos, b.start, b.period, b.cron, b.timezone, mill.room(b.timer) AS room
+          FROM mill.backfill b JOIN mill.timer t ON t.name = b.timer
+         WHERE b.finished IS NULL AND NOT b.paused AND b.trouble IS NULL AND t.enabled AND NOT mill.stands_still(t)
+         ORDER BY b.id) AS o
+     WHERE COALESCE(o.room, 1) > 0 LIMIT most
+$function$;
+
+-- The next times of a back-fill, as many as the window lets through; where it then stands was computed with them. NULL: it
+-- was not as expected, and nothing was done; else how many were fired.
+CREATE FUNCTION mill.s_fill_back(id int, was_fired bigint, times timestamptz[], spans int[], poss int[], ends bool) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    b mill.backfill;
+    t mill.timer;
+    n int := cardinality(times);
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT * INTO b FROM mill.backfill k WHERE k.id = s_fill_back.id FOR NO KEY UPDATE SKIP LOCKED;
+    IF b.id IS NULL OR b.fired <> was_fired OR b.paused OR b.finished IS NOT NULL THEN
+        RETURN NULL;
+    END IF;
+    SELECT * INTO t FROM mill.timer k WHERE k.name = b.timer;
+    IF t.id IS NULL OR NOT t.enabled OR mill.stands_still(t) THEN
+        RETURN NULL;
+    END IF;
+    -- alone where it counts: what others open meanwhile would not be seen
+    PERFORM mill.enter((SELECT array_agg(DISTINCT f.name) FROM mill.edge e JOIN mill.job j ON j.name = e.job
+                          JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name AND f."window" IS NOT NULL), true);
+    n := LEAST(n, mill.room(t.name));
+    FOR i IN 1..n LOOP
+        PERFORM mill.fire_now(t, times[i], true);
+    END LOOP;
+    UPDATE mill.backfill k SET fired = k.fired + n, at = COALESCE(times[n], k.at), span = COALESCE(spans[n], k.span), pos = COALESCE(poss[n], k.pos),
+           finished = CASE WHEN ends AND n = cardinality(times) THEN clock_timestamp() END
+     WHERE k.id = b.id;
+    IF n > 0 THEN
+        UPDATE mill.timer k SET first = LEAST(k.first, (SELECT min(u) FROM unnest(times[1:n]) AS u)),
+               last = GREATEST(k.last, (SELECT max(u) FROM unnest(times[1:n]) AS u))
+         WHERE k.id = t.id;
+    END IF;
+    RETURN n;
+END
+$function$;
+CREATE FUNCTION mill.s_stop_backfill(id int, trouble text) RETURNS void
+    LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    UPDATE mill.backfill b SET trouble = $2 WHERE b.id = $1
+$function$;
+
+-- What the scheduler that keeps the timers wants to know before it sleeps: is there anything of the graph at all, are there
+-- errands, stretches to fill, and how many milliseconds until the next timer is due.
+CREATE FUNCTION mill.s_look_graph(except_for int[]) RETURNS TABLE (used bool, errands bool, due_ms float8)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    used := EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand)
+        OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL);
+    errands := EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
+                        WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)
+                          AND COALESCE(r.not_before <= clock_timestamp(), true));
+    due_ms := CASE WHEN EXISTS (SELECT FROM mill.timer t WHERE t.stale IS NOT NULL AND NOT t.id = ANY (except_for)) THEN 0
+        ELSE (SELECT GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) FROM mill.timer t
+               WHERE t.due IS NOT NULL AND NOT t.id = ANY (except_for) AND NOT mill.stands_still(t) ORDER BY t.due LIMIT 1) END;
+    RETURN NEXT;
+END
+$function$;
+-- Is the catalog's graph ours to keep? Tried until the lock is held; then, while nothing of it is used, its bell is held too,
+-- and what is in use is looked for once more, because whoever came before the bell was held rang nobody.
+CREATE FUNCTION mill.s_watch_graph(held bool, armed bool) RETURNS TABLE (keeps bool, hears bool, used bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    keeps := held OR pg_try_advisory_lock({graph_key}, 0);
+    hears := keeps AND (armed OR pg_try_advisory_lock({bell_key}, 0));
+    used := keeps AND (SELECT g.used FROM mill.s_look_graph('{}') g);
+    IF used AND hears THEN
+        PERFORM pg_advisory_unlock({bell_key}, 0);
+        hears := false;
+    END IF;
+    RETURN NEXT;
+END
+$function$;

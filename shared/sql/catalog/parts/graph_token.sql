@@ -1,0 +1,328 @@
+-- Tokens: what arrows have delivered, per job and logical time, and what follows. The row (job, at) is the lock: adding,
+-- consuming and activating happen under it, in the transaction of the end that delivered. `waiting`, `delivered` and
+-- `consumed` are multisets of edge ids, so that one parent twice is not two parents.
+-- Lock order: task rows, flows (by key), tokens (by job and time).
+-- parameters: none; locks: none; caller: whoever installs, once per database
+CREATE TABLE mill.token (
+    job int NOT NULL,
+    at timestamptz NOT NULL,
+    waiting int[] NOT NULL DEFAULT '{}',
+    since timestamptz,
+    delivered int[] NOT NULL DEFAULT '{}',
+    consumed int[] NOT NULL DEFAULT '{}',
+    activations int NOT NULL DEFAULT 0,
+    skips int NOT NULL DEFAULT 0,
+    by_hand int NOT NULL DEFAULT 0,
+    epoch int NOT NULL DEFAULT 0,
+    low bool NOT NULL DEFAULT false,
+    touched timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (job, at)
+) WITH (fillfactor = 70);
+CREATE INDEX ON mill.token (job, at) WHERE waiting <> '{}';
+CREATE INDEX ON mill.token (touched);
+COMMENT ON TABLE mill.token IS 'pgmill: what the edges of a job have delivered for a logical time';
+COMMENT ON COLUMN mill.token.waiting IS 'edges whose tokens wait; one that delivered twice stands here twice';
+COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits';
+COMMENT ON COLUMN mill.token.delivered IS 'all that was delivered; = consumed + waiting';
+COMMENT ON COLUMN mill.token.consumed IS 'what has become activations';
+COMMENT ON COLUMN mill.token.activations IS 'how often tokens have activated the job for this time';
+COMMENT ON COLUMN mill.token.skips IS 'so many of its next activations are skipped, somebody said';
+COMMENT ON COLUMN mill.token.by_hand IS 'how often people have started the job for this time';
+COMMENT ON COLUMN mill.token.epoch IS 'raised by clear and rerun: runs of an older one deliver nothing';
+COMMENT ON COLUMN mill.token.low IS 'it came with a back-fill: behind live work';
+
+-- Everything that moves tokens of a flow shares its lock; pause, clear and rerun have it alone, and so has whoever
+-- counts for `parallel`. Jobs without a flow have one together.
+CREATE FUNCTION mill.enter(flows text[], alone bool DEFAULT false) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    f record;
+BEGIN
+    -- the most frequent case: one flow, and nobody counts
+    IF cardinality(flows) = 1 AND NOT alone
+            AND NOT EXISTS (SELECT FROM mill.flow w WHERE w.name = flows[1] AND w.parallel IS NOT NULL) THEN
+        PERFORM pg_advisory_xact_lock_shared({flow_key}, hashtext(COALESCE(flows[1], '')));
+        RETURN;
+    END IF;
+    FOR f IN SELECT hashtext(COALESCE(u.name, '')) AS key, enter.alone OR COALESCE(bool_or(w.parallel IS NOT NULL), false) AS alone
+               FROM unnest(flows) AS u (name) LEFT JOIN mill.flow w ON w.name = u.name GROUP BY 1 ORDER BY 1 LOOP
+        IF f.alone THEN
+            PERFORM pg_advisory_xact_lock({flow_key}, f.key);
+        ELSE
+            PERFORM pg_advisory_xact_lock_shared({flow_key}, f.key);
+        END IF;
+    END LOOP;
+END
+$function$;
+
+-- A time moved by a shift: months and days on the calendar of the zone, hours by the stopwatch.
+CREATE FUNCTION mill.land(at timestamptz, shift interval, zone text) RETURNS timestamptz
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    days int := extract(day FROM shift)::int;
+    months int := (extract(year FROM shift) * 12 + extract(month FROM shift))::int;
+    hours interval := shift - make_interval(months => months, days => days);
+    wall timestamp;
+BEGIN
+    IF days <> 0 OR months <> 0 THEN
+        IF zone = 'UTC' THEN
+            at := ((at AT TIME ZONE 'UTC') + make_interval(months => months, days => days)) AT TIME ZONE 'UTC';
+        ELSE
+            wall := (at AT TIME ZONE zone) + make_interval(months => months, days => days);
+            at := mill.zone_first(wall, zone);
+        END IF;
+    END IF;
+    RETURN at + hours;
+END
+$function$;
+
+-- The timers from which tokens come to a job.
+CREATE FUNCTION mill.upstream(job text) RETURNS SETOF mill.timer
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    WITH RECURSIVE way (name) AS (
+        SELECT $1 UNION SELECT e.from_job FROM way w JOIN mill.edge e ON e.job = w.name WHERE e.from_job IS NOT NULL)
+    SELECT t.* FROM mill.timer t
+     WHERE EXISTS (SELECT FROM way w JOIN mill.edge e ON e.job = w.name WHERE e.from_timer = t.name)
+$function$;
+-- The zone in which a job's times are counted: its timers', if they have one in common.
+CREATE FUNCTION mill.zone_of(job text) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    SELECT CASE WHEN count(DISTINCT t.timezone) = 1 THEN min(t.timezone) ELSE 'UTC' END FROM mill.upstream($1) t
+$function$;
+-- The first time: the smallest that a timer has fired or will fire.
+CREATE FUNCTION mill.first_time(t mill.timer) RETURNS timestamptz
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    SELECT LEAST(t.first, t.next, CASE WHEN t.catchup IN ('earliest', 'latest', 'random') THEN t.start END,
+                 (SELECT min(b.lo) FROM mill.backfill b WHERE b.timer = t.name))
+$function$;
+-- Does an edge count as delivered, because its source has no time so early?
+CREATE FUNCTION mill.before_first(e mill.edge, at timestamptz) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF NOT e.first THEN
+        RETURN false;
+    ELSIF e.from_timer IS NOT NULL THEN
+        RETURN COALESCE((SELECT mill.land(at, - e.shift, t.timezone) < mill.first_time(t)
+                           FROM mill.timer t WHERE t.name = e.from_timer), false);
+    END IF;
+    RETURN COALESCE(mill.land(at, - e.shift, mill.zone_of(e.from_job))
+                    < (SELECT min(mill.first_time(t)) FROM mill.upstream(e.from_job) t), false);
+END
+$function$;
+
+-- Which tokens a job's next activation would consume; NULL: it is not ready.
+CREATE FUNCTION mill.ready(j mill.job, at timestamptz, waiting int[]) RETURNS int[]
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    needed int[];
+    missing bool;
+    picked int[];
+BEGIN
+    IF cardinality(waiting) = 0 THEN
+        RETURN NULL;
+    ELSIF j.threshold IS NOT NULL THEN
+        RETURN CASE WHEN cardinality(waiting) >= j.threshold THEN waiting[1:j.threshold] END;
+    END IF;
+    SELECT array_agg(e.id), bool_or(NOT e.id = ANY (waiting) AND NOT mill.before_first(e, ready.at)),
+           array_agg(e.id ORDER BY e.id) FILTER (WHERE e.id = ANY (waiting))
+      INTO needed, missing, picked
+      FROM mill.edge e WHERE e.job = j.name AND e."on" <> 'failure';
+    IF needed IS NULL THEN
+        RETURN waiting[1:1];
+    END IF;
+    RETURN CASE WHEN NOT missing THEN picked END;
+END
+$function$;
+
+-- Is the job paused, or its flow? Then its tokens wait.
+CREATE FUNCTION mill.stands(j mill.job) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN NOT j.scheduled OR (j.flow IS NOT NULL AND EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND f.paused));
+END
+$function$;
+
+-- Activates a job for a time as often as its waiting tokens allow. The caller holds the token's row and the flow's lock.
+CREATE FUNCTION mill.consume(t mill.token, j mill.job) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    picked int[];
+    left_over int[];
+    one int;
+    place int;
+    done int := 0;
+BEGIN
+    IF mill.stands(j) THEN
+        RETURN 0;
+    END IF;
+    WHILE cardinality(t.waiting) > 0 LOOP
+        picked := mill.ready(j, t.at, t.waiting);
+        EXIT WHEN picked IS NULL;
+        left_over := t.waiting;
+        FOREACH one IN ARRAY picked LOOP
+            place := array_position(left_over, one);
+            left_over := left_over[:place - 1] || left_over[place + 1:];
+        END LOOP;
+        -- a job that may not run there any more has paused itself: its tokens wait
+        EXIT WHEN mill.activate_node(j, t.at, t.epoch, t.low, t.activations >= 100, t.skips > 0) IS NULL;
+        t.skips := GREATEST(t.skips - 1, 0);
+        t.waiting := left_over;
+        t.consumed := t.consumed || picked;
+        t.activations := t.activations + 1;
+        done := done + 1;
+    END LOOP;
+    IF done > 0 THEN
+        UPDATE mill.token k SET waiting = t.waiting, consumed = t.consumed, activations = t.activations, skips = t.skips,
+               since = CASE WHEN cardinality(t.waiting) > 0 THEN k.since END
+         WHERE k.job = t.job AND k.at = t.at;
+    END IF;
+    RETURN done;
+END
+$function$;
+
+-- One level of the graph: what ends here (a job with its outcome, or a time of a timer) delivers along its edges. The
+-- targets are locked in the order of job and time, whoever delivers. How many jobs it activated.
+CREATE FUNCTION mill.deliver(from_job text, from_timer text, at timestamptz, outcome text, low bool) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    target record;
+    t mill.token;
+    zone text;
+    done int := 0;
+BEGIN
+    IF EXISTS (SELECT FROM mill.edge e WHERE (e.from_job = deliver.from_job OR e.from_timer = deliver.from_timer) AND e.shift <> interval '0') THEN
+        zone := COALESCE((SELECT timezone FROM mill.timer WHERE name = from_timer), mill.zone_of(from_job));
+    END IF;
+    FOR target IN
+        SELECT j, arrived.at, arrived.edges
+          FROM (SELECT e.job, CASE WHEN e.shift = interval '0' THEN deliver.at ELSE mill.land(deliver.at, e.shift, zone) END AS at,
+                       array_agg(e.id ORDER BY e.id) AS edges
+                  FROM mill.edge e
+                 WHERE (e.from_job = deliver.from_job AND e."on" IN (outcome, 'done')) OR e.from_timer = deliver.from_timer
+                 GROUP BY 1, 2) AS arrived
+          JOIN mill.job j ON j.name = arrived.job ORDER BY j.id, arrived.at
+    LOOP
+        -- the most frequent case, in one write: the first to arrive, and enough for one activation
+        IF mill.ready(target.j, target.at, target.edges) = target.edges AND NOT mill.stands(target.j) THEN
+            INSERT INTO mill.token AS k (job, at, delivered, consumed, activations, low)
+            VALUES ((target.j).id, target.at, target.edges, target.edges, 1, deliver.low)
+            ON CONFLICT ON CONSTRAINT token_pkey DO NOTHING;
+            IF FOUND THEN
+                IF mill.activate_node(target.j, target.at, 0, low, false) IS NOT NULL THEN
+                    done := done + 1;
+                ELSE
+                    UPDATE mill.token k SET waiting = target.edges, consumed = '{}', activations = 0, since = clock_timestamp()
+                     WHERE k.job = (target.j).id AND k.at = target.at;
+                END IF;
+                CONTINUE;
+            END IF;
+        END IF;
+        INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
+        VALUES ((target.j).id, target.at, target.edges, target.edges, clock_timestamp(), deliver.low)
+        ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.waiting, delivered = k.delivered || EXCLUDED.delivered,
+            since = COALESCE(k.since, EXCLUDED.since), low = k.low AND EXCLUDED.low, touched = EXCLUDED.touched
+        RETURNING * INTO t;
+        done := done + mill.consume(t, target.j);
+    END LOOP;
+    RETURN done;
+END
+$function$;
+
+-- Have clear or rerun overtaken a run? Then it is recorded, tried no more, and delivers nothing. Epoch -1: a run that
+-- delivers nothing from the start; -2: one that is not to be tried again either.
+CREATE FUNCTION mill.overtaken(job int, at timestamptz, epoch int) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN COALESCE(overtaken.epoch, 0)
+        <> COALESCE((SELECT k.epoch FROM mill.token k WHERE k.job = overtaken.job AND k.at = overtaken.at), 0);
+END
+$function$;
+
+-- The activation is over, for good: it delivers along its edges. Called exactly once for each, in the transaction that
+-- ended it. outcome: succeeded, failed.
+CREATE OR REPLACE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    j mill.job := (SELECT f FROM mill.job f WHERE f.id = activation_ended.job);
+    kind text := CASE outcome WHEN 'succeeded' THEN 'success' ELSE 'failure' END;
+    flows text[];
+BEGIN
+    IF at IS NULL THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(t.flow) INTO flows FROM mill.edge e JOIN mill.job t ON t.name = e.job
+     WHERE e.from_job = j.name AND e."on" IN (kind, 'done');
+    IF flows IS NOT NULL THEN
+        PERFORM mill.enter(flows || j.flow);
+        IF NOT mill.overtaken(job, at, epoch) THEN
+            PERFORM mill.deliver(j.name, NULL, at, kind,
+                COALESCE((SELECT k.low FROM mill.token k WHERE k.job = j.id AND k.at = activation_ended.at), false));
+        END IF;
+    END IF;
+    -- a back-fill may wait for the end of this time
+    IF j.flow IS NOT NULL AND EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL) THEN
+        PERFORM mill.ring(0);
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION mill.activation_ended(oid, bigint, int, timestamptz, int, bigint, text) IS
+    'pgmill: the end of an activation, called once for each';
+
+-- After a change of the graph or at resume: whatever is ready by now goes on. Of one job, or of all jobs of a flow.
+CREATE FUNCTION mill.consider(job_ids int[]) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    t mill.token;
+    j mill.job;
+    done int := 0;
+BEGIN
+    PERFORM mill.enter((SELECT array_agg(DISTINCT n.flow) FROM mill.job n WHERE n.id = ANY (job_ids)));
+    FOR t IN SELECT * FROM mill.token k WHERE k.job = ANY (job_ids) AND k.waiting <> '{}' ORDER BY k.job, k.at FOR UPDATE LOOP
+        SELECT * INTO j FROM mill.job n WHERE n.id = t.job;
+        done := done + mill.consume(t, j);
+    END LOOP;
+    RETURN done;
+END
+$function$;
+
+-- A deleted edge takes its waiting tokens with it; what is left may be enough now.
+CREATE FUNCTION mill.edge_gone() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    target int := (SELECT j.id FROM mill.job j WHERE j.name = OLD.job);
+BEGIN
+    IF target IS NULL OR EXISTS (SELECT FROM mill.edge WHERE id = OLD.id) THEN
+        RETURN NULL;
+    END IF;
+    UPDATE mill.token k SET waiting = array_remove(k.waiting, OLD.id), delivered = array_remove(k.delivered, OLD.id),
+           consumed = array_remove(k.consumed, OLD.id), since = CASE WHEN array_remove(k.waiting, OLD.id) <> '{}' THEN k.since END
+     WHERE k.job = target AND k.delivered @> ARRAY[OLD.id];
+    PERFORM mill.consider(ARRAY[target]);
+    RETURN NULL;
+END
+$function$;
+CREATE CONSTRAINT TRIGGER edge_gone AFTER DELETE ON mill.edge DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION mill.edge_gone();
+-- Another threshold, or the job is resumed: the waiting tokens are looked at again. A deleted job takes its tokens along.
+CREATE FUNCTION mill.job_reconsidered() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        DELETE FROM mill.token WHERE job = OLD.id;
+    ELSE
+        IF EXISTS (SELECT FROM mill.token k WHERE k.job = NEW.id AND k.waiting <> '{}') THEN
+            PERFORM mill.consider(ARRAY[NEW.id]);
+        END IF;
+        IF NEW.flow IS NOT NULL THEN
+            PERFORM mill.release_flow(NEW.flow);
+        END IF;
+        PERFORM mill.ring(0);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+CREATE TRIGGER reconsidered AFTER DELETE ON mill.job FOR EACH ROW EXECUTE FUNCTION mill.job_reconsidered();
+CREATE CONSTRAINT TRIGGER reconsider AFTER UPDATE OF threshold, scheduled, flow ON mill.job DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.threshold IS DISTINCT FROM OLD.threshold OR NEW.flow IS DISTINCT FROM OLD.flow OR (NEW.scheduled AND NOT OLD.scheduled))
+    EXECUTE FUNCTION mill.job_reconsidered();

@@ -1,0 +1,93 @@
+//! `launcher apply`, `export` and `graph`: a flow as a document and as a picture.
+
+use serde_json::{Value, json};
+use tests::{Cluster, Supervisor};
+
+use crate::asking::{all, one};
+use crate::graphs::{declare, ready, wait_ended};
+
+fn document() -> Value {
+    json!({
+        "flow": "etl", "window": 4, "note": "every night",
+        "timers": [{"name": "daily", "cron": "0 3 * * *", "timezone": "Europe/Paris", "start": "2026-01-01T00:00:00+00:00"}],
+        "jobs": [{"name": "load", "input": "SELECT 1", "queue": "public.task", "max_retries": 2},
+                 {"name": "sum", "input": "SELECT 1 / 0", "queue": "public.task"},
+                 {"name": "alarm", "queue": "public.task", "threshold": 1}],
+        "edges": [{"job": "load", "from_timer": "daily"}, {"job": "sum", "from_job": "load"},
+                  {"job": "alarm", "from_job": "sum", "on": "failure"}, {"job": "load", "from_job": "load", "shift": "1 day", "first": true}],
+    })
+}
+
+#[test]
+fn a_document_makes_a_flow_and_comes_back_as_it_went() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    ready(&mill, &database);
+    let file = mill.home().join("etl.json");
+    let apply = |document: &Value| {
+        std::fs::write(&file, document.to_string()).expect("written");
+        let output = mill.command(&["apply", file.to_str().expect("a path")]);
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).trim().to_owned() + &String::from_utf8_lossy(&output.stderr),
+        )
+    };
+    assert_eq!(apply(&document()), (Some(0), "flow \"etl\": 9 made, 0 changed, 0 as before, 0 removed".into()));
+    assert_eq!(apply(&document()), (Some(0), "flow \"etl\": 0 made, 0 changed, 9 as before, 0 removed".into()));
+    let exported = mill.command(&["export", "etl"]);
+    let exported: Value = serde_json::from_slice(&exported.stdout).expect("JSON");
+    assert_eq!(exported, document());
+    // a mistake is named by its place, and nothing is changed
+    let mut wrong = document();
+    wrong["jobs"][1]["inptu"] = json!("x");
+    wrong["note"] = json!("changed");
+    let (status, said) = apply(&wrong);
+    assert!(status == Some(1) && said.contains("jobs[1].inptu: unknown key"), "{said}");
+    assert_eq!(one::<String>(&database, "SELECT note FROM mill.flow"), "every night");
+    // what is missing goes, what is different changes
+    let mut less = document();
+    less["jobs"][0]["input"] = json!("SELECT 2");
+    less["jobs"].as_array_mut().expect("a list").pop();
+    less["edges"].as_array_mut().expect("a list").remove(2);
+    assert_eq!(apply(&less), (Some(0), "flow \"etl\": 0 made, 1 changed, 6 as before, 2 removed".into()));
+    assert_eq!(all::<String>(&database, "SELECT name FROM mill.job ORDER BY id"), ["load", "sum"]);
+    let (status, said) = apply(&json!({"flow": "other", "jobs": [{"name": "load"}]}));
+    assert!(status == Some(1) && said.contains("\"load\" belongs to the flow etl"), "{said}");
+    let none = mill.command(&["export", "nothing"]);
+    assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("there is no flow \"nothing\""));
+}
+
+#[test]
+fn a_picture_shows_the_state_at_one_logical_time() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    ready(&mill, &database);
+    let file = mill.home().join("etl.json");
+    std::fs::write(&file, document().to_string()).expect("written");
+    assert!(mill.command(&["apply", file.to_str().expect("a path")]).status.success());
+    declare(&database, "SELECT mill.fire('daily', '2026-01-01Z')");
+    wait_ended(&mill, &database, "alarm", 1);
+    let draw = |arguments: &[&str]| {
+        let output = mill.command(arguments);
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (status, dot, _) = draw(&["graph", "etl", "--at", "2026-01-01Z"]);
+    assert_eq!(status, Some(0));
+    for part in
+        ["load\\nsucceeded", "sum\\nfailed", "alarm\\nany 1\\nsucceeded", "\"job load\" -> \"job sum\"", "+ 1 day"]
+    {
+        assert!(dot.contains(part), "{part} is not in\n{dot}");
+    }
+    let (_, other, _) = draw(&["graph", "etl", "--at", "2026-01-05Z"]);
+    assert!(!other.contains("succeeded"), "{other}");
+    let (status, svg, said) = draw(&["graph", "etl", "--svg"]);
+    if std::process::Command::new("dot").arg("-V").output().is_ok() {
+        assert!(status == Some(0) && svg.contains("<svg"), "{said}");
+    } else {
+        assert!(status == Some(1) && said.contains("install Graphviz"), "{said}");
+    }
+}
