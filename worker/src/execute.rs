@@ -193,7 +193,7 @@ impl Run<'_> {
         let began = Instant::now();
         let mut outcome = self.send(session);
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
-        let cancelled = self.watchdog.finished();
+        let cancelled = self.cancelled(&outcome);
         if let (Some(_), Some(session)) = (cancelled, &mut outcome.session) {
             session.taint();
         }
@@ -206,6 +206,12 @@ impl Run<'_> {
         } else {
             self.conclude(outcome, cancelled, timed_out)
         }
+    }
+
+    /// The statement has ended; why we have cancelled it, if we have. An output over its limit counts from the moment it was
+    /// seen: the end may come before the watchdog has got round to the cancel.
+    pub(crate) fn cancelled(&self, outcome: &Outcome) -> Option<Cancelled> {
+        self.watchdog.finished().or(outcome.texts.overflowed.then_some(Cancelled::Overflow))
     }
 
     /// The session refused to be set up: a time-out in the role's settings, or the link.

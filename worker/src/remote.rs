@@ -192,7 +192,7 @@ impl Run<'_> {
         let began = Instant::now();
         let mut outcome = self.send(session);
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
-        let cancelled = self.watchdog.finished();
+        let cancelled = self.cancelled(&outcome);
         if let Ending::Lost { server, .. } = &mut outcome.ending {
             *server = look_far_again(&remote, pid, &name);
         }
