@@ -2,7 +2,7 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 4;
+pub const LAYOUT_VERSION: u64 = 5;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
@@ -21,7 +21,7 @@ pub const GATE_PERMITS: usize = 2;
 pub const PERMITS: usize = 4;
 
 /// A slot: its word, then the notes.
-pub const SLOT_WORDS: usize = 64;
+pub const SLOT_WORDS: usize = 128;
 pub const SLOT_WORD: usize = 0;
 pub const NOTE_GENERATION: usize = 1;
 pub const NOTE_KIND: usize = 2;
@@ -43,9 +43,9 @@ pub const NOTE_WANTS_SLOT: usize = 15;
 pub const NOTE_MARKER: usize = 16;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
 pub const NOTE_LABEL: usize = 18;
-pub const NOTE_REASON: usize = 41;
+pub const NOTE_REASON: usize = 73;
 /// One word of length and sequence, then the bytes.
-pub const TEXT_WORDS: usize = 23;
+pub const TEXT_WORDS: usize = 55;
 pub const TEXT_BYTES: usize = (TEXT_WORDS - 1) * 8;
 
 /// A cell is 4 KiB: its word, length, checksum, one spare, then the payload.
@@ -66,7 +66,7 @@ const RETURNED_WORDS: usize = 8;
 
 const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(RETURNED_ANSWERED < RETURNED_WORDS);
-const _: () = assert!(SLOT_WORDS * 8 == 512);
+const _: () = assert!(SLOT_WORDS * 8 == 1024);
 const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
 const _: () = assert!(HEADER_WANTED < HEADER_WORDS);
 const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);

@@ -94,7 +94,7 @@ fn grant_and_revoke_open_and_close_the_face_of_the_catalog() {
     owner.batch_execute(&format!("GRANT SELECT ON public.task TO {}", quote_ident(&clerk))).expect("grant");
     let id = database.insert_with("SELECT 1", "plan = now() + interval '1 day'");
     let mut client = database.server().try_connect(&clerk, database.name()).expect("connect");
-    let why: String = client.query_one("SELECT mill.why($1)", &[&id]).expect("why").get(0);
+    let why: String = client.query_one("SELECT mill.why($1::bigint)", &[&id]).expect("why").get(0);
     assert!(why.contains("it is planned for"), "{why}");
     for sql in [
         "UPDATE mill.meta SET version = 'x'",
