@@ -45,7 +45,7 @@ fn a_slot_that_comes_free_in_one_queue_wakes_the_other_without_a_poll() {
     mill.eventually("it runs", || busy.task(first).is_some_and(|row| row["state"] == "WORK"));
     let second = waiting.insert("SELECT 1");
     mill.eventually("the other one waits for a slot", || {
-        let why = waiting.connect().query_one("SELECT mill.why($1)", &[&second]);
+        let why = waiting.connect().query_one("SELECT mill.why($1::bigint)", &[&second]);
         why.is_ok_and(|row| row.get::<_, String>(0).contains("no slot"))
     });
     gate.batch_execute("SELECT pg_advisory_unlock(7)").expect("open the gate");
