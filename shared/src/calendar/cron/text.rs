@@ -1,9 +1,11 @@
 //! Reading a cron expression. The twin in the catalog refuses the same texts with the same words; whoever changes one
 //! changes the other.
 //!
-//!     expression = shortcut | [second] minute hour day month weekday        separated by blanks
-//!     field      = item {"," item}
-//!     item       = "*" ["/" step] | value | value "-" value ["/" step] | "L" | "$"      the last two: day of month only
+//! ```text
+//! expression = shortcut | [second] minute hour day month weekday        separated by blanks
+//! field      = item {"," item}
+//! item       = "*" ["/" step] | value | value "-" value ["/" step] | "L" | "$"      the last two: day of month only
+//! ```
 //!
 //! Values are numbers, or the first three letters of an English month or day. 7 is Sunday too, and a range may end with
 //! `sun`. A range goes upward; a step needs a range, is at least 1 and not longer than its field.
