@@ -369,10 +369,14 @@ fn old_runs_are_deleted_by_number_and_by_age() {
     job_desk::open(&mill, &database);
     let job = insert(&database, "busy", "input", "'SELECT 1'");
     database.run(&format!(
-        "INSERT INTO public.task (input, state, job, at, run_of, start, stop) SELECT 'SELECT 1', \
-           CASE WHEN i % 2 = 0 THEN 'DONE' ELSE 'FAIL' END::public.state, {job}, now(), 1, now(), now() FROM generate_series(1, 2500) AS i; \
-         INSERT INTO public.task (input, state, job, at, run_of, start, stop) SELECT 'SELECT 1', 'DONE', {job} + 1, now(), 1, now(), \
-           now() - i * interval '20 days' FROM generate_series(0, 3) AS i"
+        "INSERT INTO public.task (input, state, job, at, start, stop) SELECT 'SELECT 1', \
+           CASE WHEN i % 2 = 0 THEN 'DONE' ELSE 'FAIL' END::public.state, {job}, now(), now(), now() FROM generate_series(1, 2500) AS i; \
+         INSERT INTO public.task (input, state, job, at, start, stop) SELECT 'SELECT 1', 'DONE', {job} + 1, now(), now(), \
+           now() - i * interval '20 days' FROM generate_series(0, 3) AS i; \
+         WITH crashed AS (INSERT INTO public.task (input, state, reason, job, at, start, stop) \
+           VALUES ('SELECT 1', 'FAIL', 'crashed', {job} + 2, now(), now(), now()) RETURNING id) \
+         INSERT INTO public.task (input, state, job, at, run_of, start, stop) \
+           SELECT 'SELECT 1', 'DONE', {job} + 2, now(), id, now(), now() - interval '2 months' FROM crashed"
     ));
     drop(mill);
     let mill = Supervisor::of(&database).row_key("sleep", 50).start();
@@ -382,7 +386,7 @@ fn old_runs_are_deleted_by_number_and_by_age() {
             &format!(
                 "SELECT count(*) FILTER (WHERE job = {job} AND state = 'DONE') = 1000 \
                  AND count(*) FILTER (WHERE job = {job} AND state = 'FAIL') = 1000 \
-                 AND count(*) FILTER (WHERE job = {job} + 1) = 2 FROM public.task"
+                 AND count(*) FILTER (WHERE job = {job} + 1) = 2 AND count(*) FILTER (WHERE job = {job} + 2) = 0 FROM public.task"
             ),
         )
     });

@@ -132,11 +132,16 @@ BEGIN
     FOR n IN 1 .. 20 LOOP
         EXECUTE format('SELECT job FROM %I.%I WHERE job > $1 ORDER BY job LIMIT 1', place.schema, place.name) INTO last USING last;
         EXIT WHEN last IS NULL OR cardinality(tasks) >= 1000;
-        EXECUTE format('SELECT array_agg(o.id) FROM (
-                            (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''DONE'', ''FAIL'', ''GONE'') AND stop < $2 LIMIT 300)
-                            UNION (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state = ''DONE'' ORDER BY id DESC OFFSET 1000 LIMIT 300)
-                            UNION (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state IN (''FAIL'', ''GONE'')
-                                    ORDER BY id DESC OFFSET 1000 LIMIT 300)) AS o', place.schema, place.name)
+        -- the last row of an activation takes the others along: what is left must tell how it ended
+        EXECUTE format('WITH old AS (
+                            (SELECT id, run_of FROM %1$I.%2$I WHERE job = $1 AND state IN (''DONE'', ''FAIL'', ''GONE'') AND stop < $2 LIMIT 300)
+                            UNION (SELECT id, run_of FROM %1$I.%2$I WHERE job = $1 AND state = ''DONE'' ORDER BY id DESC OFFSET 1000 LIMIT 300)
+                            UNION (SELECT id, run_of FROM %1$I.%2$I WHERE job = $1 AND state IN (''FAIL'', ''GONE'')
+                                    ORDER BY id DESC OFFSET 1000 LIMIT 300))
+                        SELECT array_agg(o.id) FROM (
+                            SELECT id FROM old UNION
+                            SELECT t.id FROM %1$I.%2$I t JOIN old ON old.run_of = t.run_of AND t.id < old.id
+                             WHERE t.job = $1 AND t.state IN (''DONE'', ''FAIL'', ''GONE'')) AS o', place.schema, place.name)
            INTO found USING last, mill.now() - mill.keep(last);
         tasks := tasks || found;
     END LOOP;
