@@ -165,14 +165,6 @@ impl Database {
             .collect()
     }
 
-    /// The same without those that wait, as new, for a worker to inherit them.
-    #[track_caller]
-    pub fn sessions_in_use(&self) -> Vec<Session> {
-        let mut sessions = self.sessions();
-        sessions.retain(|session| !(session.application_name == "pg_task public task" && session.state == "idle"));
-        sessions
-    }
-
     /// A query of the superuser. `None` if the server or the table is not there (it may
     /// come: that is what waiting is for); any other error is the test's mistake.
     #[track_caller]

@@ -197,7 +197,7 @@ fn survives(fault: &str, attempt: i32, keys: &[(&str, Value)]) {
     assert_eq!(row["attempt"], attempt, "{}", supervisor.describe());
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
     supervisor.eventually("only launcher and scheduler are left", || {
-        supervisor.children().len() == 1 && database.sessions_in_use().len() == 2
+        supervisor.children().len() == 1 && database.sessions().len() == 2
     });
     // and the next task meets no trace of it
     let next = database.insert("SELECT 2");
@@ -404,9 +404,8 @@ fn random_kills_of_workers_and_schedulers_lose_no_task_and_no_slot() {
     let attempts = count("SELECT sum(attempt)::bigint FROM public.task");
     assert!(attempts > tasks, "some were run again: {killed} kills, {attempts} attempts of {tasks} tasks");
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
-    supervisor.eventually("nothing else is left", || {
-        supervisor.children().len() == 1 && database.sessions_in_use().len() == 2
-    });
+    supervisor
+        .eventually("nothing else is left", || supervisor.children().len() == 1 && database.sessions().len() == 2);
 }
 
 #[test]
