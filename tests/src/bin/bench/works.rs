@@ -1,6 +1,6 @@
 //! The benchmarks that stand beside a reference.
 //!
-//! P9 and P10 belong to timers and graphs; their places are behind P7.
+//! P9 and the graph of P10 are in `graphs`.
 
 use crate::report::Bound;
 use crate::rig::{Rig, number, rate, rate_over, stop, until_done};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tests::{Database, Supervisor, eventually, wait};
 
 /// Eight tasks at once: the launcher and the scheduler have a slot each.
-const SLOTS: i32 = 10;
+pub const SLOTS: i32 = 10;
 const MANY: i64 = 20_000;
 /// Rows that pgbench updates in the references.
 const SETTLED: i64 = 20_000;
@@ -138,9 +138,18 @@ pub const ALL: &[Bench] = &[
         work: |rig, state| inserts(rig, &state.work, true),
         reference: |rig, state| inserts(rig, &state.work, false),
     },
+    Bench {
+        name: "P10",
+        what: "a graph of 9 jobs with fan-out and joins, over 2,000 logical times; P1",
+        unit: "tasks/s",
+        bound: at_least(0.5),
+        prepare: crate::graphs::prepare,
+        work: |_, state| crate::graphs::nine(&state.work),
+        reference: |_, state| reused(&state.reference, MANY),
+    },
 ];
 
-fn twice(rig: &Rig) -> State {
+pub fn twice(rig: &Rig) -> State {
     let state = State { work: rig.queue(), reference: rig.queue(), latencies: Vec::new() };
     let rows = "SELECT id, 'group', 'SELECT 1', now() - interval '1 min', now(), now(), 'DONE'::state, '1'";
     state.reference.run(&format!(
@@ -275,7 +284,7 @@ fn settle(rig: &Rig, database: &Database) -> f64 {
     pace.per_second
 }
 
-fn three_commits(rig: &Rig, database: &Database) -> f64 {
+pub fn three_commits(rig: &Rig, database: &Database) -> f64 {
     let script = format!(
         "\\set id random(1, {SETTLED})\nUPDATE settled SET start = statement_timestamp() WHERE id = :id;\nSELECT 1;\n\
          UPDATE settled SET stop = statement_timestamp(), output = '1' WHERE id = :id;\n"
