@@ -310,11 +310,11 @@ impl Launcher {
             return;
         }
         self.next_making = now + MAKE_AGAIN;
-        let needed = self.rows.needed(&self.parts.target.places);
+        let (needed, signature) = (self.rows.needed(&self.parts.target.places), self.signature());
         if let (Some(link), false) = (&mut self.link, needed.is_empty()) {
             self.looking = true;
             link.ask("looking for what rows need", PATIENCE, |client| async move {
-                let (there, lacking) = look_for_missing(client, needed).await?;
+                let (there, lacking) = look_for_missing(client, needed, signature).await?;
                 Ok(Answer::Needed(there, lacking))
             });
         }

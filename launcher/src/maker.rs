@@ -3,11 +3,12 @@
 //! Only on the launcher's own server, with the launcher's own rights. What may not be made is said once, with the SQL
 //! that somebody else can run; the row is tried again, and the other rows run on.
 
+use crate::leadership::Signature;
 use nix::poll::PollFlags;
 use shared::conninfo::Target;
 use shared::db::identifier::quoted;
 use shared::db::link::{Link, LinkEvent};
-use shared::db::statement::{LOOK_ROW, bare};
+use shared::db::statement::LOOK_ROW;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::region::Region;
 use std::os::fd::BorrowedFd;
@@ -41,10 +42,15 @@ pub struct Lacking {
 }
 
 /// Sorts rows by whether anything is missing. On the launcher's own session: quick.
-pub async fn look_for_missing(client: Rc<Client>, rows: Vec<Needed>) -> Result<(Vec<Report>, Vec<Lacking>), Trouble> {
+pub async fn look_for_missing(
+    client: Rc<Client>,
+    rows: Vec<Needed>,
+    signature: Signature,
+) -> Result<(Vec<Report>, Vec<Lacking>), Trouble> {
+    let text = signature.sign(LOOK_ROW);
     let (mut there, mut lacking) = (Vec::new(), Vec::new());
     for needed in rows {
-        let (lacks, steps) = look(&client, &needed).await?;
+        let (lacks, steps) = look(&client, &text, &needed).await?;
         if steps.is_empty() {
             there.push(Report { needed, missing: None });
         } else {
@@ -54,8 +60,9 @@ pub async fn look_for_missing(client: Rc<Client>, rows: Vec<Needed>) -> Result<(
     Ok((there, lacking))
 }
 
-async fn look(client: &Client, Needed { role, database }: &Needed) -> Result<(&'static str, Vec<String>), Trouble> {
-    let found = client.query_one(&bare(LOOK_ROW), &[role, database]).await.map_err(|error| Trouble::of(&error))?;
+async fn look(client: &Client, text: &str, needed: &Needed) -> Result<(&'static str, Vec<String>), Trouble> {
+    let Needed { role, database } = needed;
+    let found = client.query_one(text, &[role, database]).await.map_err(|error| Trouble::of(&error))?;
     let mut steps = Vec::new();
     let lacks = if found.get::<_, bool>("role") { "database" } else { "role" };
     if !found.get::<_, bool>("role") {

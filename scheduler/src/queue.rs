@@ -131,22 +131,23 @@ pub async fn prepare(
 }
 
 /// Says whose we are, then asks for the queue. A session that an earlier leader of our name has left in its place is
-/// told to end; the next try will find it gone.
+/// ended, and the queue asked for once more.
 async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner) -> Result<bool, Trouble> {
     let (name, session) = (lock_key::LAUNCHER, lock_key::TERM);
     ask_one(client, &statement::bare(statement::MARK_SESSION), &[&name, launcher, &session, term]).await?;
-    let text = statement::bare(statement::HOLD_QUEUE);
-    if ask_one(client, &text, &[&lock_key::QUEUE, &relid]).await?.get("held") {
+    let hold = statement::bare(statement::HOLD_QUEUE);
+    if ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held") {
         return Ok(true);
     }
     let text = statement::bare(statement::END_LEFTOVER);
     let (queue, leader) = (lock_key::QUEUE, lock_key::LEADER);
     let ended = client.query(&text, &[&queue, &relid, &name, launcher, &session, term, &leader]).await;
-    for row in ended.map_err(|error| Trouble::of(&error))? {
+    let ended = ended.map_err(|error| Trouble::of(&error))?;
+    for row in &ended {
         let backend: i32 = row.get("backend");
         shared::info!("a session that an earlier leader has left is ended", backend = backend, relid = relid);
     }
-    Ok(false)
+    Ok(!ended.is_empty() && ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held"))
 }
 
 async fn other_version(client: &Client) -> Result<Option<Installed>, Trouble> {

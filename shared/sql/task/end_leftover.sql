@@ -1,9 +1,10 @@
 -- Ends the session that holds this queue, if an earlier leader of our launcher's name has left it behind (a host that froze, or
 -- was cut off): it bears that name's mark, and not that of the session by which our launcher leads. That this one holds
 -- the leader's lock is looked at in the same moment: a scheduler that has slept through its own launcher's end ends nobody.
+-- Half a second is waited for its end.
 -- parameters: queue kind, table OID, kind of a launcher's mark, its name, kind of a term's mark, the term, leader kind;
 -- locks: none; caller: scheduler that finds its queue held
-SELECT h.pid AS backend, pg_catalog.pg_terminate_backend(h.pid) AS ended
+SELECT h.pid AS backend, pg_catalog.pg_terminate_backend(h.pid, 500) AS ended
   FROM pg_catalog.pg_locks h
   JOIN pg_catalog.pg_stat_get_activity(NULL) a ON a.pid = h.pid
   JOIN pg_catalog.pg_roles r ON r.oid = a.usesysid
