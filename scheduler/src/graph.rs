@@ -218,7 +218,12 @@ impl Scheduler {
     pub(crate) fn pass_graph(&mut self, now: Instant) {
         self.graph_event(GraphEvent::Passed { now });
         let graph = &mut self.graph;
-        if graph.state != GraphState::Keeping || graph.passing || now < graph.next_pass || self.stopping.asked() {
+        if graph.state != GraphState::Keeping
+            || graph.passing
+            || now < graph.next_pass
+            || self.stopping.asked()
+            || !self.start.region.leads()
+        {
             return;
         }
         let (Some(link), Some(statements)) = (&mut graph.link, graph.statements.clone()) else { return };

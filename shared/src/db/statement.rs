@@ -15,6 +15,8 @@ pub const MAKE_INDEXES: &str = include_str!("../../sql/task/make_indexes.sql");
 pub const MAKE_TRIGGERS: &str = include_str!("../../sql/task/make_triggers.sql");
 pub const COMMENT_TABLE: &str = include_str!("../../sql/task/comment_table.sql");
 pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
+pub const MARK_SESSION: &str = include_str!("../../sql/task/mark_session.sql");
+pub const END_LEFTOVER: &str = include_str!("../../sql/task/end_leftover.sql");
 pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql");
 pub const LIST_DEFAULTS: &str = include_str!("../../sql/task/list_defaults.sql");
 pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
@@ -102,6 +104,8 @@ pub const CHECK_ROW: &str = include_str!("../../sql/launcher/check_row.sql");
 pub const CHECK_LAUNCHER: &str = include_str!("../../sql/launcher/check_launcher.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
+pub const LOOK_LEADER: &str = include_str!("../../sql/launcher/look_leader.sql");
+pub const END_FORMER: &str = include_str!("../../sql/launcher/end_former.sql");
 
 /// A task table, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
