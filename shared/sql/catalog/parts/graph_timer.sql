@@ -1,7 +1,8 @@
--- What the scheduler that keeps the timers asks: which timers want their next time, which are due, and: fire. One fire is
--- one transaction. The next time comes from the program (cron is its business); the row must be as it was when that was
--- computed, and due still, so that two schedulers cannot fire the same time. Commits here need not wait for the disk:
--- what a fire has made is lost together with the fire, and any later commit of a run brings it along.
+-- What the scheduler that keeps the timers asks: which timers want their next time, which are due, and: fire. A timer moves
+-- on in the transaction in which it fires; those that are due together share one. The next time comes from the program
+-- (cron is its business); the row must be as it was when that was computed, and due still, so that two schedulers cannot
+-- fire the same time. Commits here need not wait for the disk: what a fire has made is lost together with the fire, and
+-- any later commit of a run brings it along.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 -- A timer stands still with its flow, or when all that it feeds is paused.
 CREATE FUNCTION mill.stands_still(t mill.timer) RETURNS bool
@@ -37,47 +38,57 @@ BEGIN
 END
 $function$;
 
--- The next time of a timer that was new or edited. False: it has been edited again meanwhile.
-CREATE FUNCTION mill.s_set_timer(id int, revision int, next timestamptz, due timestamptz, trouble text) RETURNS bool
+-- The next times of timers that were new or edited. Not those that have been edited again meanwhile.
+CREATE FUNCTION mill.s_set_timers(ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], troubles text[]) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    done int;
 BEGIN
-    UPDATE mill.timer t SET next = s_set_timer.next, due = CASE WHEN t.enabled THEN s_set_timer.due END, stale = NULL,
-           trouble = s_set_timer.trouble
-     WHERE t.id = s_set_timer.id AND t.revision = s_set_timer.revision AND t.stale IS NOT NULL;
-    RETURN FOUND;
+    UPDATE mill.timer t SET next = u.next, due = CASE WHEN t.enabled THEN u.due END, stale = NULL, trouble = u.trouble
+      FROM unnest(ids, revisions, nexts, dues, troubles) AS u (id, revision, next, due, trouble)
+     WHERE t.id = u.id AND t.revision = u.revision AND t.stale IS NOT NULL;
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN done;
 END
 $function$;
 
--- Fires one time of a timer, or skips missed ones, and moves it on. NULL: it was not as expected, and nothing was done;
--- else how many jobs were activated.
-CREATE FUNCTION mill.s_fire(id int, revision int, expected timestamptz, fires timestamptz, next timestamptz, due timestamptz,
-        skipped bigint, lo timestamptz, hi timestamptz) RETURNS int
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- Fires a time of each of these timers, or skips missed ones, and moves them on, in this order. Those that are not as
+-- expected, or that somebody else has, are left out. Which were as expected, and how many activations it came to in all.
+CREATE FUNCTION mill.s_fire(ids int[], revisions int[], expecteds timestamptz[], fires timestamptz[], nexts timestamptz[],
+        dues timestamptz[], skippeds bigint[], los timestamptz[], his timestamptz[]) RETURNS TABLE (fired int[], activated int)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
 DECLARE
-    t mill.timer;
+    moment timestamptz := mill.now();
+    names text[];
+    times timestamptz[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT * INTO t FROM mill.timer k WHERE k.id = s_fire.id FOR NO KEY UPDATE SKIP LOCKED;
-    IF t.id IS NULL OR t.revision <> s_fire.revision OR t.stale IS NOT NULL OR t.next IS DISTINCT FROM expected OR NOT t.enabled
-            OR t.due IS NULL OR t.due > mill.now() OR mill.stands_still(t) THEN
-        RETURN NULL;
-    END IF;
-    UPDATE mill.timer k SET first = LEAST(k.first, fires), last = GREATEST(k.last, fires), next = s_fire.next, due = s_fire.due,
-           skipped = k.skipped + s_fire.skipped
-     WHERE k.id = t.id;
-    IF lo IS NOT NULL THEN
-        INSERT INTO mill.backfill (timer, lo, hi, "order") VALUES (t.name, s_fire.lo, s_fire.hi, t.catchup);
-    END IF;
-    RETURN CASE WHEN fires IS NULL THEN 0 ELSE mill.fire_now(t, fires, false) END;
+    fired := ARRAY(SELECT t.id FROM unnest(ids, revisions, expecteds) WITH ORDINALITY AS u (id, revision, expected, place)
+                     JOIN mill.timer t ON t.id = u.id
+                    WHERE t.revision = u.revision AND t.stale IS NULL AND t.next IS NOT DISTINCT FROM u.expected AND t.enabled
+                      AND t.due <= moment AND NOT mill.stands_still(t)
+                    ORDER BY u.place FOR NO KEY UPDATE OF t SKIP LOCKED);
+    UPDATE mill.timer t SET first = LEAST(t.first, u.fires), last = GREATEST(t.last, u.fires), next = u.next, due = u.due,
+           skipped = t.skipped + u.skipped
+      FROM unnest(ids, fires, nexts, dues, skippeds) AS u (id, fires, next, due, skipped) JOIN unnest(fired) AS f (id) ON f.id = u.id
+     WHERE t.id = u.id;
+    INSERT INTO mill.backfill (timer, lo, hi, "order")
+    SELECT t.name, u.lo, u.hi, t.catchup FROM unnest(ids, los, his) AS u (id, lo, hi) JOIN unnest(fired) AS f (id) ON f.id = u.id
+      JOIN mill.timer t ON t.id = u.id WHERE u.lo IS NOT NULL ORDER BY t.id;
+    SELECT array_agg(t.name ORDER BY u.place), array_agg(u.fires ORDER BY u.place) INTO names, times
+      FROM unnest(ids, fires) WITH ORDINALITY AS u (id, fires, place) JOIN unnest(fired) AS f (id) ON f.id = u.id
+      JOIN mill.timer t ON t.id = u.id WHERE u.fires IS NOT NULL;
+    activated := CASE WHEN names IS NULL THEN 0 ELSE mill.fire_now(names, times, false) END;
+    RETURN NEXT;
 END
 $function$;
--- The tokens of one time of a timer.
-CREATE FUNCTION mill.fire_now(t mill.timer, at timestamptz, low bool) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+-- The tokens of some times of timers.
+CREATE FUNCTION mill.fire_now(names text[], times timestamptz[], low bool) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
 BEGIN
-    PERFORM mill.enter((SELECT array_agg(DISTINCT j.flow) FROM mill.edge e JOIN mill.job j ON j.name = e.job
-                         WHERE e.from_timer = t.name));
-    RETURN mill.deliver(NULL, t.name, at, 'success', low);
+    PERFORM mill.enter((SELECT array_agg(DISTINCT j.flow) FROM (SELECT DISTINCT u AS name FROM unnest(names) AS u) AS n
+                          JOIN mill.edge e ON e.from_timer = n.name JOIN mill.job j ON j.name = e.job));
+    RETURN mill.deliver(true, names, times, NULL, array_fill(low, ARRAY[cardinality(names)]));
 END
 $function$;
 
@@ -147,9 +158,9 @@ BEGIN
     PERFORM mill.enter((SELECT array_agg(DISTINCT f.name) FROM mill.edge e JOIN mill.job j ON j.name = e.job
                           JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name AND f."window" IS NOT NULL), true);
     n := LEAST(n, mill.room(t.name));
-    FOR i IN 1..n LOOP
-        PERFORM mill.fire_now(t, times[i], true);
-    END LOOP;
+    IF n > 0 THEN
+        PERFORM mill.fire_now(array_fill(t.name, ARRAY[n]), times[1:n], true);
+    END IF;
     UPDATE mill.backfill k SET fired = k.fired + n, at = COALESCE(times[n], k.at), span = COALESCE(spans[n], k.span), pos = COALESCE(poss[n], k.pos),
            finished = CASE WHEN ends AND n = cardinality(times) THEN clock_timestamp() END
      WHERE k.id = b.id;
