@@ -24,7 +24,7 @@ const ERRANDS: i32 = 256;
 /// Back-fills that take their turn in one round, and times of each in one transaction.
 const BACKFILLS: i32 = 8;
 const CHUNK: usize = 32;
-/// A back-fill gives way after this long: live timers are looked at.
+/// Back-fills, and jobs without input, give way after this long: live timers are looked at.
 const FILLING: Duration = Duration::from_millis(50);
 /// A pass gives way after this long; what is left is for the next one.
 const TURN: Duration = Duration::from_millis(500);
@@ -193,11 +193,17 @@ impl Round {
         Ok(())
     }
 
+    /// Level by level, while that is quick. True: there were some.
     async fn errands(&mut self) -> Result<bool, Trouble> {
-        match self.number("jobs without input", &self.statements.clone().errands, &[&ERRANDS]).await? {
-            Some(done) => Ok(done > 0),
-            None => Ok(false),
+        let began = Instant::now();
+        let mut worked = false;
+        while let Some(1..) = self.number("jobs without input", &self.statements.clone().errands, &[&ERRANDS]).await? {
+            worked = true;
+            if began.elapsed() >= FILLING {
+                break;
+            }
         }
+        Ok(worked)
     }
 
     /// Each back-fill that may goes on a little.
@@ -260,7 +266,7 @@ impl Round {
             stretch.at = chunk.times.get(last).copied();
             (stretch.span, stretch.pos) = (chunk.spans[last], chunk.positions[last]);
             fired += last as i64 + 1;
-            while began.elapsed() < FILLING && self.errands().await? {}
+            self.errands().await?;
             if began.elapsed() >= FILLING {
                 break;
             }

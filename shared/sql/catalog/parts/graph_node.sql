@@ -207,7 +207,7 @@ BEGIN
 END
 $function$;
 
--- What was finished long ago: tokens of which none waits, and stashed values. A small batch; how many.
+-- What was finished long ago: tokens of which none waits, stashed values, and what timers have fired. A small batch; how many.
 CREATE FUNCTION mill.s_sweep_graph(most int) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -225,6 +225,15 @@ BEGIN
         SELECT s.ctid FROM mill.stash s LEFT JOIN mill.flow f ON f.name = s.flow
          WHERE s.touched < clock_timestamp() - COALESCE(f.keep, interval '1 month') LIMIT most FOR UPDATE OF s SKIP LOCKED)
     DELETE FROM mill.stash s USING old WHERE s.ctid = old.ctid;
+    GET DIAGNOSTICS more = ROW_COUNT;
+    gone := gone + more;
+    WITH old AS (
+        SELECT d.timer, d.at FROM mill.fired d LEFT JOIN mill.timer t ON t.id = d.timer
+         WHERE d.made < clock_timestamp() - LEAST(interval '1 month', (SELECT min(keep) FROM mill.flow))
+           AND d.made < clock_timestamp() - COALESCE((SELECT max(mill.keep(j.id)) FROM mill.edge e JOIN mill.job j ON j.name = e.job
+                                                       WHERE e.from_timer = t.name), interval '0')
+         ORDER BY d.made LIMIT most FOR UPDATE OF d SKIP LOCKED)
+    DELETE FROM mill.fired d USING old WHERE d.timer = old.timer AND d.at = old.at;
     GET DIAGNOSTICS more = ROW_COUNT;
     RETURN gone + more;
 END

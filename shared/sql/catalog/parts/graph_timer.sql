@@ -78,17 +78,43 @@ BEGIN
     SELECT array_agg(t.name ORDER BY u.place), array_agg(u.fires ORDER BY u.place) INTO names, times
       FROM unnest(ids, fires) WITH ORDINALITY AS u (id, fires, place) JOIN unnest(fired) AS f (id) ON f.id = u.id
       JOIN mill.timer t ON t.id = u.id WHERE u.fires IS NOT NULL;
-    activated := CASE WHEN names IS NULL THEN 0 ELSE mill.fire_now(names, times, false) END;
+    activated := CASE WHEN names IS NULL THEN 0 ELSE mill.fire_now(names, times, 'live') END;
     RETURN NEXT;
 END
 $function$;
--- The tokens of some times of timers.
-CREATE FUNCTION mill.fire_now(names text[], times timestamptz[], low bool) RETURNS int
+-- The journal of fires: what a timer has fired, and how often its own clock, back-fills and people had it fire that. It is
+-- what the tokens are compared with; kept as long as they are.
+CREATE TABLE mill.fired (
+    timer int NOT NULL,
+    at timestamptz NOT NULL,
+    live int NOT NULL DEFAULT 0,
+    filled int NOT NULL DEFAULT 0,
+    by_hand int NOT NULL DEFAULT 0,
+    revision int NOT NULL,
+    made timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen xid8 NOT NULL DEFAULT pg_snapshot_xmin(pg_current_snapshot()),
+    PRIMARY KEY (timer, at)
+);
+CREATE INDEX ON mill.fired (made);
+COMMENT ON TABLE mill.fired IS 'pgmill: the logical times that timers have fired';
+COMMENT ON COLUMN mill.fired.live IS 'by its own clock: once, and never again';
+COMMENT ON COLUMN mill.fired.filled IS 'by back-fills';
+COMMENT ON COLUMN mill.fired.by_hand IS 'by mill.fire';
+COMMENT ON COLUMN mill.fired.seen IS 'all transactions before this one were over then: what they have made was known';
+COMMENT ON COLUMN mill.fired.revision IS 'of the timer, when it fired last';
+
+-- The tokens of some times of timers. how: live, filled, by_hand.
+CREATE FUNCTION mill.fire_now(names text[], times timestamptz[], how text) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
 BEGIN
     PERFORM mill.enter((SELECT array_agg(DISTINCT j.flow) FROM (SELECT DISTINCT u AS name FROM unnest(names) AS u) AS n
                           JOIN mill.edge e ON e.from_timer = n.name JOIN mill.job j ON j.name = e.job));
-    RETURN mill.deliver(true, names, times, NULL, array_fill(low, ARRAY[cardinality(names)]));
+    INSERT INTO mill.fired AS f (timer, at, live, filled, by_hand, revision)
+    SELECT t.id, u.at, (how = 'live')::int, (how = 'filled')::int, (how = 'by_hand')::int, t.revision
+      FROM unnest(names, times) AS u (name, at) JOIN mill.timer t ON t.name = u.name ORDER BY t.id, u.at
+    ON CONFLICT ON CONSTRAINT fired_pkey DO UPDATE SET live = f.live + EXCLUDED.live, filled = f.filled + EXCLUDED.filled,
+        by_hand = f.by_hand + EXCLUDED.by_hand, revision = EXCLUDED.revision;
+    RETURN mill.deliver(true, names, times, NULL, array_fill(how = 'filled', ARRAY[cardinality(names)]));
 END
 $function$;
 
@@ -159,7 +185,7 @@ BEGIN
                           JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name AND f."window" IS NOT NULL), true);
     n := LEAST(n, mill.room(t.name));
     IF n > 0 THEN
-        PERFORM mill.fire_now(array_fill(t.name, ARRAY[n]), times[1:n], true);
+        PERFORM mill.fire_now(array_fill(t.name, ARRAY[n]), times[1:n], 'filled');
     END IF;
     UPDATE mill.backfill k SET fired = k.fired + n, at = COALESCE(times[n], k.at), span = COALESCE(spans[n], k.span), pos = COALESCE(poss[n], k.pos),
            finished = CASE WHEN ends AND n = cardinality(times) THEN clock_timestamp() END

@@ -123,7 +123,7 @@ BEGIN
     ELSIF j.threshold IS NOT NULL THEN
         RETURN CASE WHEN cardinality(waiting) >= j.threshold THEN waiting[1:j.threshold] END;
     END IF;
-    SELECT array_agg(e.id), bool_or(NOT e.id = ANY (waiting) AND NOT mill.before_first(e, ready.at)),
+    SELECT array_agg(e.id), bool_or(NOT e.id = ANY (waiting) AND NOT (e.first AND mill.before_first(e, ready.at))),
            array_agg(e.id ORDER BY e.id) FILTER (WHERE e.id = ANY (waiting))
       INTO needed, missing, picked
       FROM mill.edge e WHERE e.job = j.name AND e."on" <> 'failure';
@@ -152,12 +152,9 @@ DECLARE
     place int;
     done int := 0;
 BEGIN
-    IF mill.stands(j) THEN
-        RETURN 0;
-    END IF;
     WHILE cardinality(t.waiting) > 0 LOOP
         picked := mill.ready(j, t.at, t.waiting);
-        EXIT WHEN picked IS NULL;
+        EXIT WHEN picked IS NULL OR done = 0 AND mill.stands(j);
         left_over := t.waiting;
         FOREACH one IN ARRAY picked LOOP
             place := array_position(left_over, one);
@@ -261,10 +258,11 @@ BEGIN
     IF at IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(t.flow) INTO flows FROM mill.edge e JOIN mill.job t ON t.name = e.job
-     WHERE e.from_job = j.name AND e."on" IN (kind, 'done');
+    SELECT array_agg(DISTINCT f) INTO flows FROM (
+        SELECT t.flow FROM mill.edge e JOIN mill.job t ON t.name = e.job WHERE e.from_job = j.name AND e."on" IN (kind, 'done')) AS n,
+        LATERAL unnest(ARRAY[n.flow, j.flow]) AS f;
     IF flows IS NOT NULL THEN
-        PERFORM mill.enter(flows || j.flow);
+        PERFORM mill.enter(flows);
         IF NOT mill.overtaken(job, at, epoch) THEN
             PERFORM mill.deliver(false, ARRAY[j.name], ARRAY[activation_ended.at], ARRAY[kind],
                 ARRAY[COALESCE((SELECT k.low FROM mill.token k WHERE k.job = j.id AND k.at = activation_ended.at), false)]);

@@ -15,9 +15,13 @@ CREATE FUNCTION mill.put_text(schema name, name name) RETURNS text
       FROM unnest($1, $2, $3, $4, $5, $6) WITH ORDINALITY AS r (job, at, epoch, held, low, priority, place)
       JOIN mill.job j ON j.id = r.job ORDER BY r.place
     RETURNING t.id::bigint, t.job::int, t.at', schema, name);
+-- plpgsql: it is called for every run, and keeps its plan.
 CREATE FUNCTION mill.put_name(schema name, name name) RETURNS name
-    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
     RETURN 'put_' || md5(format('%I.%I', schema, name));
+END
+$function$;
 -- The function of a queue, made or brought up to date; those of queues that are gone are dropped.
 CREATE FUNCTION mill.make_put(schema name, name name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $function$
