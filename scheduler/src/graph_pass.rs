@@ -23,7 +23,7 @@ const TIMERS: i32 = 256;
 const ERRANDS: i32 = 256;
 /// Back-fills that take their turn in one round, and times of each in one transaction.
 const BACKFILLS: i32 = 8;
-const CHUNK: usize = 32;
+const CHUNK: usize = 128;
 /// Back-fills, and jobs without input, give way after this long: live timers are looked at.
 const FILLING: Duration = Duration::from_millis(50);
 /// A pass gives way after this long; what is left is for the next one.

@@ -171,16 +171,15 @@ EXCEPTION WHEN OTHERS THEN
 END
 $function$;
 
--- Brings rows of jobs without input to their end, up to so many in one transaction, ordered by job and time. How many.
-CREATE FUNCTION mill.s_run_errands(most int) RETURNS int
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- Brings rows of jobs without input to their end, up to so many, ordered by job and time. How many.
+CREATE FUNCTION mill.run_errands(most int) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     r record;
     e mill.errand;
     together mill.errand[] := '{}';
     done int := 0;
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
     FOR r IN SELECT n AS errand, j.id IS NULL OR mill.has_schedule(j) AS alone FROM mill.errand n
                LEFT JOIN mill.job j ON j.id = n.job LEFT JOIN mill.flow f ON f.name = j.flow
               WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false) AND COALESCE(n.not_before <= clock_timestamp(), true)
@@ -204,6 +203,14 @@ BEGIN
         END LOOP;
     END;
     RETURN done;
+END
+$function$;
+
+CREATE FUNCTION mill.s_run_errands(most int) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    RETURN mill.run_errands(most);
 END
 $function$;
 

@@ -162,8 +162,40 @@ CREATE FUNCTION mill.s_list_backfills(most int) RETURNS TABLE (id int, lo timest
      WHERE COALESCE(o.room, 1) > 0 LIMIT most
 $function$;
 
--- The next times of a back-fill, as many as the window lets through; where it then stands was computed with them. NULL: it
--- was not as expected, and nothing was done; else how many were fired.
+-- Does all that follows from a timer go without a worker, and is none of it paused or counted?
+CREATE FUNCTION mill.runs_by_itself(timer text) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN COALESCE((
+        WITH RECURSIVE way (name) AS (
+            SELECT e.job FROM mill.edge e WHERE e.from_timer = runs_by_itself.timer
+            UNION SELECT e.job FROM way w JOIN mill.edge e ON e.from_job = w.name)
+        SELECT bool_and(j.input IS NULL AND j.scheduled AND NOT mill.has_schedule(j) AND f.parallel IS NULL AND NOT COALESCE(f.paused, false))
+          FROM way w JOIN mill.job j ON j.name = w.name LEFT JOIN mill.flow f ON f.name = j.flow), false);
+END
+$function$;
+-- Fires these times and brings all that follows from them to its end, level by level: when others see it, none of them is
+-- open. False: more has stayed open than the window allows, or something was refused, and nothing was done.
+CREATE FUNCTION mill.fill_whole(t mill.timer, times timestamptz[]) RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    room int := mill.room(t.name);
+BEGIN
+    PERFORM mill.fire_now(array_fill(t.name, ARRAY[cardinality(times)]), times, 'filled');
+    FOR level IN 1..100 LOOP
+        EXIT WHEN mill.run_errands(1000) = 0;
+    END LOOP;
+    IF mill.room(t.name) < LEAST(room, 1) THEN
+        RAISE EXCEPTION 'more than the window';
+    END IF;
+    RETURN true;
+EXCEPTION WHEN OTHERS THEN
+    RETURN false;
+END
+$function$;
+
+-- The next times of a back-fill, as many as the window lets through, or as are given, if none of them stays open; where it
+-- then stands was computed with them. NULL: it was not as expected, and nothing was done; else how many were fired.
 CREATE FUNCTION mill.s_fill_back(id int, was_fired bigint, times timestamptz[], spans int[], poss int[], ends bool) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -183,9 +215,11 @@ BEGIN
     -- alone where it counts: what others open meanwhile would not be seen
     PERFORM mill.enter((SELECT array_agg(DISTINCT f.name) FROM mill.edge e JOIN mill.job j ON j.name = e.job
                           JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name AND f."window" IS NOT NULL), true);
-    n := LEAST(n, mill.room(t.name));
-    IF n > 0 THEN
-        PERFORM mill.fire_now(array_fill(t.name, ARRAY[n]), times[1:n], 'filled');
+    IF n > 0 AND NOT (mill.runs_by_itself(t.name) AND mill.fill_whole(t, times)) THEN
+        n := LEAST(n, mill.room(t.name));
+        IF n > 0 THEN
+            PERFORM mill.fire_now(array_fill(t.name, ARRAY[n]), times[1:n], 'filled');
+        END IF;
     END IF;
     UPDATE mill.backfill k SET fired = k.fired + n, at = COALESCE(times[n], k.at), span = COALESCE(spans[n], k.span), pos = COALESCE(poss[n], k.pos),
            finished = CASE WHEN ends AND n = cardinality(times) THEN clock_timestamp() END
