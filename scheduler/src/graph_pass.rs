@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Row, Statement};
 
 /// Timers that are asked for, and fired in one go.
-const TIMERS: i32 = 256;
+const TIMERS: i32 = 1024;
 /// Jobs without input that are ended in one transaction.
 const ERRANDS: i32 = 256;
 /// Back-fills that take their turn in one round, and times of each in one transaction.
@@ -66,6 +66,8 @@ pub struct GraphPassed {
     pub armed: bool,
     /// More is to be done right now.
     pub more: bool,
+    /// More is to be swept soon.
+    pub sweep_on: bool,
     pub next_due: Option<Duration>,
     pub activated: u64,
     pub skipped: Vec<(String, u64)>,
@@ -107,7 +109,8 @@ pub async fn pass(client: Rc<Client>, statements: Rc<GraphStatements>, ask: Grap
         break;
     }
     if ask.sweep {
-        round.number("sweeping", &round.statements.clone().sweep, &[&SWEEP]).await?;
+        let swept = round.number("sweeping", &round.statements.clone().sweep, &[&SWEEP]).await?;
+        round.passed.sweep_on = swept.is_some_and(|swept| swept >= SWEEP);
     }
     if !round.passed.more {
         round.arm().await?;
@@ -144,8 +147,12 @@ impl Round {
                 }
             }
         }
-        if !reckoned.is_empty() {
-            self.set_timers(&reckoned).await?;
+        if !reckoned.is_empty() && self.set_timers(&reckoned).await.is_err() {
+            for timer in &reckoned {
+                if let Err(trouble) = self.set_timers(std::slice::from_ref(timer)).await {
+                    self.refuse(Some(timer.id), format!("timer {}", timer.name), trouble)?;
+                }
+            }
         }
         if let Err(trouble) = self.fire(&moves).await {
             // One that the server refuses keeps no other from firing.
@@ -330,6 +337,7 @@ impl Round {
 /// The next time of a timer that was new or edited.
 struct Reckoned {
     id: i32,
+    name: String,
     revision: i32,
     next: Option<Next>,
     trouble: Option<String>,
@@ -369,7 +377,7 @@ fn judge(row: &Row) -> Result<Judged, Trouble> {
             Ok(next) => (next, None),
             Err(error) => (None, Some(error.to_string())),
         };
-        return Ok(Judged::Next(Reckoned { id, revision, next, trouble }));
+        return Ok(Judged::Next(Reckoned { id, name: row.get("name"), revision, next, trouble }));
     }
     Ok(match timer_queue::step(&timer, now).map_err(unreckoned)? {
         Some(step) => Judged::Moves(Fire { id, name: row.get("name"), revision, expected: timer.next, step }),

@@ -23,10 +23,8 @@ pub fn timers(database: &Database) -> f64 {
     database.run("UPDATE mill.meta SET clock = (SELECT min(due) FROM mill.timer) - clock_timestamp() - interval '1 s'");
     let activated = || number(database, "SELECT count(*) FROM public.task WHERE job IS NOT NULL") as i64;
     wait("all are activated").within(Duration::from_secs(120)).until(|| activated() >= TIMERS);
-    let took = number(
-        database,
-        "SELECT extract(epoch FROM max(k.touched) + m.clock - min(k.at)) FROM mill.token k, mill.meta m GROUP BY m.clock",
-    );
+    // as others see it: the rows are committed
+    let took = number(database, "SELECT extract(epoch FROM mill.now() - min(k.at)) FROM mill.token k");
     stop(&launcher);
     clear(database);
     took
