@@ -131,7 +131,7 @@ impl Scheduler {
         let ours: Vec<Beginning> = ours;
         for Beginning { row, slot, backend, .. } in ours {
             match rows.remove(&row.task).filter(|begun| begun.attempt == row.attempt) {
-                _ if self.stopping.asked() => {
+                _ if self.stopping.asked() || !self.start.region.leads() => {
                     self.lending.unpromise(backend);
                     self.start.region.slots().release(slot);
                     self.freed = true;

@@ -236,7 +236,8 @@ impl Scheduler {
     /// Slots first, then as many rows.
     pub(crate) fn start_look(&mut self) {
         let now = Instant::now();
-        let idle = self.looking.is_none() && !self.stopping.asked() && self.session.working();
+        let leads = self.start.region.leads();
+        let idle = leads && self.looking.is_none() && !self.stopping.asked() && self.session.working();
         if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
@@ -358,10 +359,11 @@ impl Scheduler {
         fault::point("scheduler.after_take");
         self.say_running();
         seen.unwanted.iter().for_each(|task| self.runs.drop_unwanted(*task));
+        let starts = !self.stopping.asked() && self.start.region.leads();
         let mut errands = Vec::new();
         for row in seen.taken {
             match slots.pop() {
-                Some(slot) if !self.stopping.asked() => {
+                Some(slot) if starts => {
                     let lends = self.settings.lend && row.job.is_none();
                     match lends.then(|| self.lending.promise()).flatten() {
                         Some(backend) => errands.push((row, slot, backend)),

@@ -20,6 +20,8 @@ mod graph_timers;
 mod graph_tokens;
 mod graphs;
 mod harness;
+mod host_storm;
+mod host_takeover;
 mod hostile;
 mod hosts;
 mod import;

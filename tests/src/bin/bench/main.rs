@@ -50,9 +50,6 @@ fn main() -> ExitCode {
     }
     let wanted =
         |known: &str| asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case(known));
-    if wanted("P9") {
-        lines.push(graphs::timers(&rig, asked.rounds));
-    }
     if wanted("P8") {
         lines.extend([10, 100].into_iter().flat_map(|count| idle::measure(&rig, count)));
     }
@@ -118,7 +115,7 @@ fn read_arguments() -> Result<Asked, String> {
 }
 
 fn names() -> Vec<&'static str> {
-    works::ALL.iter().map(|bench| bench.name).chain(["P8", "P9", "growth"]).collect()
+    works::ALL.iter().map(|bench| bench.name).chain(["P8", "growth"]).collect()
 }
 
 fn known(name: &str) -> bool {

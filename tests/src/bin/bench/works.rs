@@ -1,16 +1,16 @@
 //! The benchmarks that stand beside a reference.
 //!
-//! P9 and the graph of P10 are in `graphs`.
+//! Those of timers and graphs are `graphs`.
 
 use crate::report::Bound;
 use crate::rig::{Rig, number, rate, rate_over, stop, until_done};
-use crate::{alone, at_least};
+use crate::{alone, at_least, graphs};
 use serde_json::json;
 use std::time::Duration;
 use tests::{Database, Supervisor, eventually, wait};
 
 /// Eight tasks at once: the launcher and the scheduler have a slot each.
-pub const SLOTS: i32 = 10;
+const SLOTS: i32 = 10;
 const MANY: i64 = 20_000;
 /// Rows that pgbench updates in the references.
 const SETTLED: i64 = 20_000;
@@ -139,12 +139,21 @@ pub const ALL: &[Bench] = &[
         reference: |rig, state| inserts(rig, &state.work, false),
     },
     Bench {
+        name: "P9",
+        what: "1,000 timers due at once, until the last of their jobs is activated",
+        unit: "s",
+        bound: Bound::AtMost(1.0),
+        prepare: twice,
+        work: |_, state| graphs::timers(&state.work),
+        reference: alone,
+    },
+    Bench {
         name: "P10",
-        what: "a graph of 9 jobs with fan-out and joins, over 2,000 logical times; P1",
+        what: "nine jobs, fan-out and join, 2,000 logical times; P1",
         unit: "tasks/s",
         bound: at_least(0.5),
-        prepare: crate::graphs::prepare,
-        work: |_, state| crate::graphs::nine(&state.work),
+        prepare: twice,
+        work: |_, state| graphs::nine_jobs(&state.work),
         reference: |_, state| reused(&state.reference, MANY),
     },
 ];
