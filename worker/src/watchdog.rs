@@ -68,6 +68,9 @@ enum Word {
     Overflowed(u64),
 }
 
+/// The life pipe, and what its threads listen to.
+type Bed = (OwnedFd, Receiver<Word>);
+
 /// The task's side of it.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
@@ -77,7 +80,7 @@ pub struct Watchdog {
     region: Region,
     slot: SlotHandle,
     /// What its threads begin with, while it sleeps.
-    asleep: Arc<Mutex<Option<(OwnedFd, Receiver<Word>)>>>,
+    asleep: Arc<Mutex<Option<Bed>>>,
 }
 
 impl Watchdog {

@@ -118,7 +118,7 @@ fn system_calls(rig: &Rig, kind: &Kind) -> Option<f64> {
     };
     let status = format!("/proc/{scheduler}/status");
     let traced = || fs::read_to_string(&status).is_ok_and(|text| !text.contains("TracerPid:\t0\n"));
-    wait("strace is at it").within(std::time::Duration::from_secs(20)).until(|| traced());
+    wait("strace is at it").within(std::time::Duration::from_secs(20)).until(traced);
     database.run(&format!("INSERT INTO public.task (\"group\", input, live, \"max\") {}", rows(kind, kind.traced)));
     until_done(&database, kind.traced);
     stop(&launcher);

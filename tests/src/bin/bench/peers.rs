@@ -15,6 +15,9 @@ use tests::{Cluster, Database, wait};
 const JOBS: usize = 5_000;
 const CRON_JOBS: usize = 400;
 
+/// Jobs per second, or why it is left out.
+type Peer = fn(&Rig) -> Result<f64, String>;
+
 /// A folder that goes when it is done with.
 struct Folder(PathBuf);
 
@@ -25,7 +28,7 @@ impl Drop for Folder {
 }
 
 pub fn measure(rig: &Rig, rounds: usize) -> Vec<Line> {
-    let peers: [(&str, fn(&Rig) -> Result<f64, String>); 3] = [
+    let peers: [(&str, Peer); 3] = [
         ("pg_cron, jobs that are due together", cron),
         ("graphile-worker, 8 at once", graphile),
         ("procrastinate, 8 at once", procrastinate),
