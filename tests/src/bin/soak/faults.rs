@@ -96,6 +96,7 @@ impl Faults {
             _ => self.drawn(),
         };
         if self.carry_out(fault) {
+            self.world.chronicle.note(&format!("{fault:?}"));
             *self.counts.entry(fault).or_default() += 1;
         }
     }
@@ -156,9 +157,12 @@ impl Faults {
             let gone = tests::wait("all go with their launcher").within(AFTERLIFE);
             let gone = gone.attempt(|| victim.exit_status().is_some() && victim.children().is_empty());
             let (stayed, left) = (began.elapsed(), if gone.is_some() { 0 } else { victim.children().len() });
+            self.world.chronicle.note(&format!("launcher {} killed and gone after {stayed:?}", victim.pid()));
+            self.world.chronicle.keep(&victim);
             (stayed, left)
         });
         let next = self.world.launch(clock);
+        self.world.chronicle.note(&format!("launcher {} started, clock {clock:?}", next.pid()));
         self.world.with_launchers(|launchers| launchers.push(next));
         self.longest_afterlife = self.longest_afterlife.max(stayed);
         self.orphans += left;

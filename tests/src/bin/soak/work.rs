@@ -14,16 +14,18 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Database, Server};
 
+use crate::graph;
 use crate::world::World;
 
 const BOOKS: &str = "CREATE TABLE public.ledger (task bigint, attempt int, pid int DEFAULT pg_backend_pid(), alone bool, \
-    at timestamptz DEFAULT clock_timestamp()); CREATE TABLE public.work (task bigint, at timestamptz DEFAULT clock_timestamp()); \
+    at timestamptz DEFAULT clock_timestamp()); CREATE TABLE public.work (task bigint, attempt int, \
+    pid int DEFAULT pg_backend_pid(), at timestamptz DEFAULT clock_timestamp()); \
     CREATE TABLE public.tick (job text, at text, pid int DEFAULT pg_backend_pid()); \
     GRANT ALL ON public.ledger, public.work, public.tick TO PUBLIC";
 
 const FIRST: &str = "INSERT INTO public.ledger (task, attempt, alone) SELECT id, attempt, pg_try_advisory_lock(77, id::int) \
     FROM public.task WHERE id = current_setting('pg_task.id')::bigint";
-const LAST: &str = "INSERT INTO public.work VALUES (current_setting('pg_task.id')::bigint);\
+const LAST: &str = "INSERT INTO public.work (task, attempt) SELECT id, attempt FROM public.task WHERE id = current_setting('pg_task.id')::bigint;\
     SELECT pg_advisory_unlock(77, current_setting('pg_task.id')::int)";
 
 /// Jobs, made by the queue's own user: an atomic one and a plain one each second, and one that always fails.
@@ -67,6 +69,7 @@ impl Work {
         let inserters = world.databases.iter().map(|database| {
             database.run(BOOKS);
             database.connect().batch_execute(JOBS).expect("the user of a queue makes jobs");
+            graph::declare(database);
             let stop = stop.clone();
             thread::spawn(move || insert(database, pause, &stop))
         });
@@ -83,7 +86,8 @@ impl Work {
         let tasks = self.inserters.into_iter().map(|thread| thread.join().expect("an inserter lives")).collect();
         self.passing.join().expect("who makes databases lives");
         for database in world.databases.iter() {
-            database.run("UPDATE mill.job SET scheduled = false");
+            database.run("UPDATE mill.job SET scheduled = false WHERE flow IS NULL");
+            graph::stop(database);
         }
         Inserted { tasks, passed: self.passed }
     }

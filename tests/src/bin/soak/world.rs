@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Signal, Supervisor, wait};
 
+use crate::chronicle::Chronicle;
+
 pub const DATABASES: usize = 4;
 /// Slots: two for the launcher and the churning database, one per scheduler, sixteen for workers.
 const SLOTS: usize = 16 + DATABASES + 3;
@@ -23,6 +25,7 @@ pub struct World {
     launchers: Mutex<Vec<Supervisor<'static>>>,
     /// Rows of databases that come and go.
     passing: Mutex<Vec<Value>>,
+    pub chronicle: Chronicle,
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -35,7 +38,7 @@ pub fn faketime() -> Option<&'static str> {
 }
 
 impl World {
-    pub fn make() -> World {
+    pub fn make(chronicle: Chronicle) -> World {
         let cluster = Cluster::configure().max_connections(CONNECTIONS).start();
         let databases: Vec<Database> = (0..DATABASES).map(|_| cluster.database()).collect();
         let login = quote_ident(databases[0].login());
@@ -43,7 +46,7 @@ impl World {
             database.run(&format!("GRANT {} TO {login}", quote_ident(database.owner())));
         }
         databases[0].run(&format!("GRANT pg_signal_backend, pg_read_all_stats TO {login}"));
-        let world = World { cluster, databases, launchers: Mutex::default(), passing: Mutex::default() };
+        let world = World { cluster, databases, launchers: Mutex::default(), passing: Mutex::default(), chronicle };
         for number in 0..2 {
             let launcher = world.launch(None);
             lock(&world.launchers).push(launcher);
