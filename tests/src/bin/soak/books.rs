@@ -11,10 +11,10 @@ use tests::{Database, Supervisor};
 use crate::faults::Faults;
 use crate::graph;
 use crate::work::Inserted;
-use crate::world::{DATABASES, World};
+use crate::world::{BUDGET, DATABASES, World};
 
 /// After the storm nothing may stand still for longer while something is left to do.
-const STANDSTILL: Duration = Duration::from_secs(20);
+const STANDSTILL: Duration = Duration::from_secs(60);
 
 /// What launchers and schedulers have in use.
 #[derive(Debug, Clone, Copy, Default)]
@@ -30,7 +30,7 @@ impl Sizes {
             let schedulers = launchers.iter().flat_map(Supervisor::schedulers).map(|one| one.pid);
             schedulers.chain(launchers.iter().map(Supervisor::pid)).collect()
         });
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work)'";
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work|task)'";
         // the first look after a crash of the server finds its own session gone
         let look = || world.databases[0].look(sql, &[]);
         let sessions = look().or_else(look).map_or(0, |rows| rows[0].get(0));
@@ -51,7 +51,9 @@ impl Sizes {
 
     /// Flat: what comes and goes with a passing database, and a little.
     fn flat_since(self, before: Sizes) -> bool {
-        self.memory_kib < before.memory_kib * 3 / 2 + 16 * 1024 && self.descriptors < before.descriptors * 3 / 2 + 64
+        self.memory_kib < before.memory_kib * 3 / 2 + 16 * 1024
+            && self.descriptors < before.descriptors * 3 / 2 + 64
+            && self.sessions < before.sessions * 3 / 2 + 8
     }
 }
 
@@ -105,10 +107,11 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
     }
     println!("  drained after {drained:?}");
     for (number, database) in world.databases.iter().enumerate() {
-        let jobs = "SELECT format('%s: %s runs, %s successes, %s failures, %s crashes, longest gap %s s', j.name, s.total_runs, \
-             s.total_successes, s.total_failures, s.total_crashes, \
-             (SELECT round(extract(epoch FROM max(g.gap)), 1) FROM (SELECT t.at::timestamptz - lag(t.at::timestamptz) \
-                 OVER (ORDER BY t.at::timestamptz) AS gap FROM public.tick t WHERE t.job = j.id::text) g)) \
+        let jobs = "SELECT concat(j.name, ': ', s.total_runs, ' runs, ', s.total_successes, ' successes, ', s.total_failures, \
+             ' failures, ', s.total_crashes, ' crashes', \
+             (SELECT format('; longest gap %s s, from %s', round(extract(epoch FROM g.gap), 1), g.since) FROM ( \
+                 SELECT t.at::timestamptz - lag(t.at::timestamptz) OVER w AS gap, lag(t.at) OVER w AS since FROM public.tick t \
+                 WHERE t.job = j.id::text WINDOW w AS (ORDER BY t.at::timestamptz)) g ORDER BY g.gap DESC NULLS LAST LIMIT 1)) \
              FROM mill.job j JOIN mill.job_stat s ON s.job = j.id WHERE j.flow IS NULL";
         lines(database, jobs).iter().for_each(|line| println!("  t{number} job {line}"));
     }
@@ -134,6 +137,8 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
     none("differences by mill.fsck", found(|book| &book.fsck));
     let leaked = (used != wanted).then(|| format!("{used} used, {wanted} wanted"));
     none("slots leaked", leaked.into_iter().collect());
+    let over = (most.sessions > BUDGET).then(|| format!("{} sessions, {BUDGET} are the budget", most.sessions));
+    none("sessions over the budget", over.into_iter().collect());
     none("orphaned processes", vec!["a process".to_owned(); faults.orphans]);
     let unserved = vec!["a database".to_owned(); passed.unserved.load(SeqCst)];
     none("databases not served", unserved);
@@ -229,8 +234,14 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
     );
     let fsck = "SELECT concat_ws(' ', queue, task, problem) FROM mill.fsck()";
     // what is there only for a moment is no fault
-    let first = lines(database, fsck);
-    std::thread::sleep(Duration::from_millis(if first.is_empty() { 0 } else { 1500 }));
+    let mut differences = lines(database, fsck);
+    for _ in 0..5 {
+        if differences.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        differences = differences.intersection(&lines(database, fsck)).cloned().collect();
+    }
     Book {
         tasks: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL"),
         done: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL AND state = 'DONE'"),
@@ -243,7 +254,7 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
         overlapping: [overlapping, graph::OVERLAPPING].into_iter().flat_map(|sql| lines(database, sql)).collect(),
         wrong: lines(database, &wrong),
         stuck: lines(database, &stuck),
-        fsck: first.intersection(&lines(database, fsck)).cloned().collect(),
+        fsck: differences,
     }
 }
 

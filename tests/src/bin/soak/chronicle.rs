@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::SystemTime;
 
-use tests::Supervisor;
+use tests::{Database, Supervisor};
 
 #[derive(Debug, Default)]
 pub struct Chronicle {
@@ -37,5 +37,15 @@ impl Chronicle {
         let number = self.launchers.fetch_add(1, SeqCst);
         let path = folder.join(format!("launcher-{number:04}-{}.log", launcher.pid()));
         fs::write(path, launcher.log().lines().join("\n")).expect("write a log");
+    }
+
+    /// Every task of a database that is still there, jobs first.
+    pub fn keep_runs(&self, database: &Database) {
+        let Some(folder) = &self.folder else { return };
+        let sql = "SELECT concat_ws(' ', t.id, coalesce(j.name || ' ' || t.at, 'max ' || t.max), t.state, 'attempt', t.attempt, 'of', t.run_of, 'plan', t.plan, 'start', t.start, \
+             'stop', t.stop, t.reason, left(t.error, 60)) FROM public.task t LEFT JOIN mill.job j ON j.id = t.job ORDER BY j.name, t.id";
+        let rows = database.look(sql, &[]).unwrap_or_default();
+        let lines: Vec<String> = rows.iter().map(|row| row.get::<_, String>(0).replace('\n', " ")).collect();
+        fs::write(folder.join(format!("runs-{}.log", database.name())), lines.join("\n")).expect("write the runs");
     }
 }

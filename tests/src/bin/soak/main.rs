@@ -2,8 +2,8 @@
 //!
 //! `soak [minutes] [tasks per second] [folder for logs]`: a server of its own, four databases, two launchers of one name (one leads, one
 //! stands by), tasks of a millisecond to two seconds, plain and atomic, jobs, and a graph, that write an append-only ledger;
-//! databases that come and go; and faults: kill -9 of workers, schedulers and launchers, sessions cancelled and terminated, the server
-//! restarted as in a crash, almost all connections taken away, launchers whose clock is an hour or five years off. The
+//! databases that come and go; and faults: kill -9 of workers, schedulers and launchers, processes frozen, sessions cancelled and
+//! terminated, the server restarted as in a crash, the server away for up to two minutes, almost all connections taken away, launchers whose clock is an hour or five years off. The
 //! last third is calm: load and databases go on, nothing is killed, and memory and descriptors must stay flat. At the
 //! end a table says what was done and what was found; the exit status says whether all held.
 //!
@@ -47,9 +47,9 @@ fn main() -> ExitCode {
     // It lives as long as the program: threads work on it. Guardians clean up behind us.
     let world: &'static World = Box::leak(Box::new(World::make(chronicle)));
     let work = Work::begin(world, rate);
-    let mut faults = Faults::new(world);
-    let began = Instant::now();
     let storm = length * 2 / 3;
+    let mut faults = Faults::new(world, storm);
+    let began = Instant::now();
     while began.elapsed() < storm {
         faults.strike(began.elapsed().as_secs_f64() / storm.as_secs_f64());
     }
@@ -65,5 +65,6 @@ fn main() -> ExitCode {
     let inserted = work.end(world);
     let sound = books::close(world, &faults, &inserted, before, most);
     world.with_launchers(|launchers| launchers.iter().for_each(|launcher| world.chronicle.keep(launcher)));
+    world.databases.iter().for_each(|database| world.chronicle.keep_runs(database));
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -14,6 +14,8 @@ pub const DATABASES: usize = 4;
 const SLOTS: usize = 16 + DATABASES + 3;
 const NAME: &str = "soak";
 pub const CONNECTIONS: u32 = 60;
+/// What a launcher with all its rows may have open, by default; and the session of the one that stands by.
+pub const BUDGET: i64 = (SLOTS + 2 * (DATABASES + 1) + 2) as i64 + 1;
 /// Where the library that lies about the time is, if it is installed.
 const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
@@ -54,7 +56,7 @@ impl World {
                 for database in &world.databases {
                     let table = || database.look("SELECT FROM mill.queue, public.task LIMIT 0", &[]).is_some();
                     wait("the tables are made")
-                        .within(Duration::from_secs(60))
+                        .within(Duration::from_secs(180))
                         .telling(|| world.describe())
                         .until(table);
                 }
@@ -104,7 +106,7 @@ impl World {
 
     /// Waits until one of the two leads and serves every row.
     pub fn settle(&self) {
-        wait("somebody leads").within(Duration::from_secs(60)).telling(|| self.describe()).until(|| {
+        wait("somebody leads").within(Duration::from_secs(180)).telling(|| self.describe()).until(|| {
             self.with_launchers(|launchers| {
                 launchers.iter().any(|launcher| launcher.schedulers().len() >= DATABASES && launcher.status().is_some())
             })
