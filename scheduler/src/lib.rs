@@ -14,6 +14,7 @@ mod catalog;
 mod column_defaults;
 mod doze;
 mod elsewhere;
+mod errands;
 mod event_loop;
 mod finding;
 mod graph;

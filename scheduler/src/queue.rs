@@ -41,6 +41,8 @@ pub struct Prepared {
     pub end_backend: Statement,
     pub plan_again: Statement,
     pub retire: Statement,
+    pub begin_errands: Statement,
+    pub finish_errands: Statement,
     pub unfinished: Statement,
     pub find_marker: Statement,
 }
@@ -173,6 +175,8 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         end_backend: text(queue.fill(statement::END_BACKEND)).await?,
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
+        begin_errands: text(queue.fill(statement::BEGIN_ERRANDS)).await?,
+        finish_errands: text(queue.fill(statement::FINISH_ERRANDS)).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
         find_marker: text(statement::bare(statement::FIND_MARKER)).await?,
     })

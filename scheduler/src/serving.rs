@@ -44,6 +44,8 @@ impl Scheduler {
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
+            Answer::Begun { batch, rows } => self.begun(batch, rows, now),
+            Answer::Booked(written) => self.booked(&written, now),
             Answer::Retired { backend, gone } => self.lending.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
             Answer::Chores { rows, bytes, deleted } => {
@@ -212,7 +214,7 @@ impl Scheduler {
     /// Rows that were claimed and are nobody's: not one of our workers'.
     fn adopt(&mut self, unfinished: Vec<Unfinished>, now: Instant) {
         for Unfinished { task, attempt, backend } in unfinished {
-            if !self.runs.knows(task, attempt, backend) {
+            if !self.runs.knows(task, attempt, backend) && !self.errands.knows(task) {
                 shared::info!("unfinished task found", queue = self.label, task = task);
                 self.runs.orphaned(task, attempt, now);
             }
@@ -240,7 +242,7 @@ impl Scheduler {
             return;
         }
         let arm = self.doze.begin(now);
-        let running = self.runs.len().saturating_sub(self.elsewhere.unknown());
+        let running = self.runs.len().saturating_sub(self.elsewhere.unknown()) + self.errands.beginning();
         let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize + self.lending.idle();
@@ -358,32 +360,32 @@ impl Scheduler {
         self.say_running();
         seen.unwanted.iter().for_each(|task| self.runs.drop_unwanted(*task));
         let starts = !self.stopping.asked() && self.start.region.leads();
+        let mut errands = Vec::new();
         for row in seen.taken {
             match slots.pop() {
-                Some(slot) if starts => self.start_worker(row, slot, now),
+                Some(slot) if starts => {
+                    let lends = self.settings.lend && row.job.is_none();
+                    match lends.then(|| self.lending.promise()).flatten() {
+                        Some(backend) => errands.push((row, slot, backend)),
+                        None => self.start_worker(row, slot, now),
+                    }
+                }
                 slot => {
                     slots.extend(slot);
                     self.runs.orphaned(row.task, row.attempt, now);
                 }
             }
         }
+        self.begin_errands(errands, now);
         self.looking = Some(slots);
         self.release_reserved();
     }
 
-    fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
+    pub(crate) fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
         let (lent, gifts) = if self.settings.lend { self.lending.gifts() } else { Default::default() };
         self.start.region.expect_return(slot);
-        let order = WorkerOrder {
-            target: self.order.target.clone(),
-            schema: self.order.schema.clone(),
-            table: self.order.table.clone(),
-            task: row.task,
-            attempt: row.attempt,
-            output_limit: self.settings.output_limit,
-            remotes: self.order.remotes.clone(),
-            lent,
-        };
+        self.start.region.expect_result(slot);
+        let order = WorkerOrder { lent, ..self.worker_order(row.task, row.attempt) };
         let inherited = order.lent.as_ref().map(|lent| lent.backend);
         match self.nursery.spawn_with(slot, Kind::Worker, &self.label, &order, worker::run, gifts) {
             Ok(worker) => {
@@ -427,10 +429,11 @@ impl Scheduler {
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
         for ToSettle { run, task, attempt, terminate, why } in questions {
+            let strangers = self.lending.strangers_to(task, |slot| self.runs.task_in(slot));
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() => {
                     link.ask("settling a task", PATIENCE, move |client| async move {
-                        let settlement = settle(client, statements, task, attempt, terminate, why).await?;
+                        let settlement = settle(client, statements, task, attempt, strangers, terminate, why).await?;
                         Ok(Answer::Settled { run, task, settlement })
                     });
                 }

@@ -121,6 +121,15 @@ pub struct Gifts {
     pub back: Option<OwnedFd>,
 }
 
+/// What a child begins with that is handed everything else by the fork itself.
+#[derive(Debug)]
+pub struct Birth {
+    pub region: Region,
+    pub slot: SlotHandle,
+    /// As in `Start`.
+    pub life: OwnedFd,
+}
+
 /// What a forked child begins with.
 #[derive(Debug)]
 pub struct Start {

@@ -20,7 +20,7 @@ use shared::remote_session::RemoteSession;
 const TRIES: usize = 5;
 
 /// A task's row, as far as the worker needs it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TaskRow {
     pub task: i64,
     pub attempt: i32,
@@ -438,10 +438,11 @@ fn character(value: Option<Vec<u8>>) -> Option<u8> {
 }
 
 /// In the order of the statement's RETURNING list.
-fn task_row(row: Row) -> TaskRow {
+pub fn task_row(row: Row) -> TaskRow {
     let mut values = row.into_iter();
     let mut next = || values.next().flatten();
-    let truth = |value: Option<Vec<u8>>| value.as_deref() == Some(b"t");
+    // As a truth value is written, or as it is cast to text.
+    let truth = |value: Option<Vec<u8>>| matches!(value.as_deref(), Some(b"t" | b"true"));
     let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     let task = text(next()).parse().unwrap_or_default();
     let attempt = text(next()).parse().unwrap_or_default();

@@ -20,7 +20,7 @@ use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
-use shared::region::{Notes, Phase, Region, SlotHandle};
+use shared::region::{HandedIn, Notes, Phase, Region, SlotHandle};
 use shared::sys::title;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -31,6 +31,9 @@ const FLOOR_LIFE: Duration = Duration::from_millis(200);
 /// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
 /// has put off. Only a server that will never answer is left so late.
 const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
+
+/// How long a task may run before a sleeping watchdog is woken.
+const UNWATCHED: Duration = Duration::from_millis(3);
 
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
@@ -95,7 +98,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             floored = Instant::now();
         }
         let notes = region.slots().notes(slot);
-        let run = Run { order, target: &target, book: &book, row, watchdog, reuse, floor, notes };
+        let run = Run { order, target: &target, book: &book, row, watchdog, reuse, floor, notes, desk: None };
         match run.run(session) {
             Next::Leave(code) => return code,
             Next::Run(next) => (row, session) = *next,
@@ -137,6 +140,8 @@ pub(crate) struct Run<'a> {
     /// From where on it looks, while that is fresh.
     pub(crate) floor: Option<Floor>,
     pub(crate) notes: Notes<'a>,
+    /// Where a short result is handed in, if its parent writes it down.
+    pub(crate) desk: Option<(&'a Region, SlotHandle)>,
 }
 
 /// What came of the input.
@@ -166,7 +171,7 @@ impl Run<'_> {
         if self.row.atomic { self.refused_before_sending(session) } else { None }
     }
 
-    fn run(self, mut session: Session) -> Next {
+    pub(crate) fn run(self, mut session: Session) -> Next {
         if let Some(text) = self.refused(&session) {
             let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
             return self.write(Some(session), record, true);
@@ -191,7 +196,14 @@ impl Run<'_> {
         });
         session.set_patience(END_PATIENCE);
         let began = Instant::now();
+        if self.watchdog.is_dormant() {
+            let watchdog = self.watchdog.clone();
+            session.set_alarm(began + UNWATCHED, move || watchdog.wake());
+        }
         let mut outcome = self.send(session);
+        if let Some(session) = &mut outcome.session {
+            session.clear_alarm();
+        }
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
         let cancelled = self.cancelled(&outcome);
         if let (Some(_), Some(session)) = (cancelled, &mut outcome.session) {
@@ -353,6 +365,7 @@ impl Run<'_> {
     /// refuse the end, it is written as a failure with that error; if the link breaks, on a new session: the fence
     /// makes a second writing harmless.
     pub(crate) fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
+        let Some(session) = self.hand_in(session, record, again) else { return Next::Leave(ExitCode::Asked) };
         let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
             return Next::Leave(ExitCode::Temporary);
         };
@@ -395,6 +408,31 @@ impl Run<'_> {
                 Next::Leave(ExitCode::Permanent)
             }
         }
+    }
+
+    /// Leaves a short and plain result to the parent, and the session too; None: so it was done. What may be deleted, is
+    /// in another encoding, or stems from a session in disorder is written by this worker.
+    fn hand_in(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Option<Option<Session>> {
+        let (Some((region, slot)), Some(open)) = (self.desk, &session) else { return Some(session) };
+        let plain = again
+            && (record.output.is_some() || record.error.is_some())
+            && record.reason.is_none()
+            && open.status() == TransactionStatus::Idle
+            && session::speaks_as_opened(open);
+        let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8(bytes.to_vec())).transpose();
+        let (Ok(output), Ok(error), true) = (text(record.output), text(record.error), plain) else {
+            return Some(session);
+        };
+        let failed = record.state == "FAIL";
+        let result = HandedIn { task: self.row.task, attempt: self.row.attempt, failed, output, error };
+        if !region.hand_in(slot, &result) {
+            return Some(session);
+        }
+        fault::point("worker.after_hand_in");
+        if let Some(session) = session {
+            session.close();
+        }
+        None
     }
 
     /// A row that began to repeat while it ran is only finished together with its repetition.

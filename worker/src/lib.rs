@@ -10,6 +10,7 @@
 
 mod atomic;
 mod book;
+pub mod errand;
 pub mod error_text;
 mod execute;
 pub mod format;
@@ -20,11 +21,11 @@ mod session;
 mod watchdog;
 pub mod wire;
 
-use nix::sys::signal::Signal;
+pub use book::{Book, TaskRow, task_row};
+
 use shared::exit_code::ExitCode;
 use shared::hand_over::{Start, WorkerOrder};
 use shared::region::Kind;
-use shared::sys::signal::Bell;
 use shared::sys::title;
 use shared::{fault, log};
 use watchdog::Watchdog;
@@ -33,8 +34,7 @@ use watchdog::Watchdog;
 pub fn run(start: Start) -> ExitCode {
     log::speak_as(Kind::Worker);
     title::set("pgmill: worker");
-    // TERM means "finish", which it does anyway; INT and USR1 mean "give it back".
-    let bell = match Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]) {
+    let bell = match watchdog::hang_bell() {
         Ok(bell) => bell,
         Err(error) => {
             shared::error!("cannot hang the signal bell", error = error);

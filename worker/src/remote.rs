@@ -72,6 +72,7 @@ pub(crate) fn execute(place: &Workplace<'_>, mut home: Session, mut row: TaskRow
             reuse,
             floor: None,
             notes: place.region.slots().notes(place.slot),
+            desk: None,
         };
         let there = match far.take() {
             Some(far) => far,

@@ -68,6 +68,9 @@ enum Word {
     Overflowed(u64),
 }
 
+/// The life pipe, and what its threads listen to.
+type Bed = (OwnedFd, Receiver<Word>);
+
 /// The task's side of it.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
@@ -76,19 +79,55 @@ pub struct Watchdog {
     last: Arc<AtomicBool>,
     region: Region,
     slot: SlotHandle,
+    /// What its threads begin with, while it sleeps.
+    asleep: Arc<Mutex<Option<Bed>>>,
 }
 
 impl Watchdog {
     /// Starts the watchdog and the thread that listens to the bell. From here on this process must not fork.
     pub fn start(bell: Bell, life: OwnedFd, region: Region, slot: SlotHandle) -> io::Result<Watchdog> {
+        let (watchdog, heard) = Watchdog::new(region, slot);
+        watchdog.start_threads(bell, life, heard)?;
+        Ok(watchdog)
+    }
+
+    /// One that sleeps until somebody wakes it: most tasks have ended before it would have anything to do, and threads
+    /// cost as much as they. Signals wait for it.
+    pub fn dormant(life: OwnedFd, region: Region, slot: SlotHandle) -> Watchdog {
+        let (watchdog, heard) = Watchdog::new(region, slot);
+        *watchdog.asleep.lock().unwrap_or_else(PoisonError::into_inner) = Some((life, heard));
+        watchdog
+    }
+
+    pub fn is_dormant(&self) -> bool {
+        self.asleep.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// A worker that cannot be watched leaves; what it runs is ended by its parent.
+    pub fn wake(&self) {
+        let asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((life, heard)) = asleep else { return };
+        let awake = hang_bell().and_then(|bell| self.start_threads(bell, life, heard));
+        if let Err(error) = awake {
+            shared::error!("cannot start the watchdog", error = error);
+            leave(ExitCode::Temporary);
+        }
+        let _ = self.words.send(Word::Look);
+    }
+
+    fn new(region: Region, slot: SlotHandle) -> (Watchdog, Receiver<Word>) {
         let (words, heard) = unbounded();
+        let (post, last) = (Arc::new(Mutex::new(Post::default())), Arc::new(AtomicBool::new(false)));
+        (Watchdog { words, post, last, region, slot, asleep: Arc::default() }, heard)
+    }
+
+    fn start_threads(&self, bell: Bell, life: OwnedFd, heard: Receiver<Word>) -> io::Result<()> {
         let (rings, rung) = unbounded();
         thread::Builder::new().name("bell".into()).stack_size(STACK_BYTES).spawn(move || listen(bell, life, &rings))?;
-        let last = Arc::new(AtomicBool::new(false));
-        let post = Arc::new(Mutex::new(Post::default()));
-        let kennel = Kennel { heard, rung, post: post.clone(), region: region.clone(), slot, last: last.clone() };
+        let (post, region, last) = (self.post.clone(), self.region.clone(), self.last.clone());
+        let kennel = Kennel { heard, rung, post, region, slot: self.slot, last };
         thread::Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || kennel.watch())?;
-        Ok(Watchdog { words, post, last, region, slot })
+        Ok(())
     }
 
     /// The kennel is only woken if there is something to do for it: a time limit, or a cancel asked for already.
@@ -105,6 +144,7 @@ impl Watchdog {
 
     /// The output has reached its limit: the statement is cancelled while the rest is drained.
     pub fn overflowed(&self) {
+        self.wake();
         let number = lock(&self.post).number;
         let _ = self.words.send(Word::Overflowed(number));
     }
@@ -120,6 +160,11 @@ impl Watchdog {
         (post.watched, post.deadline) = (None, None);
         post.cancelled
     }
+}
+
+/// TERM means "finish", which a worker does anyway; INT and USR1 mean "give it back".
+pub fn hang_bell() -> io::Result<Bell> {
+    Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1])
 }
 
 fn lock(post: &Mutex<Post>) -> MutexGuard<'_, Post> {

@@ -9,6 +9,7 @@
 
 mod cell;
 mod gate;
+mod handed_in;
 mod layout;
 mod lease;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod slot;
 
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
+pub use handed_in::HandedIn;
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use lease::{HostMoment, LEASE, LET_GO, SILENCE_MS};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};

@@ -13,7 +13,7 @@ use shared::tls::{Prepared, TlsError};
 
 use super::error::{ConnectError, LinkError};
 use super::outgoing::Outgoing;
-use super::pipe::Pipe;
+use super::pipe::{Alarm, Pipe};
 use super::server_error::ServerError;
 
 /// Receive buffer: most messages fit, and an idle worker stays small.
@@ -55,6 +55,10 @@ impl Link {
 
     pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.pipe.set_deadline(deadline);
+    }
+
+    pub(super) fn set_alarm(&mut self, alarm: Option<Alarm>) {
+        self.pipe.set_alarm(alarm);
     }
 
     /// Sends without reading.

@@ -47,6 +47,7 @@ use extended::Standing;
 use incoming::Parameters;
 use link::Link;
 use outgoing::Outgoing;
+use pipe::Alarm;
 
 /// A farewell is not worth a longer wait.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
@@ -271,6 +272,15 @@ impl Session {
     pub fn learn_backend(&mut self, text: Option<&[u8]>) {
         let number = text.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| text.parse().ok());
         self.canceller.backend = number.unwrap_or(self.canceller.backend);
+    }
+
+    /// If an answer is not there by then, `ring` is called, once.
+    pub fn set_alarm(&mut self, at: Instant, ring: impl FnOnce() + Send + 'static) {
+        self.link.set_alarm(Some(Alarm { at, ring: Box::new(ring) }));
+    }
+
+    pub fn clear_alarm(&mut self) {
+        self.link.set_alarm(None);
     }
 
     /// Holds a place in the budget as long as the session lives.

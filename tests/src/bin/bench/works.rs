@@ -158,7 +158,7 @@ pub const ALL: &[Bench] = &[
     },
 ];
 
-fn twice(rig: &Rig) -> State {
+pub fn twice(rig: &Rig) -> State {
     let state = State { work: rig.queue(), reference: rig.queue(), latencies: Vec::new() };
     let rows = "SELECT id, 'group', 'SELECT 1', now() - interval '1 min', now(), now(), 'DONE'::state, '1'";
     state.reference.run(&format!(
@@ -293,7 +293,7 @@ fn settle(rig: &Rig, database: &Database) -> f64 {
     pace.per_second
 }
 
-fn three_commits(rig: &Rig, database: &Database) -> f64 {
+pub fn three_commits(rig: &Rig, database: &Database) -> f64 {
     let script = format!(
         "\\set id random(1, {SETTLED})\nUPDATE settled SET start = statement_timestamp() WHERE id = :id;\nSELECT 1;\n\
          UPDATE settled SET stop = statement_timestamp(), output = '1' WHERE id = :id;\n"
