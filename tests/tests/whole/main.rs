@@ -7,6 +7,7 @@ mod books;
 mod by_itself;
 mod calendar;
 mod cli;
+mod clock;
 mod connections;
 mod conninfo_dialect;
 mod cut_cable;
