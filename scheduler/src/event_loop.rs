@@ -15,6 +15,7 @@ use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Prepared, Readiness, Unfinished};
+use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
@@ -67,6 +68,8 @@ pub enum Answer {
         settlement: Settlement,
     },
     Unfinished(Vec<Unfinished>),
+    /// Of what was to go back from batches: what somebody has locked.
+    Returned(Vec<(i64, i32)>),
     Settings(Vec<(String, String)>),
     Chores {
         rows: i64,
@@ -158,6 +161,8 @@ pub struct Scheduler {
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
     pub(crate) lending: Lending,
+    /// What is to go back from batches, and when it is tried next; None while it is being done.
+    pub(crate) returns: Returns,
     /// Sessions on remotes that dead workers have left.
     pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
@@ -221,6 +226,7 @@ impl Scheduler {
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
             lending: Lending::open()?,
+            returns: Returns::default(),
             elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
@@ -329,6 +335,7 @@ impl Scheduler {
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
             self.lending.deadline().filter(|_| working),
+            self.returns.deadline().filter(|_| working),
             self.graph.deadline().filter(|_| !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
@@ -383,6 +390,7 @@ impl Scheduler {
                 self.release_reserved();
                 self.runs.all_unsettled(now);
                 self.lending.all_unretired(now);
+                self.returns.all_undone(now);
                 self.elsewhere.all_unmarked();
                 self.session_event(SessionEvent::Lost { now, trouble });
             }
@@ -399,6 +407,8 @@ impl Scheduler {
         self.runs.acknowledge();
         self.reap(now);
         self.retire(now);
+        self.returns.add(self.runs.slow_batches(), now);
+        self.give_back(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
         self.pass_jobs(now);

@@ -7,6 +7,7 @@
 //! Who writes what is told in `slot.rs`, `cell.rs` and `gate.rs`, above the words concerned. The region lives as long as the
 //! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
 
+mod batch;
 mod cell;
 mod gate;
 mod layout;
@@ -16,6 +17,7 @@ mod notes;
 mod returned;
 mod slot;
 
+pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
