@@ -7,9 +7,10 @@ use crate::control_socket::ControlSocket;
 use crate::discovery::{FoundDatabase, QueueProbe};
 use crate::embedded::{Embedded, ServerEvent, Stop};
 use crate::hearing::{Ear, Hearing};
-use crate::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState};
+use crate::leader_state::{Leader, LeaderEvent};
+use crate::leadership::{Asked, Leadership};
 use crate::lock_watch::Locks;
-use crate::maker::{Report, make_missing};
+use crate::maker::{Lacking, Making, Report, look_for_missing};
 use crate::message_table::MessageKey;
 use crate::orders::Orders;
 use crate::row_entry::Wanted;
@@ -22,12 +23,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use shared::conninfo::Target;
 use shared::db::link::{Link, LinkEvent};
-use shared::db::lock_key;
 use shared::db::saying::Saying;
-use shared::db::statement::{HOLD_LEADER, bare};
-use shared::db::trouble::Trouble;
 use shared::nursery::Nursery;
-use shared::region::Region;
+use shared::region::{HostMoment, Region};
 use shared::stopping::{self, StopEvent, Stopping};
 use shared::sys::signal::Bell;
 use shared::sys::wait;
@@ -69,17 +67,19 @@ pub struct Parts {
 
 /// How often roles and databases that rows lack are looked for.
 const MAKE_AGAIN: Duration = Duration::from_secs(10);
-/// CREATE DATABASE copies files.
-const MAKE_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What comes back from the maintenance database.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// Whether this launcher got the lock, and if not, why.
-    Lock(Result<(), String>),
-    Made(Vec<Report>),
+    /// Whether this launcher got the lock, and if not, who has it.
+    Lock(Asked),
+    /// What rows need: there, or to be made.
+    Needed(Vec<Report>, Vec<Lacking>),
     Listening(Rc<Hearing>),
-    Locks(Locks),
+    Locks {
+        locks: Locks,
+        asked_at: HostMoment,
+    },
     Databases {
         found: Vec<FoundDatabase>,
         asked_at: Instant,
@@ -102,21 +102,24 @@ pub struct Launcher {
     pub(crate) parts: Parts,
     pub(crate) rows: RowTable,
     pub(crate) leader: Leader,
+    pub(crate) leadership: Leadership,
     pub(crate) link: Option<Link<Answer>>,
     pub(crate) ear: Ear,
     probe: QueueProbe,
     /// What operators have asked for through the control socket.
     pub(crate) orders: Orders,
     /// The session is known to have a backend of its own.
-    proven: bool,
+    pub(crate) proven: bool,
     events: (Sender<Event>, Receiver<Event>),
     pub(crate) stopping: Stopping,
     pub(crate) said: Saying,
     said_ready: bool,
     server_stopping: bool,
-    /// A question to the maker is in flight.
-    making: bool,
-    next_making: Instant,
+    /// What rows need is being looked at.
+    looking: bool,
+    /// And made.
+    making: Option<Making>,
+    pub(crate) next_making: Instant,
 }
 
 impl Launcher {
@@ -129,6 +132,7 @@ impl Launcher {
             parts,
             rows,
             leader: Leader::new(now),
+            leadership: Leadership::new(),
             link: None,
             ear: Ear::new(now),
             probe,
@@ -139,7 +143,8 @@ impl Launcher {
             said: Saying::default(),
             said_ready: false,
             server_stopping: false,
-            making: false,
+            looking: false,
+            making: None,
             next_making: now,
         }
     }
@@ -168,6 +173,7 @@ impl Launcher {
         fds.extend(self.parts.control.poll_fds());
         fds.extend(self.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.probe.link().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.making.as_ref().and_then(Making::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.rows.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, self.timeout(now));
@@ -191,6 +197,7 @@ impl Launcher {
             self.link.as_ref().and_then(Link::deadline),
             self.ear.deadline(),
             self.probe.link().and_then(Link::deadline),
+            self.making.as_ref().and_then(Making::deadline),
             self.orders.deadline(),
             self.rows.deadline(),
             self.parts.control.deadline(),
@@ -217,28 +224,27 @@ impl Launcher {
                 self.proven |= self.link.as_ref().is_some_and(Link::is_proven);
                 self.leader_event(LeaderEvent::Up);
             }
-            Event::Link(LinkEvent::Answered(Answer::Lock(Ok(())))) => self.leader_event(LeaderEvent::Held),
-            Event::Link(LinkEvent::Answered(Answer::Lock(Err(why)))) => {
-                self.leader_event(LeaderEvent::Refused { why, now });
-            }
-            Event::Link(LinkEvent::Answered(Answer::Made(reports))) => {
-                self.making = false;
-                self.rows.made(reports);
+            Event::Link(LinkEvent::Answered(Answer::Lock(asked))) => self.lock_answered(asked, now),
+            Event::Link(LinkEvent::Answered(Answer::Needed(there, lacking))) => {
+                self.looking = false;
+                self.rows.made(there);
+                if !lacking.is_empty() {
+                    self.making = Some(Making::begin(&self.parts.target, &self.parts.region, lacking));
+                }
             }
             Event::Link(LinkEvent::Answered(Answer::Listening(hearing))) => self.listening(hearing, now),
-            Event::Link(LinkEvent::Answered(Answer::Locks(locks))) => self.locks_seen(&locks, now),
+            Event::Link(LinkEvent::Answered(Answer::Locks { locks, asked_at })) => {
+                if self.prove(&locks, asked_at, now) {
+                    self.locks_seen(&locks, now);
+                }
+            }
             Event::Link(LinkEvent::Answered(Answer::Databases { found, asked_at })) => {
                 self.databases_listed(found, asked_at, now);
             }
             Event::Link(LinkEvent::Answered(Answer::Checked { key, may })) => self.sender_checked(key, may),
             // It listens to nothing.
             Event::Link(LinkEvent::Answered(Answer::Done) | LinkEvent::Notified | LinkEvent::CatalogRang) => {}
-            Event::Link(LinkEvent::Lost(trouble)) => {
-                self.link = None;
-                self.making = false;
-                self.ear.lose();
-                self.leader_event(LeaderEvent::Lost { trouble, now });
-            }
+            Event::Link(LinkEvent::Lost(trouble)) => self.session_lost(trouble, now),
             Event::Passed => self.pass(now),
         }
     }
@@ -253,7 +259,8 @@ impl Launcher {
         self.stop(StopEvent::Passed { now });
         self.hear(now);
         // Every row has its slot before the first scheduler runs: so all databases must be known.
-        let may_start = self.leading() && self.ear.knows_databases && !self.stopping.asked();
+        let leads = self.leading() && self.parts.region.leads();
+        let may_start = leads && self.ear.knows_databases && !self.stopping.asked();
         self.make_missing(may_start, now);
         self.act(now);
         self.hear_callers(now);
@@ -267,10 +274,6 @@ impl Launcher {
         self.answer_callers(now);
     }
 
-    pub(crate) fn leading(&self) -> bool {
-        self.leader.state == LeaderState::Leading
-    }
-
     /// What `status` tells.
     pub(crate) fn report(&self) -> serde_json::Value {
         let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
@@ -278,6 +281,8 @@ impl Launcher {
             name: &self.parts.name,
             ready: self.said_ready,
             leading: self.leading(),
+            host: &self.leadership.host.name,
+            leader: if self.leading() { Some(self.leadership.own()) } else { self.leadership.seen.clone() },
             why: self.said.current(),
             server,
         };
@@ -297,15 +302,20 @@ impl Launcher {
 
     /// Roles and databases of rows that do not work yet.
     fn make_missing(&mut self, may: bool, now: Instant) {
-        if !may || self.making || now < self.next_making {
+        if let Some(made) = self.making.as_mut().and_then(|making| making.turn(now)) {
+            self.making = None;
+            self.rows.made(made);
+        }
+        if !may || self.looking || self.making.is_some() || now < self.next_making {
             return;
         }
         self.next_making = now + MAKE_AGAIN;
-        let needed = self.rows.needed(&self.parts.target.places);
+        let (needed, signature) = (self.rows.needed(&self.parts.target.places), self.signature());
         if let (Some(link), false) = (&mut self.link, needed.is_empty()) {
-            self.making = true;
-            link.ask("making what rows need", MAKE_PATIENCE, |client| async move {
-                Ok(Answer::Made(make_missing(client, needed).await?))
+            self.looking = true;
+            link.ask("looking for what rows need", PATIENCE, |client| async move {
+                let (there, lacking) = look_for_missing(client, needed, signature).await?;
+                Ok(Answer::Needed(there, lacking))
             });
         }
     }
@@ -335,37 +345,6 @@ impl Launcher {
             Some(ServerEvent::Restarted { pid }) => shared::info!("embedded server started again", pid = pid),
             Some(ServerEvent::StartFailed { why }) => shared::error!("embedded server cannot be started", why = why),
             Some(ServerEvent::Died { .. }) | None => {}
-        }
-    }
-
-    fn leader_event(&mut self, event: LeaderEvent) {
-        for effect in self.leader.handle(event) {
-            match effect {
-                LeaderEffect::Dial => {
-                    let region = Some(&self.parts.region);
-                    self.link = Some(Link::dial(&self.parts.target, "pg_conf", region, !self.proven));
-                }
-                LeaderEffect::AskLock => {
-                    let name = self.parts.name.clone();
-                    if let Some(link) = &mut self.link {
-                        link.ask("asking for the leader lock", PATIENCE, |client| ask_lock(client, name));
-                    }
-                }
-                LeaderEffect::Say(trouble) => {
-                    let reason = trouble.text.clone();
-                    if self.said.begin(trouble) {
-                        shared::warning!("launcher waits", reason = reason);
-                    }
-                }
-                LeaderEffect::Lead => {
-                    self.next_making = Instant::now();
-                    self.begin_hearing();
-                    if self.said.end() {
-                        shared::info!("launcher works again");
-                    }
-                }
-                LeaderEffect::Resign => self.rows.suspend_all(Instant::now()),
-            }
         }
     }
 
@@ -429,6 +408,13 @@ impl Launcher {
             .is_some_and(|until| matches!(self.stopping, Stopping::Cancel { .. }) && Instant::now() >= until + MARGIN)
     }
 
+    /// The session is gone, and with it the questions in flight.
+    pub(crate) fn hang_up(&mut self) {
+        self.link = None;
+        self.looking = false;
+        self.ear.lose();
+    }
+
     fn reload(&mut self, now: Instant) {
         self.parts.manager.reloading();
         match (self.parts.reload)() {
@@ -437,9 +423,8 @@ impl Launcher {
                 if target != self.parts.target {
                     self.parts.target = target;
                     self.proven = false;
-                    self.link = None;
-                    self.making = false;
-                    self.ear.lose();
+                    self.hang_up();
+                    self.making = None;
                     self.rows.move_home(self.parts.target.places.clone());
                     self.leader_event(LeaderEvent::LoginChanged { now });
                 }
@@ -454,16 +439,4 @@ impl Launcher {
             }
         }
     }
-}
-
-async fn ask_lock(client: Rc<tokio_postgres::Client>, name: String) -> Result<Answer, Trouble> {
-    let row =
-        client.query_one(&bare(HOLD_LEADER), &[&lock_key::LEADER, &name]).await.map_err(|error| Trouble::of(&error))?;
-    Ok(Answer::Lock(if row.get("standby") {
-        Err("the server is a stand-by; waiting for its promotion".to_owned())
-    } else if row.get("held") {
-        Ok(())
-    } else {
-        Err(format!("another launcher named \"{name}\" is active; standing by"))
-    }))
 }

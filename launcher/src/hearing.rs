@@ -10,15 +10,18 @@ use crate::lock_watch::{LockWatch, Locks, MarkerLock};
 use crate::message_table::{AnswerKey, MessageKey, MessageTable, SeenMessage};
 use crate::row_table::Surroundings;
 use shared::db::lock_key;
-use shared::db::statement::{self, bare};
+use shared::db::statement;
 use shared::db::trouble::Trouble;
 use shared::fault;
 use shared::hand_over::WaitFor;
+use shared::region::{HostMoment, SILENCE_MS};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Statement};
 
 const WATCH_PAUSE: Duration = Duration::from_millis(200);
+/// The look at locks is also the proof that we lead: silence for as long as the server bears ours is a lost session.
+pub const WATCH_PATIENCE: Duration = Duration::from_millis(SILENCE_MS);
 
 /// The statements that are asked again and again.
 #[derive(Clone, Debug)]
@@ -89,9 +92,11 @@ impl Launcher {
     pub(crate) fn begin_hearing(&mut self) {
         let answers = self.ear.messages.renew();
         answers.into_iter().for_each(|answer| self.give(answer));
+        let signature = self.signature();
         if let Some(link) = &mut self.link {
-            link.ask("preparing to listen", PATIENCE, |client| async move {
-                let text = async |text: &str| client.prepare(&bare(text)).await.map_err(|error| Trouble::of(&error));
+            link.ask("preparing to listen", WATCH_PATIENCE, |client| async move {
+                let text =
+                    async |text: &str| client.prepare(&signature.sign(text)).await.map_err(|error| Trouble::of(&error));
                 let watch = text(statement::WATCH_LOCKS).await?;
                 Ok(Answer::Listening(Rc::new(Hearing { watch, list: text(statement::LIST_DATABASES).await? })))
             });
@@ -114,8 +119,9 @@ impl Launcher {
             self.ear.next_watch = now + WATCH_PAUSE;
             let (markers, own) = self.rows.watched();
             let hearing = hearing.clone();
-            link.ask("looking at locks", PATIENCE, |client| async move {
-                Ok(Answer::Locks(look_at_locks(&client, &hearing, markers, own).await?))
+            let asked_at = HostMoment::now();
+            link.ask("looking at locks", WATCH_PATIENCE, move |client| async move {
+                Ok(Answer::Locks { locks: look_at_locks(&client, &hearing, markers, own).await?, asked_at })
             });
         }
         if !self.ear.listing && now >= self.ear.next_list {
@@ -149,13 +155,13 @@ impl Launcher {
             self.take_back(answer);
         }
         // A database that we do not serve may be another launcher's, who will answer.
-        let (rows, alone) = (&self.rows, locks.leaders <= 1);
+        let (rows, alone) = (&self.rows, locks.leaders.len() <= 1);
         for (key, role) in self.ear.messages.claim_unchecked(|database| alone || rows.serves(database)) {
             let mut roles = self.rows.users_of(key.target);
             roles.extend(self.parts.operators.clone());
+            let text = self.signature().sign(statement::CHECK_SENDER);
             if let Some(link) = &mut self.link {
                 link.ask("checking a sender", PATIENCE, move |client| async move {
-                    let text = bare(statement::CHECK_SENDER);
                     let row = client.query_one(&text, &[&role, &key.target, &roles]).await;
                     let may = row.map_err(|error| Trouble::of(&error))?.get("may");
                     Ok(Answer::Checked { key, may })
@@ -221,10 +227,10 @@ impl Launcher {
     /// Sessions that do not end by themselves.
     pub(crate) fn end_sessions(&mut self) {
         for (backends, user) in self.rows.take_to_end() {
+            let text = self.signature().sign(statement::END_BACKENDS);
             if let Some(link) = &mut self.link {
                 shared::info!("ending sessions through the server", user = user, backends = backends.len());
                 link.ask("ending sessions", PATIENCE, move |client| async move {
-                    let text = bare(statement::END_BACKENDS);
                     client.query_one(&text, &[&backends, &user]).await.map_err(|error| Trouble::of(&error))?;
                     Ok(Answer::Done)
                 });
@@ -242,9 +248,10 @@ impl Launcher {
     }
 
     fn tell(&mut self, what: &'static str, text: &'static str, AnswerKey { key, backend }: AnswerKey) {
+        let text = self.signature().sign(text);
         if let Some(link) = &mut self.link {
             link.ask(what, PATIENCE, move |client| async move {
-                client.query_one(&bare(text), &[&key, &backend]).await.map_err(|error| Trouble::of(&error))?;
+                client.query_one(&text, &[&key, &backend]).await.map_err(|error| Trouble::of(&error))?;
                 Ok(Answer::Done)
             });
         }
@@ -264,7 +271,7 @@ async fn look_at_locks(client: &Client, hearing: &Hearing, markers: Vec<u32>, ow
     for row in rows {
         let (database, classid, objid): (u32, u32, u32) = (row.get("database"), row.get("classid"), row.get("objid"));
         match row.get::<_, &str>("locktype") {
-            "advisory" if classid == leader => locks.leaders += 1,
+            "advisory" if classid == leader => locks.leaders.extend(row.get::<_, Option<i32>>("pid")),
             "advisory" => {
                 let key = MessageKey { database, key: classid as i32, target: objid };
                 locks.messages.push(SeenMessage { key, backend: row.get("pid"), role: row.get("role") });

@@ -16,8 +16,8 @@ pub struct Locks {
     /// Databases that somebody works on as a whole.
     pub worked_on: Vec<u32>,
     pub markers: Vec<MarkerLock>,
-    /// Active launchers on this server, of all names.
-    pub leaders: usize,
+    /// The sessions of active launchers on this server, of all names.
+    pub leaders: Vec<i32>,
 }
 
 /// A marker table that somebody works on.
@@ -42,7 +42,6 @@ enum Hold {
 pub struct LockWatch {
     holds: HashMap<u32, Hold>,
     markers: Vec<MarkerLock>,
-    pub leaders: usize,
 }
 
 impl LockWatch {
@@ -59,7 +58,6 @@ impl LockWatch {
         }
         let new = locks.markers.iter().filter(|lock| !self.markers.contains(lock)).cloned().collect();
         self.markers.clone_from(&locks.markers);
-        self.leaders = locks.leaders;
         new
     }
 

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(4500);
 /// All senders together; the server has no more locks than some thousands.
 const MOST: usize = 1024;
+/// Of one session: anybody can take locks by the thousand, and must not take the places of others.
+const MOST_OF_ONE: usize = 64;
 
 /// What is asked of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +134,10 @@ impl MessageTable {
         for one in seen {
             let known = self.messages.iter().any(|message| message.key == one.key);
             // Without a process there is nobody to check and nobody to answer.
+            let theirs = self.messages.iter().filter(|message| Some(message.backend) == one.backend);
             if let (false, Some(backend), Some(role), Some(_)) = (known, one.backend, one.role, one.key.command())
                 && self.messages.len() < MOST
+                && theirs.count() < MOST_OF_ONE
             {
                 self.messages.push(Message { key: one.key, backend, role, stage: Stage::Seen });
             }
@@ -317,6 +321,18 @@ mod tests {
         let other = SeenMessage { backend: Some(200), ..message };
         assert_eq!(table.see(&[other]), answer.into_iter().collect::<Vec<_>>());
         assert_eq!(table.claim_unchecked(|_| true), [(message.key, 10)]);
+    }
+
+    #[test]
+    fn one_session_with_thousands_of_locks_leaves_room_for_the_messages_of_others() {
+        let mut table = MessageTable::default();
+        let mut all: Vec<SeenMessage> =
+            (0..3000).map(|target| seen(lock_key::MESSAGE_STOP, 0, 5, target, 100)).collect();
+        assert_eq!(table.see(&all), []);
+        all.push(seen(lock_key::MESSAGE_RESTART, 3, 9, 9, 200));
+        assert_eq!(table.see(&all), []);
+        assert_eq!(table.claim_unchecked(|database| database == 9).len(), 2, "one of the flood, and the other's");
+        assert_eq!(table.claim_unchecked(|_| true).len(), MOST_OF_ONE - 1);
     }
 
     #[test]

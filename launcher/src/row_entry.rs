@@ -36,6 +36,8 @@ pub struct Wanted {
     pub versions: PathBuf,
     /// What a task's `remote` may name, the same for all rows.
     pub remotes: Entries,
+    /// This launcher's name.
+    pub launcher: String,
 }
 
 impl Wanted {
@@ -61,6 +63,7 @@ impl Wanted {
             versions: self.versions.clone(),
             upgrade: self.row.upgrade,
             handshake: HANDSHAKE,
+            name: self.launcher.clone(),
             remotes: self.remotes.clone(),
         }
         .fitting()
@@ -199,6 +202,17 @@ impl Entry {
         let Some(slot) = self.state.slot() else { return Vec::new() };
         let own = region.slots().notes(slot).running().map(|(_, _, backend)| backend);
         workers_backends(region, slot).into_iter().chain(own).collect()
+    }
+
+    /// Its scheduler has a session, or a worker.
+    pub fn serves(&self, region: &Region) -> bool {
+        let Some(slot) = self.state.slot() else { return false };
+        let slots = region.slots();
+        let own = slots.notes(slot).running().is_some();
+        own || slots.holders().into_iter().any(|holder| {
+            let notes = slots.notes(holder.handle);
+            notes.kind() == Some(Kind::Worker) && notes.parent() == Some(slot.index())
+        })
     }
 
     /// One slot always stays for workers: a scheduler that could start no task would be of no use.

@@ -339,13 +339,24 @@ impl RowTable {
         }
     }
 
-    /// Ends everything for now; rows start again once they may.
-    pub fn suspend_all(&mut self, now: Instant) {
+    /// Ends all schedulers for now, or those that serve; rows start again once they may. How many it told.
+    pub fn suspend(&mut self, all: bool, now: Instant) -> usize {
+        let mut told = 0;
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
+            if !all && !entry.serves(&self.region) {
+                continue;
+            }
+            told += usize::from(!matches!(entry.state, RowState::Ending { .. }));
             let close = entry.wanted.close();
             let then = Then::StartAgain { wait: WaitFor::default() };
             entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Cancel, then, now, close });
         }
+        told
+    }
+
+    /// Rings every scheduler: it looks at everything.
+    pub fn ring_all(&self) {
+        self.entries.iter().filter_map(|entry| entry.child.as_ref()).for_each(|child| child.signal(Signal::SIGUSR2));
     }
 
     pub fn has_schedulers(&self) -> bool {

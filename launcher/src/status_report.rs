@@ -1,5 +1,6 @@
 //! What `status` tells: slots and who holds them, rows and their states, and why something waits.
 
+use crate::host::LeaderSeen;
 use crate::row_table::RowTable;
 use serde_json::{Value, json};
 use shared::region::{Kind, Region};
@@ -10,6 +11,9 @@ pub struct Outline<'a> {
     pub name: &'a str,
     pub ready: bool,
     pub leading: bool,
+    pub host: &'a str,
+    /// Who leads, as far as that is known.
+    pub leader: Option<LeaderSeen>,
     /// Why the launcher itself waits.
     pub why: Option<&'a str>,
     /// The embedded server's pid and major version, if there is one.
@@ -41,10 +45,18 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
     let (seats, taken) = region.seats();
     json!({
         "name": outline.name,
+        "host": outline.host,
         "pid": std::process::id(),
         "version": shared::VERSION,
         "ready": outline.ready,
         "leading": outline.leading,
+        "leader": outline.leader.as_ref().map(|leader| json!({
+            "host": leader.host,
+            "pid": leader.pid,
+            "since_ms": leader.since_ms,
+            "backend": leader.backend,
+            "address": leader.address,
+        })),
         "why": outline.why,
         "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
         "slots": {"limit": slots.limit(), "used": held.len(), "reserved": reserved.len(), "holders": holders},
@@ -62,13 +74,21 @@ pub fn as_text(status: &Value) -> String {
     };
     let get = |value: &Value, key: &str| text(value.get(key).unwrap_or(&Value::Null));
     let mut lines = vec![format!(
-        "launcher {} pid {} version {}: {}{}",
+        "launcher {} on {} pid {} version {}: {}{}",
         get(status, "name"),
+        get(status, "host"),
         get(status, "pid"),
         get(status, "version"),
         if status.get("ready") == Some(&Value::Bool(true)) { "ready" } else { "not ready" },
         status.get("why").and_then(Value::as_str).map(|why| format!(" ({why})")).unwrap_or_default(),
     )];
+    if let Some(leader) = status.get("leader").filter(|leader| !leader.is_null()) {
+        let since = leader.get("since_ms").and_then(Value::as_i64).map_or_else(|| "-".to_owned(), shared::log::moment);
+        let from =
+            leader.get("address").and_then(Value::as_str).map(|from| format!(" from {from}")).unwrap_or_default();
+        let (host, pid, backend) = (get(leader, "host"), get(leader, "pid"), get(leader, "backend"));
+        lines.push(format!("leader on {host} pid {pid} since {since}, backend {backend}{from}"));
+    }
     let slots = status.get("slots").unwrap_or(&Value::Null);
     lines.push(format!("slots {} of {} used", get(slots, "used"), get(slots, "limit")));
     let seats = status.get("connections").unwrap_or(&Value::Null);

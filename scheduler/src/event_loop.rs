@@ -14,7 +14,7 @@ use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
-use crate::queue::{self, Prepared, Readiness, Unfinished};
+use crate::queue::{self, Owner, Prepared, Readiness, Unfinished};
 use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
@@ -34,7 +34,7 @@ use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
 use shared::log::Level;
 use shared::nursery::Nursery;
-use shared::region::{Notes, Phase, SlotHandle};
+use shared::region::{LET_GO, Notes, Phase, SlotHandle};
 use shared::stopping::{self, StopEvent, Stopping};
 use shared::sys::signal::Bell;
 use shared::sys::wait::End;
@@ -50,6 +50,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const MEND_PATIENCE: Duration = Duration::from_secs(6 * 3600);
 const MEND_FIRST: Duration = Duration::from_secs(1);
 const MEND_LAST: Duration = Duration::from_secs(60);
+
+/// While our launcher cannot prove that it leads.
+pub(crate) const UNLED: &str = "the launcher does not hold the leader lock; waiting until it does";
 
 /// A worker leaves so when it has run its task and the database refuses every form of its end.
 const UNWRITTEN: i32 = ExitCode::Permanent.status();
@@ -266,7 +269,8 @@ impl Scheduler {
             self.start_look();
             self.offer_slots();
             if let Some(code) = self.finished() {
-                let level = if self.leave == Some(code) && self.order.found { Level::Debug } else { Level::Info };
+                let quiet = self.leave == Some(code) && self.order.found || !self.start.region.leads();
+                let level = if quiet { Level::Debug } else { Level::Info };
                 shared::log_line!(level, "scheduler ended", queue = self.label, code = code.status());
                 return code;
             }
@@ -297,6 +301,8 @@ impl Scheduler {
         let parent_gone = fds[1].any().unwrap_or(false);
         drop(fds);
         let now = Instant::now();
+        // Before anything that may have come while we stood still is read.
+        self.mind_lease();
         let send = |event| {
             // The receiver lives in the same struct: this cannot fail.
             let _ = self.events.0.send(event);
@@ -324,10 +330,10 @@ impl Scheduler {
     }
 
     fn timeout(&self, now: Instant) -> PollTimeout {
-        let working = self.session.working();
-        let looks = working && self.looking.is_none() && !self.stopping.asked();
+        let (working, leads) = (self.session.working(), self.start.region.leads());
+        let looks = working && leads && self.looking.is_none() && !self.stopping.asked();
         let deadlines = [
-            self.session.deadline(),
+            self.session.deadline().filter(|_| leads || self.link.is_some()),
             self.link.as_ref().and_then(Link::deadline),
             self.probe.as_ref().and_then(Link::deadline),
             self.mender.as_ref().and_then(Link::deadline),
@@ -336,12 +342,13 @@ impl Scheduler {
             self.runs.deadline(),
             self.lending.deadline().filter(|_| working),
             self.returns.deadline().filter(|_| working),
-            self.graph.deadline().filter(|_| !self.stopping.asked()),
+            self.graph.deadline().filter(|_| leads && !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_reset),
+            self.link.is_some().then(|| now + self.start.region.lease_left() + LET_GO),
             Some(now + BEAT),
         ];
         let wait = deadlines.into_iter().flatten().min().unwrap_or(now).saturating_duration_since(now);
@@ -375,30 +382,43 @@ impl Scheduler {
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             Event::Link(LinkEvent::Notified) => self.doze.ring(now),
             Event::Link(LinkEvent::CatalogRang) => self.graph_event(GraphEvent::Rang),
-            Event::Link(LinkEvent::Lost(trouble)) => {
-                self.link = None;
-                self.statements = None;
-                self.mender = None;
-                self.mend_at = None;
-                self.attendant = None;
-                // From here on the session has its own reason, and takes it back itself.
-                self.stumbled = false;
-                self.unfinished = UnfinishedQuestion::None;
-                self.doze.forget(now);
-                self.jobs.forget();
-                self.graph_event(GraphEvent::Gone);
-                self.release_reserved();
-                self.runs.all_unsettled(now);
-                self.lending.all_unretired(now);
-                self.returns.all_undone(now);
-                self.elsewhere.all_unmarked();
-                self.session_event(SessionEvent::Lost { now, trouble });
-            }
+            Event::Link(LinkEvent::Lost(trouble)) => self.session_lost(trouble, now),
             Event::Probe(event) => self.probed(event, now),
             Event::Mender(event) => self.mended(event, now),
             Event::Attendant(event) => self.attended(event, now),
             Event::Graph(event) => self.graph_spoke(event, now),
             Event::Passed => self.pass(now),
+        }
+    }
+
+    fn session_lost(&mut self, trouble: Trouble, now: Instant) {
+        self.link = None;
+        self.notes().set_running(0, 0, 0);
+        self.statements = None;
+        self.mender = None;
+        self.mend_at = None;
+        self.attendant = None;
+        // From here on the session has its own reason, and takes it back itself.
+        self.stumbled = false;
+        self.unfinished = UnfinishedQuestion::None;
+        self.doze.forget(now);
+        self.jobs.forget();
+        self.graph_event(GraphEvent::Gone);
+        self.release_reserved();
+        self.runs.all_unsettled(now);
+        self.lending.all_unretired(now);
+        self.returns.all_undone(now);
+        self.elsewhere.all_unmarked();
+        self.session_event(SessionEvent::Lost { now, trouble });
+    }
+
+    /// A lease that ran out so long ago that somebody else may lead: every session is given up, and with them the
+    /// queue; what they had still to say is not heard. Found out before anything else is done, also after a long sleep.
+    fn mind_lease(&mut self) {
+        let lapsed = self.start.region.lapsed_since();
+        if self.link.is_some() && lapsed.is_some_and(|since| since >= LET_GO) {
+            self.probe = None;
+            self.session_lost(Trouble::passing(UNLED), Instant::now());
         }
     }
 
@@ -414,7 +434,10 @@ impl Scheduler {
         self.pass_jobs(now);
         self.pass_graph(now);
         self.search_elsewhere(now);
-        self.session_event(SessionEvent::Passed { now });
+        // Nobody dials, and so holds a queue, whose launcher does not lead.
+        if self.link.is_some() || self.start.region.leads() {
+            self.session_event(SessionEvent::Passed { now });
+        }
         self.stop(StopEvent::Passed { now });
         if self.session.working() && now >= self.next_reset {
             self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
@@ -507,9 +530,10 @@ impl Scheduler {
 
     pub(crate) fn prepare(&mut self) {
         let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
+        let owner = Owner { launcher: self.order.name.clone(), term: self.start.region.term() };
         if let Some(link) = &mut self.link {
             link.ask("preparing the queue", PATIENCE, |client| async move {
-                Ok(Answer::Prepared(queue::prepare(client, queue, defaults).await?))
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults, owner).await?))
             });
         }
     }
@@ -526,7 +550,9 @@ impl Scheduler {
         }
         self.stopping = step.next;
         let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
-        shared::info!("scheduler stops", queue = self.label, how = how, tasks = self.runs.len());
+        // One whose launcher does not lead any more: that one says it, once for all.
+        let level = if self.start.region.leads() { Level::Info } else { Level::Debug };
+        shared::log_line!(level, "scheduler stops", queue = self.label, how = how, tasks = self.runs.len());
         self.notes().set_phase(Phase::Stopping);
         if step.cancel_tasks {
             self.runs.cancel_all(Instant::now());

@@ -24,7 +24,9 @@ const SULK_SHORT: Duration = Duration::from_millis(200);
 const SULK_LONG: Duration = Duration::from_secs(30);
 /// How long the session is kept while nothing is in use.
 const KEEP_UNUSED: Duration = Duration::from_secs(60);
+/// Between two sweeps: of what has become old meanwhile, and while there is more of it than one takes along.
 const SWEEP_PAUSE: Duration = Duration::from_secs(60);
+const SWEEP_ON: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub enum GraphAnswer {
@@ -111,9 +113,11 @@ impl Graph {
         } else {
             REFUSED_FIRST.saturating_mul(1 << self.refusals.saturating_sub(1).min(16)).min(REFUSED_LAST)
         };
+        let sweep = passed.sweep_on.then(|| now + SWEEP_ON);
+        self.next_sweep = sweep.unwrap_or(self.next_sweep);
         let due = passed.next_due.map(|due| now + due.max(Duration::from_millis(1)));
         let sulked = self.sulking.values().min().copied();
-        self.next_pass = [Some(now + wait), due, sulked].into_iter().flatten().min().unwrap_or(now);
+        self.next_pass = [Some(now + wait), due, sulked, sweep].into_iter().flatten().min().unwrap_or(now);
     }
 }
 
@@ -218,7 +222,12 @@ impl Scheduler {
     pub(crate) fn pass_graph(&mut self, now: Instant) {
         self.graph_event(GraphEvent::Passed { now });
         let graph = &mut self.graph;
-        if graph.state != GraphState::Keeping || graph.passing || now < graph.next_pass || self.stopping.asked() {
+        if graph.state != GraphState::Keeping
+            || graph.passing
+            || now < graph.next_pass
+            || self.stopping.asked()
+            || !self.start.region.leads()
+        {
             return;
         }
         let (Some(link), Some(statements)) = (&mut graph.link, graph.statements.clone()) else { return };

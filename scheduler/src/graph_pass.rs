@@ -1,14 +1,13 @@
 //! One pass over the graph: timers that are due fire, jobs without input end, back-fills go on a little, and when nothing
 //! is left, the catalog's bell is armed.
 //!
-//! It runs on a session of its own, so that the queue's look never waits for it. Every fire is a transaction: the next
-//! time is computed here, and the server takes it only if the timer is still as it was. Live timers come first, then
-//! jobs without input, then a few times of each back-fill. A timer that the server refuses is left alone for a while and
-//! said; a deadlock is simply tried again.
+//! It runs on a session of its own, so that the queue's look never waits for it. The next times are computed here, and the
+//! server takes them only if the timers are still as they were; timers that are due together fire in one transaction, and
+//! one by one if the server refuses that. Live timers come first, then jobs without input, then a few times of each
+//! back-fill. A timer that the server refuses is left alone for a while and said; a deadlock is simply tried again.
 
 use crate::stretch::{self, Order, Stretch};
 use crate::timer_queue::{self, CatchUp, Columns, Next, Stale, Step, Timer};
-use crate::together::together;
 use shared::calendar::{self, Moment};
 use shared::db::lock_key;
 use shared::db::statement;
@@ -19,12 +18,14 @@ use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Row, Statement};
 
 /// Timers that are asked for, and fired in one go.
-const TIMERS: i32 = 256;
+const TIMERS: i32 = 1024;
 /// Jobs without input that are ended in one transaction.
-const ERRANDS: i32 = 100;
+const ERRANDS: i32 = 256;
 /// Back-fills that take their turn in one round, and times of each in one transaction.
 const BACKFILLS: i32 = 8;
-const CHUNK: usize = 32;
+const CHUNK: usize = 128;
+/// Back-fills, and jobs without input, give way after this long: live timers are looked at.
+const FILLING: Duration = Duration::from_millis(50);
 /// A pass gives way after this long; what is left is for the next one.
 const TURN: Duration = Duration::from_millis(500);
 /// Old tokens that are swept at once.
@@ -34,7 +35,7 @@ const SWEEP: i32 = 1000;
 #[derive(Debug)]
 pub struct GraphStatements {
     list_timers: Statement,
-    set_timer: Statement,
+    set_timers: Statement,
     fire: Statement,
     errands: Statement,
     list_backfills: Statement,
@@ -65,6 +66,8 @@ pub struct GraphPassed {
     pub armed: bool,
     /// More is to be done right now.
     pub more: bool,
+    /// More is to be swept soon.
+    pub sweep_on: bool,
     pub next_due: Option<Duration>,
     pub activated: u64,
     pub skipped: Vec<(String, u64)>,
@@ -78,8 +81,8 @@ pub async fn prepare(client: &Client) -> Result<GraphStatements, Trouble> {
     client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
     Ok(GraphStatements {
         list_timers: text(&statement::bare(statement::LIST_TIMERS)).await?,
-        set_timer: text(&statement::bare(statement::SET_TIMER)).await?,
-        fire: text(&statement::bare(statement::FIRE_TIMER)).await?,
+        set_timers: text(&statement::bare(statement::SET_TIMERS)).await?,
+        fire: text(&statement::bare(statement::FIRE_TIMERS)).await?,
         errands: text(&statement::bare(statement::RUN_ERRANDS)).await?,
         list_backfills: text(&statement::bare(statement::LIST_BACKFILLS)).await?,
         fill_back: text(&statement::bare(statement::FILL_BACK)).await?,
@@ -106,7 +109,8 @@ pub async fn pass(client: Rc<Client>, statements: Rc<GraphStatements>, ask: Grap
         break;
     }
     if ask.sweep {
-        round.number("sweeping", &round.statements.clone().sweep, &[&SWEEP]).await?;
+        let swept = round.number("sweeping", &round.statements.clone().sweep, &[&SWEEP]).await?;
+        round.passed.sweep_on = swept.is_some_and(|swept| swept >= SWEEP);
     }
     if !round.passed.more {
         round.arm().await?;
@@ -131,59 +135,82 @@ impl Round {
             return Ok(false);
         }
         fault::point("scheduler.before_fire");
-        let this = &*self;
-        let answers = together(rows.iter().map(|row| async move { this.timer(row).await })).await;
-        for (row, answer) in rows.iter().zip(answers) {
-            let (id, name): (i32, String) = (row.get("id"), row.get("name"));
-            match answer {
-                Ok(Fired { activated, skipped }) => {
-                    self.passed.activated += activated;
-                    if skipped > 0 {
-                        self.passed.skipped.push((name, skipped));
-                    }
+        let (mut reckoned, mut moves) = (Vec::new(), Vec::new());
+        for row in &rows {
+            match judge(row) {
+                Ok(Judged::Next(next)) => reckoned.push(next),
+                Ok(Judged::Moves(fire)) => moves.push(fire),
+                Ok(Judged::Nothing) => {}
+                Err(trouble) => {
+                    let (id, name): (i32, String) = (row.get("id"), row.get("name"));
+                    self.refuse(Some(id), format!("timer {name}"), trouble)?;
                 }
-                Err(trouble) => self.refuse(Some(id), format!("timer {name}"), trouble)?,
+            }
+        }
+        if !reckoned.is_empty() && self.set_timers(&reckoned).await.is_err() {
+            for timer in &reckoned {
+                if let Err(trouble) = self.set_timers(std::slice::from_ref(timer)).await {
+                    self.refuse(Some(timer.id), format!("timer {}", timer.name), trouble)?;
+                }
+            }
+        }
+        if let Err(trouble) = self.fire(&moves).await {
+            // One that the server refuses keeps no other from firing.
+            if self.client.is_closed() || moves.len() == 1 {
+                self.refuse(moves.first().map(|fire| fire.id), moves[0].what(), trouble)?;
+                return Ok(true);
+            }
+            for fire in &moves {
+                if let Err(trouble) = self.fire(std::slice::from_ref(fire)).await {
+                    self.refuse(Some(fire.id), fire.what(), trouble)?;
+                }
             }
         }
         Ok(true)
     }
 
-    async fn timer(&self, row: &Row) -> Result<Fired, Trouble> {
-        let (id, revision, now): (i32, i32, Moment) = (row.get("id"), row.get("revision"), get(row, "now")?);
-        let timer = timer(row)?;
-        let stale = match row.get::<_, Option<&str>>("stale") {
-            Some("new") => Some(Stale::New),
-            Some(_) => Some(Stale::Edited),
-            None => None,
-        };
-        if let Some(stale) = stale {
-            let (next, why) = match timer_queue::next_time(&timer, stale, now) {
-                Ok(next) => (next, None),
-                Err(error) => (None, Some(error.to_string())),
-            };
-            let (next, due) = split(next);
-            let values: Values<'_> = &[&id, &revision, &next, &due, &why];
-            self.client.query_one(&self.statements.set_timer, values).await.map_err(|error| Trouble::of(&error))?;
-            return Ok(Fired::default());
-        }
-        let Some(step) = timer_queue::step(&timer, now).map_err(unreckoned)? else { return Ok(Fired::default()) };
-        let Step { fires, stretch, skipped, next } = step;
-        let ((next, due), (lo, hi)) = (split(next), stretch.unzip());
-        let skipped_count = i64::try_from(skipped).unwrap_or(i64::MAX);
-        let values: Values<'_> = &[&id, &revision, &timer.next, &fires, &next, &due, &skipped_count, &lo, &hi];
-        let row = self.client.query_one(&self.statements.fire, values).await.map_err(|error| Trouble::of(&error))?;
-        Ok(match row.get::<_, Option<i32>>(0) {
-            Some(activated) => Fired { activated: activated as u64, skipped },
-            // Somebody else was quicker, or the timer has changed: the next round sees it.
-            None => Fired::default(),
-        })
+    async fn set_timers(&self, timers: &[Reckoned]) -> Result<(), Trouble> {
+        let ids: Vec<i32> = timers.iter().map(|timer| timer.id).collect();
+        let revisions: Vec<i32> = timers.iter().map(|timer| timer.revision).collect();
+        let (nexts, dues): (Vec<_>, Vec<_>) = timers.iter().map(|timer| split(timer.next)).unzip();
+        let troubles: Vec<Option<&str>> = timers.iter().map(|timer| timer.trouble.as_deref()).collect();
+        self.one(&self.statements.set_timers, &[&ids, &revisions, &nexts, &dues, &troubles]).await.map(|_| ())
     }
 
-    async fn errands(&mut self) -> Result<bool, Trouble> {
-        match self.number("jobs without input", &self.statements.clone().errands, &[&ERRANDS]).await? {
-            Some(done) => Ok(done > 0),
-            None => Ok(false),
+    /// In one transaction. What is not as it was, or somebody else's just now, is for the next round.
+    async fn fire(&mut self, moves: &[Fire]) -> Result<(), Trouble> {
+        if moves.is_empty() {
+            return Ok(());
         }
+        let ids: Vec<i32> = moves.iter().map(|fire| fire.id).collect();
+        let revisions: Vec<i32> = moves.iter().map(|fire| fire.revision).collect();
+        let expected: Vec<Option<Moment>> = moves.iter().map(|fire| fire.expected).collect();
+        let fires: Vec<Option<Moment>> = moves.iter().map(|fire| fire.step.fires).collect();
+        let (nexts, dues): (Vec<_>, Vec<_>) = moves.iter().map(|fire| split(fire.step.next)).unzip();
+        let count = |fire: &Fire| i64::try_from(fire.step.skipped).unwrap_or(i64::MAX);
+        let skipped: Vec<i64> = moves.iter().map(count).collect();
+        let (los, his): (Vec<_>, Vec<_>) = moves.iter().map(|fire| fire.step.stretch.unzip()).unzip();
+        let values: Values<'_> = &[&ids, &revisions, &expected, &fires, &nexts, &dues, &skipped, &los, &his];
+        let row = self.one(&self.statements.fire, values).await?;
+        let (fired, activated): (Vec<i32>, i32) = (row.get("fired"), row.get("activated"));
+        self.passed.activated += u64::try_from(activated).unwrap_or(0);
+        for fire in moves.iter().filter(|fire| fire.step.skipped > 0 && fired.contains(&fire.id)) {
+            self.passed.skipped.push((fire.name.clone(), fire.step.skipped));
+        }
+        Ok(())
+    }
+
+    /// Level by level, while that is quick. True: there were some.
+    async fn errands(&mut self) -> Result<bool, Trouble> {
+        let began = Instant::now();
+        let mut worked = false;
+        while let Some(1..) = self.number("jobs without input", &self.statements.clone().errands, &[&ERRANDS]).await? {
+            worked = true;
+            if began.elapsed() >= FILLING {
+                break;
+            }
+        }
+        Ok(worked)
     }
 
     /// Each back-fill that may goes on a little.
@@ -200,13 +227,15 @@ impl Round {
         Ok(worked)
     }
 
-    async fn fill_back(&self, row: &Row, number: i32) -> Result<bool, Trouble> {
+    /// As many of its times as the window lets through, and, while that is quick, what has no input is over at once, and
+    /// the next ones have room.
+    async fn fill_back(&mut self, row: &Row, number: i32) -> Result<bool, Trouble> {
         let order = match row.get::<_, &str>("order") {
             "latest" => Order::Latest,
             "random" => Order::Random,
             _ => Order::Earliest,
         };
-        let stretch = Stretch {
+        let mut stretch = Stretch {
             number,
             lo: get(row, "lo")?,
             hi: get(row, "hi")?,
@@ -215,25 +244,41 @@ impl Round {
             span: row.get("span"),
             pos: row.get("pos"),
         };
-        let room = row.get::<_, Option<i32>>("room").map_or(CHUNK, |room| usize::try_from(room).unwrap_or(0));
-        let chunk = columns(row)
-            .and_then(|columns| columns.schedule().map_err(unreckoned))
-            .and_then(|schedule| stretch::chunk(&schedule, &stretch, room.min(CHUNK)).map_err(unreckoned));
-        let chunk = match chunk {
-            Ok(chunk) => chunk,
-            Err(trouble) => {
-                // Nobody can go on with it; its row says why.
-                let values: Values<'_> = &[&number, &trouble.text];
-                self.many(&self.statements.stop_backfill, values).await?;
-                return Err(trouble);
+        let schedule = columns(row).and_then(|columns| columns.schedule().map_err(unreckoned));
+        let mut fired: i64 = row.get("fired");
+        let began = Instant::now();
+        let mut worked = false;
+        loop {
+            let chunk = schedule
+                .as_ref()
+                .map_err(Trouble::clone)
+                .and_then(|schedule| stretch::chunk(schedule, &stretch, CHUNK).map_err(unreckoned));
+            let chunk = match chunk {
+                Ok(chunk) => chunk,
+                Err(trouble) => {
+                    // Nobody can go on with it; its row says why.
+                    let values: Values<'_> = &[&number, &trouble.text];
+                    self.many(&self.statements.stop_backfill, values).await?;
+                    return Err(trouble);
+                }
+            };
+            let values: Values<'_> = &[&number, &fired, &chunk.times, &chunk.spans, &chunk.positions, &chunk.ends];
+            let answer: Option<i32> = self.one(&self.statements.fill_back, values).await?.get(0);
+            fault::point("scheduler.after_backfill");
+            let Some(last) = answer.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_sub(1)) else { break };
+            worked = true;
+            if chunk.ends && last + 1 == chunk.times.len() {
+                break;
             }
-        };
-        let fired: i64 = row.get("fired");
-        let values: Values<'_> = &[&number, &fired, &chunk.times, &chunk.spans, &chunk.positions, &chunk.ends];
-        let answer =
-            self.client.query_one(&self.statements.fill_back, values).await.map_err(|error| Trouble::of(&error))?;
-        fault::point("scheduler.after_backfill");
-        Ok(answer.get::<_, Option<i32>>(0).is_some_and(|n| n > 0))
+            stretch.at = chunk.times.get(last).copied();
+            (stretch.span, stretch.pos) = (chunk.spans[last], chunk.positions[last]);
+            fired += last as i64 + 1;
+            self.errands().await?;
+            if began.elapsed() >= FILLING {
+                break;
+            }
+        }
+        Ok(worked)
     }
 
     /// Nothing is left: the bell is armed and, in a later statement, everything looked at once more.
@@ -289,10 +334,55 @@ impl Round {
     }
 }
 
-#[derive(Debug, Default)]
-struct Fired {
-    activated: u64,
-    skipped: u64,
+/// The next time of a timer that was new or edited.
+struct Reckoned {
+    id: i32,
+    name: String,
+    revision: i32,
+    next: Option<Next>,
+    trouble: Option<String>,
+}
+
+/// What a timer that is due does now, if it is as it was.
+struct Fire {
+    id: i32,
+    name: String,
+    revision: i32,
+    expected: Option<Moment>,
+    step: Step,
+}
+
+impl Fire {
+    fn what(&self) -> String {
+        format!("timer {}", self.name)
+    }
+}
+
+enum Judged {
+    Next(Reckoned),
+    Moves(Fire),
+    Nothing,
+}
+
+fn judge(row: &Row) -> Result<Judged, Trouble> {
+    let (id, revision, now): (i32, i32, Moment) = (row.get("id"), row.get("revision"), get(row, "now")?);
+    let timer = timer(row)?;
+    let stale = match row.get::<_, Option<&str>>("stale") {
+        Some("new") => Some(Stale::New),
+        Some(_) => Some(Stale::Edited),
+        None => None,
+    };
+    if let Some(stale) = stale {
+        let (next, trouble) = match timer_queue::next_time(&timer, stale, now) {
+            Ok(next) => (next, None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        return Ok(Judged::Next(Reckoned { id, name: row.get("name"), revision, next, trouble }));
+    }
+    Ok(match timer_queue::step(&timer, now).map_err(unreckoned)? {
+        Some(step) => Judged::Moves(Fire { id, name: row.get("name"), revision, expected: timer.next, step }),
+        None => Judged::Nothing,
+    })
 }
 
 fn split(next: Option<Next>) -> (Option<Moment>, Option<Moment>) {

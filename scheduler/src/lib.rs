@@ -37,7 +37,6 @@ mod stretch;
 mod stub;
 mod task_state;
 mod timer_queue;
-mod together;
 mod upgrade;
 mod waiting;
 mod word;

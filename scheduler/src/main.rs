@@ -6,19 +6,21 @@
 
 use shared::exit_code::ExitCode;
 use shared::hand_down::{self, TakeOverError};
+use std::io::{self, Write};
 use std::process::ExitCode as Status;
 
 fn main() -> Status {
     shared::sys::title::claim();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == hand_down::ASK) && arguments.len() == 1 {
-        println!("{}", hand_down::introduction());
+        // whoever has asked and gone away again is no reason to panic
+        let _ = writeln!(io::stdout(), "{}", hand_down::introduction());
         return Status::SUCCESS;
     }
     let code = match hand_down::take_over(&arguments) {
         Ok((start, order)) => scheduler::run_handed_down(start, order),
         Err(error @ TakeOverError::NotHandedDown) => {
-            eprintln!("{error}");
+            let _ = writeln!(io::stderr(), "{error}");
             return Status::FAILURE;
         }
         Err(error) => {

@@ -55,6 +55,13 @@ pub struct Unfinished {
     pub backend: Option<i32>,
 }
 
+/// Whose sessions ours are: the launcher's name, and the session by which it leads.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    pub launcher: String,
+    pub term: i32,
+}
+
 /// What preparing came to.
 #[derive(Debug)]
 pub enum Readiness {
@@ -81,7 +88,12 @@ pub struct Ready {
     pub settings: Vec<(String, String)>,
 }
 
-pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults) -> Result<Readiness, Trouble> {
+pub async fn prepare(
+    client: Rc<Client>,
+    queue: Queue,
+    defaults: ColumnDefaults,
+    owner: Owner,
+) -> Result<Readiness, Trouble> {
     let mut found = look(&client, &queue).await?;
     if found.get::<_, bool>("standby") {
         return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
@@ -94,9 +106,7 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         found = look(&client, &queue).await?;
     }
     let relid = checked(&queue, &found)?;
-    let held: bool =
-        ask_one(&client, &queue.fill(statement::HOLD_QUEUE), &[&lock_key::QUEUE, &relid]).await?.get("held");
-    if !held {
+    if !hold(&client, relid, &owner).await? {
         return Ok(Readiness::HeldElsewhere);
     }
     // Whoever upgrades the catalog holds all queues meanwhile: what is read now stays while the queue is ours.
@@ -119,6 +129,26 @@ pub async fn prepare(client: Rc<Client>, queue: Queue, defaults: ColumnDefaults)
         backend: found.get("backend"),
         settings: settings(&client).await?,
     })))
+}
+
+/// Says whose we are, then asks for the queue. A session that an earlier leader of our name has left in its place is
+/// ended, and the queue asked for once more.
+async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner) -> Result<bool, Trouble> {
+    let (name, session) = (lock_key::LAUNCHER, lock_key::TERM);
+    ask_one(client, &statement::bare(statement::MARK_SESSION), &[&name, launcher, &session, term]).await?;
+    let hold = statement::bare(statement::HOLD_QUEUE);
+    if ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held") {
+        return Ok(true);
+    }
+    let text = statement::bare(statement::END_LEFTOVER);
+    let (queue, leader) = (lock_key::QUEUE, lock_key::LEADER);
+    let ended = client.query(&text, &[&queue, &relid, &name, launcher, &session, term, &leader]).await;
+    let ended = ended.map_err(|error| Trouble::of(&error))?;
+    for row in &ended {
+        let backend: i32 = row.get("backend");
+        shared::info!("a session that an earlier leader has left is ended", backend = backend, relid = relid);
+    }
+    Ok(!ended.is_empty() && ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held"))
 }
 
 async fn other_version(client: &Client) -> Result<Option<Installed>, Trouble> {

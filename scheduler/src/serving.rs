@@ -239,7 +239,8 @@ impl Scheduler {
     /// Slots first, then as many rows.
     pub(crate) fn start_look(&mut self) {
         let now = Instant::now();
-        let idle = self.looking.is_none() && !self.stopping.asked() && self.session.working();
+        let leads = self.start.region.leads();
+        let idle = leads && self.looking.is_none() && !self.stopping.asked() && self.session.working();
         if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
@@ -364,9 +365,10 @@ impl Scheduler {
             self.runs.drop_unwanted(*task);
             self.returns.add(self.runs.batch_around(*task), now);
         }
+        let starts = !self.stopping.asked() && self.start.region.leads();
         for row in seen.taken {
             match slots.pop() {
-                Some(slot) if !self.stopping.asked() => self.start_worker(row, slot, now),
+                Some(slot) if starts => self.start_worker(row, slot, now),
                 slot => {
                     slots.extend(slot);
                     self.runs.orphaned(row.task, row.attempt, now);

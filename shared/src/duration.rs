@@ -3,7 +3,8 @@
 //! Called by `config` for its own settings (whole milliseconds, `parse_ms`) and for column defaults (`Interval`,
 //! which keeps months and days apart from hours, because a day is not always 24 hours long), and by whoever shows
 //! a length of time (`Milliseconds`). A number without a unit is milliseconds, also where PostgreSQL would count
-//! seconds. What can go wrong: an unknown unit, a number that is none, a sum too large; every error names the text.
+//! seconds. What can go wrong: an unknown unit, a number that is none, a sum too large; every error names the text,
+//! unless it does not even begin like a length of time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +24,9 @@ const DECIMALS: usize = 9;
 pub enum DurationError {
     #[error("\"{0}\" is not a length of time; write for instance \"500 ms\", \"10 s\", \"1 hour 30 min\"")]
     Malformed(String),
+    /// Not even the beginning of one. It is not shown: it may be a password that landed under the wrong key.
+    #[error("is not a length of time; write for instance \"500 ms\", \"10 s\", \"1 hour 30 min\"")]
+    Foreign,
     #[error("\"{text}\" has the unknown unit \"{unit}\"; units are us, ms, s, min, h, d, week")]
     UnknownUnit { text: String, unit: String },
     #[error("\"{0}\" counts months or years, which have no fixed length; use days or weeks")]
@@ -179,6 +183,9 @@ impl Term {
 fn terms(text: &str) -> Result<Vec<Term>, DurationError> {
     let malformed = || DurationError::Malformed(shown(text));
     let mut rest = text.trim();
+    if !rest.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(DurationError::Foreign);
+    }
     let mut found = Vec::new();
     while !rest.is_empty() {
         let (number, after) = split_while(rest, |c| c.is_ascii_digit() || c == '.');
@@ -267,10 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_length_of_time_is_refused_and_named() {
-        for text in ["", " ", "s", "ten s", "-1 s", "1..5 s", ".5 s", "1. s", "1 2 s", "1 s 2", "1 s,", "1e3"] {
+    fn what_is_no_length_of_time_is_refused_and_named_if_it_begins_like_one() {
+        for text in ["1..5 s", "1. s", "1 2 s", "1 s 2", "1 s,", "1e3"] {
             let error = parse_ms(text).expect_err(text).to_string();
             assert!(error.contains(&format!("\"{text}\"")), "{error}");
+        }
+        for text in ["", " ", "s", "ten s", "-1 s", ".5 s"] {
+            assert_eq!(parse_ms(text), Err(DurationError::Foreign), "{text}");
         }
     }
 

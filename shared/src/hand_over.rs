@@ -43,6 +43,9 @@ pub struct SchedulerOrder {
     /// What both sides must agree on, see `hand_down`.
     #[serde(default)]
     pub handshake: u64,
+    /// The launcher's, by which a session that an earlier leader has left is known.
+    #[serde(default)]
+    pub name: String,
     #[serde(default, skip_serializing_if = "Entries::is_empty")]
     pub remotes: Entries,
 }
@@ -204,6 +207,7 @@ mod tests {
             versions: path.into(),
             upgrade: true,
             handshake: crate::hand_down::HANDSHAKE,
+            name: "n".repeat(63),
             remotes: Default::default(),
         };
         let length = encode(&order.fitting()).len();

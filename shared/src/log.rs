@@ -87,6 +87,11 @@ pub fn enabled(level: Level) -> bool {
     level as u8 <= LEVEL.load(Relaxed)
 }
 
+/// A moment in milliseconds since 1970, as the log writes it.
+pub fn moment(ms: i64) -> String {
+    jiff::Timestamp::from_millisecond(ms).map_or_else(|_| "-".to_owned(), |moment| format!("{moment:.3}"))
+}
+
 /// Writes one line. The macros `error!`, `warning!`, `info!` and `debug!` are the usual way here.
 pub fn line(level: Level, message: &str, pairs: &[(&str, &dyn Display)]) {
     if !enabled(level) {

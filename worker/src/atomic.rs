@@ -94,8 +94,8 @@ impl Run<'_> {
     }
 
     fn go_on_after_commit(&self, mut session: Session, cancelled: Option<Cancelled>) -> Next {
-        let may = cancelled.is_none() && self.row.reuse && !self.watchdog.last_task();
-        let next = if may { self.book.next(&mut session, &self.reuse) } else { Ok(None) };
+        let next =
+            if cancelled.is_none() && self.goes_on() { self.book.next(&mut session, &self.reuse) } else { Ok(None) };
         match next {
             Ok(next) => self.go_on(session, next.into_iter().collect()),
             Err(_) => Next::Leave(ExitCode::Temporary),

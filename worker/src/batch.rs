@@ -11,7 +11,7 @@
 //! what has run is recorded, what was not sent goes back, and the task concerned ends as it would have alone.
 
 use crate::book::{End, Floor, Record, TaskRow, Wish};
-use crate::execute::{Next, Outcome, Shift, TaskLog, announce};
+use crate::execute::{Next, Outcome, Run, Shift, TaskLog, announce};
 use crate::format::{Output, Texts};
 use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
 use crate::pace::SLOW;
@@ -150,7 +150,8 @@ impl Batch<'_> {
         let mut unsent: Option<ServerError> = None;
         loop {
             while !over && sent < rows.len() && sent - heard < depth && (sent == heard || quiet[sent - 1]) {
-                over = kept >= KEPT_BYTES || shift.watchdog.last_task() || !shift.region.send_next(shift.slot);
+                let last = shift.watchdog.last_task() || !session::is_led();
+                over = kept >= KEPT_BYTES || last || !shift.region.send_next(shift.slot);
                 if over {
                     break;
                 }
@@ -197,6 +198,8 @@ impl Batch<'_> {
                 return Stop::Lost { place, texts, lost, began, unknown: sent > heard };
             }
             let cancelled = shift.watchdog.finished().or(texts.overflowed.then_some(Cancelled::Overflow));
+            // Whoever leads by now ends what we run, and runs it again.
+            let cancelled = cancelled.or((!log.said_timeout && !session::is_led()).then_some(Cancelled::Interrupt));
             let timeout = shift.run(row, None).timeout();
             let timed_out = log.said_timeout || timeout.is_some_and(|timeout| ended - began >= timeout);
             let hit = spent && cancelled.is_none() && log.code.as_deref() == Some(QUERY_CANCELED);
@@ -317,7 +320,7 @@ impl Batch<'_> {
     fn go_on(self, mut session: Session, back: &[(i64, i32)], floor: Option<Floor>) -> Next {
         let shift = self.shift;
         let last = self.ended.last().map(|ended| &self.rows[ended.place]);
-        let reuse = last.filter(|row| row.reuse && !shift.watchdog.last_task()).map(|row| shift.run(row, None).reuse);
+        let reuse = last.map(|row| shift.run(row, None)).filter(Run::goes_on).map(|run| run.reuse);
         // What goes back stands before the floor.
         let whole = self.flushed + self.ended.len() == self.rows.len();
         let size = shift.pace.get().size();

@@ -293,10 +293,17 @@ impl Run<'_> {
         }
     }
 
+    /// This worker may take another task after this one. If its launcher may not lead any more, that is for whoever does.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.row.reuse && !self.watchdog.last_task() && session::is_led()
+    }
+
     /// The statement has ended; why we have cancelled it, if we have. An output over its limit counts from the moment it was
     /// seen: the end may come before the watchdog has got round to the cancel.
+    /// Where our launcher may not lead any more, whoever leads now ends what we run, and runs it again: that is no failure.
     pub(crate) fn cancelled(&self, outcome: &Outcome) -> Option<Cancelled> {
-        self.watchdog.finished().or(outcome.texts.overflowed.then_some(Cancelled::Overflow))
+        let ours = self.watchdog.finished().or(outcome.texts.overflowed.then_some(Cancelled::Overflow));
+        ours.or((!outcome.said_timeout && !session::is_led()).then_some(Cancelled::Interrupt))
     }
 
     /// The session refused to be set up: a time-out in the role's settings, or the link.
@@ -432,7 +439,7 @@ impl Run<'_> {
             return Next::Leave(ExitCode::Temporary);
         };
         session.set_patience(END_PATIENCE);
-        let reuse = (again && self.row.reuse && !self.watchdog.last_task()).then_some(&self.reuse);
+        let reuse = (again && self.goes_on()).then_some(&self.reuse);
         let mut answer = self.finish(&mut session, record, reuse);
         if let Err(QueryError::Link(lost)) = &answer {
             shared::warning!("link lost while the result was written; once more", task = self.row.task, error = lost);

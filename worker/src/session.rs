@@ -32,6 +32,11 @@ pub fn keep_to(region: &Region, slot: SlotHandle, gifts: Gifts) {
     *GIFTS.lock().unwrap_or_else(PoisonError::into_inner) = Some((slot, gifts));
 }
 
+/// Our launcher is known to lead; without a region nobody asks.
+pub fn is_led() -> bool {
+    REGION.get().is_none_or(Region::leads)
+}
+
 /// The connection that the parent has lent, the first time.
 fn inherit(order: &WorkerOrder) -> Option<Session> {
     let mut gifts = GIFTS.lock().unwrap_or_else(PoisonError::into_inner);

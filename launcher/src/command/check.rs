@@ -56,7 +56,8 @@ pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Resul
     let target = config.row_target(row, environment)?;
     let installer = config.installer(row, &target, environment);
     let versions = config.versions.clone().unwrap_or_else(beside_us);
-    Ok(Wanted { row: row.clone(), target, installer, versions, remotes: config.remotes.clone() })
+    let (remotes, launcher) = (config.remotes.clone(), config.name.clone());
+    Ok(Wanted { row: row.clone(), target, installer, versions, remotes, launcher })
 }
 
 /// The programs of other versions, unless the config says where: beside this one.

@@ -1,8 +1,8 @@
 //! One value of the config, read as what its key wants.
 //!
 //! Called by `read.rs` and `settings.rs`, which know the place; here it is only `Err("found .., want ..")`. Numbers
-//! and lengths of time are shown in the message, texts are not, except where the text itself is the mistake of a
-//! length of time or a size: a text may be a password that landed under the wrong key.
+//! and lengths of time are shown in the message, texts are not, except what begins
+//! like a length of time and goes wrong later: a text may be a password that landed under the wrong key.
 
 use super::json::Json;
 use crate::conninfo::Conninfo;
@@ -144,6 +144,16 @@ mod tests {
 
     fn say(text: &str) -> Json {
         Json::Text(text.to_owned())
+    }
+
+    #[test]
+    fn a_text_that_does_not_begin_like_a_length_of_time_is_not_shown() {
+        for text in ["passfile=x password='hush'", "hush", " 'hush' 5 s", ""] {
+            let words = duration_ms(&say(text), 0..=9).unwrap_err();
+            assert!(words.starts_with("is not a length of time; write for instance"), "{words}");
+            assert!(!interval(&say(text), true).unwrap_err().contains("hush"));
+        }
+        assert!(duration_ms(&say("5 lightyears"), 0..=9).unwrap_err().contains("lightyears"));
     }
 
     #[test]

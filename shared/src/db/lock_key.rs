@@ -26,6 +26,11 @@ pub const NO_CONNECTION: i32 = BASE + 8;
 /// Held by a scheduler that cannot reach the remote of a task, so that `why` can say so: second key as of `TASK`.
 pub const UNKNOWN: i32 = BASE + 9;
 
+/// Shared by every session with which a launcher's schedulers hold queues: second key hashtext(the launcher's name).
+pub const LAUNCHER: i32 = BASE + 11;
+/// Shared by the same: second key the server process of the session by which that launcher led.
+pub const TERM: i32 = BASE + 12;
+
 /// A message of a user: second key the OID of the database that is meant, in the sender's own database, held by the
 /// sender's transaction. `NUMBER_STEP` times a number of the sender's choice, 0 to 255, is added.
 pub const MESSAGE_START: i32 = BASE + 0x10;

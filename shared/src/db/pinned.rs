@@ -19,13 +19,15 @@ pub const FIXED_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 const READ_ONLY: &str = "default_transaction_read_only";
 
 /// Of every session of launcher and scheduler.
-const LOOPS: [(&str, &str); 15] = [
+const LOOPS: [(&str, &str); 16] = [
     ("default_transaction_isolation", "read committed"),
     (READ_ONLY, "off"),
     ("default_transaction_deferrable", "off"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),
+    // a scheduler sleeps for long; what the leader's session may not do, it sets itself
+    ("idle_session_timeout", "0"),
     ("synchronous_commit", "on"),
     ("row_security", "off"),
     WATCH[0],

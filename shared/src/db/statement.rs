@@ -15,6 +15,8 @@ pub const MAKE_INDEXES: &str = include_str!("../../sql/task/make_indexes.sql");
 pub const MAKE_TRIGGERS: &str = include_str!("../../sql/task/make_triggers.sql");
 pub const COMMENT_TABLE: &str = include_str!("../../sql/task/comment_table.sql");
 pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
+pub const MARK_SESSION: &str = include_str!("../../sql/task/mark_session.sql");
+pub const END_LEFTOVER: &str = include_str!("../../sql/task/end_leftover.sql");
 pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql");
 pub const LIST_DEFAULTS: &str = include_str!("../../sql/task/list_defaults.sql");
 pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
@@ -77,8 +79,8 @@ pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
 pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
 pub const LIST_TIMERS: &str = include_str!("../../sql/graph/list_timers.sql");
-pub const SET_TIMER: &str = include_str!("../../sql/graph/set_timer.sql");
-pub const FIRE_TIMER: &str = include_str!("../../sql/graph/fire_timer.sql");
+pub const SET_TIMERS: &str = include_str!("../../sql/graph/set_timers.sql");
+pub const FIRE_TIMERS: &str = include_str!("../../sql/graph/fire_timers.sql");
 pub const RUN_ERRANDS: &str = include_str!("../../sql/graph/run_errands.sql");
 pub const LIST_BACKFILLS: &str = include_str!("../../sql/graph/list_backfills.sql");
 pub const FILL_BACK: &str = include_str!("../../sql/graph/fill_back.sql");
@@ -106,6 +108,8 @@ pub const CHECK_ROW: &str = include_str!("../../sql/launcher/check_row.sql");
 pub const CHECK_LAUNCHER: &str = include_str!("../../sql/launcher/check_launcher.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
+pub const LOOK_LEADER: &str = include_str!("../../sql/launcher/look_leader.sql");
+pub const END_FORMER: &str = include_str!("../../sql/launcher/end_former.sql");
 
 /// A task table, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]

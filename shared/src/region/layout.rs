@@ -2,7 +2,7 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 6;
+pub const LAYOUT_VERSION: u64 = 7;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
@@ -10,6 +10,9 @@ pub const HEADER_LIMIT: usize = 2;
 pub const HEADER_SEATS: usize = 3;
 /// How many slots workers leave to schedulers that wait for one.
 pub const HEADER_WANTED: usize = 4;
+/// Until when, and by which session, this launcher leads, see `lease.rs`.
+pub const HEADER_LEASE: usize = 5;
+pub const HEADER_TERM: usize = 6;
 const HEADER_WORDS: usize = 64;
 
 /// A gate per server: its key, how wide it stands open, then its permits.
@@ -77,7 +80,7 @@ const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(RETURNED_ANSWERED < RETURNED_WORDS);
 const _: () = assert!(SLOT_WORDS * 8 == 1024);
 const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
-const _: () = assert!(HEADER_WANTED < HEADER_WORDS);
+const _: () = assert!(HEADER_TERM < HEADER_WORDS);
 const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);
 const SLOTS_START: usize = HEADER_WORDS + GATES * GATE_WORDS;
 

@@ -4,13 +4,14 @@
 //! carries the parameters of the child that is started in that slot. So a slot that could be reserved always has a
 //! cell, and one process at a time, the one that reserved the slot, writes it.
 //!
-//! Who writes what is told in `slot.rs`, `cell.rs` and `gate.rs`, above the words concerned. The region lives as long as the
+//! Who writes what is told in `slot.rs`, `cell.rs`, `gate.rs` and `lease.rs`, above the words concerned. The region lives as long as the
 //! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
 
 mod batch;
 mod cell;
 mod gate;
 mod layout;
+mod lease;
 #[cfg(test)]
 mod model;
 mod notes;
@@ -21,6 +22,7 @@ pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
+pub use lease::{HostMoment, LEASE, LET_GO, SILENCE_MS};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
 pub use returned::Returned;
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};

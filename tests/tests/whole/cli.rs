@@ -201,6 +201,28 @@ fn a_closed_stdout_ends_a_command_without_a_panic() {
 }
 
 #[test]
+fn a_pipe_that_nobody_reads_ends_no_program_with_a_panic() {
+    let desk = Desk::new();
+    let (launcher, scheduler) = (tests::binary::launcher().to_owned(), tests::binary::scheduler());
+    // 101 is a panic, a signal is no status at all
+    for (program, arguments, code) in [
+        (&launcher, vec!["--help"], 0),
+        (&launcher, vec!["--version"], 0),
+        (&launcher, vec!["check", "--config", "missing.json"], 78),
+        (&scheduler, vec!["--handshake"], 0),
+        (&scheduler, vec![], 1),
+    ] {
+        let (unread, pipe) = std::io::pipe().expect("a pipe");
+        drop(unread);
+        let mut command = Command::new(program);
+        command.args(&arguments).current_dir(desk.home());
+        command.stdout(pipe.try_clone().expect("its other name")).stderr(pipe);
+        let status = command.status().expect("it runs");
+        assert_eq!(status.code(), Some(code), "{} {arguments:?}: {status}", program.display());
+    }
+}
+
+#[test]
 fn without_a_config_database_postgres_is_served_by_the_environment() {
     let cluster = Cluster::start();
     let mut client = cluster.connect("postgres");

@@ -1,6 +1,5 @@
 //! Timers: they fire their times once, on time, whatever is edited, deleted or missed.
 
-use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -210,58 +209,90 @@ fn a_thousand_timers_of_one_second_all_fire() {
 #[test]
 fn two_schedulers_on_one_database_fire_nothing_twice() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database)
-        .row(serde_json::json!({"data": database.name(), "user": database.owner(), "table": "other"}))
-        .start();
+    let queue = |name: &str| serde_json::json!({"data": database.name(), "user": database.owner(), "table": name});
+    let mill = Supervisor::of(&database).row(queue("other")).row(queue("third")).start();
+    ready(&mill, &database);
+    mill.eventually("three schedulers are there", || mill.schedulers().len() == 3);
+    set_clock(&database, "2030-01-01 00:00:00Z");
+    // the lock is taken away from under them: each of them believes that the graph is its own
+    declare(
+        &database,
+        "CREATE OR REPLACE FUNCTION mill.s_watch_graph(held bool, armed bool) RETURNS TABLE (keeps bool, hears bool, used bool)
+             LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
+             'SELECT true, false, g.used FROM mill.s_look_graph(''{}'') g';
+         ALTER TABLE mill.fired ADD COLUMN backend int NOT NULL DEFAULT pg_backend_pid();
+         BEGIN; INSERT INTO mill.job (name, queue) VALUES ('j', 'public.task');
+         INSERT INTO mill.timer (name, start, period, catchup) SELECT 't' || i, '2030-01-01 00:00:01Z', '1 s', 'earliest' FROM generate_series(1, 20) AS i;
+         INSERT INTO mill.edge (job, from_timer) SELECT 'j', 't' || i FROM generate_series(1, 20) AS i;
+         UPDATE mill.job SET threshold = 1; COMMIT;
+         INSERT INTO mill.backfill (timer, lo, hi) SELECT 't' || i, '2030-01-01 00:00:01Z'::timestamptz - i * interval '10 s', '2030-01-01 00:00:01Z' FROM generate_series(1, 4) AS i",
+    );
+    // those that are to keep it are asked again every few seconds
+    let keepers = || one::<i64>(&database, "SELECT count(DISTINCT backend) FROM mill.fired WHERE live > 0");
+    mill.wait("another one fires too").within(Duration::from_secs(60)).until(|| keepers() >= 2);
+    linger(Duration::from_secs(sized(3, 30)));
+    mill.eventually("the back-fills are over", || {
+        one::<i64>(&database, "SELECT count(*) FROM mill.backfill WHERE finished IS NULL") == 0
+    });
+    declare(&database, "UPDATE mill.timer SET enabled = false");
+    let (fires, backends): (i64, i64) = (
+        one(&database, "SELECT count(*) FROM mill.fired"),
+        one(&database, "SELECT count(DISTINCT backend) FROM mill.fired"),
+    );
+    println!("{fires} times were fired, by {backends} schedulers");
+    let twice: i64 = one(&database, "SELECT count(*) FROM mill.fired WHERE live + filled <> 1");
+    assert_eq!(twice, 0, "each timer's every second exactly once");
+    let gaps: i64 = one(
+        &database,
+        "SELECT count(*) FROM mill.timer t WHERE extract(epoch FROM t.last - t.first) + 1 <> (SELECT count(*) FROM mill.fired d WHERE d.timer = t.id) \
+         OR extract(epoch FROM t.last - t.first) + 1 <> (SELECT count(*) FROM mill.token k, mill.edge e WHERE e.from_timer = t.name AND e.id = ANY (k.delivered))",
+    );
+    assert_eq!(gaps, 0, "and none left out");
+    balanced(&database);
+}
+
+#[test]
+fn a_fire_that_was_lost_or_doubled_shows_in_the_books() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
     ready(&mill, &database);
     set_clock(&database, "2030-01-01 00:00:00Z");
     declare(
         &database,
-        "BEGIN; INSERT INTO mill.job (name, queue) VALUES ('j', 'public.task');
-         INSERT INTO mill.timer (name, start, period, catchup) SELECT 't' || i, '2030-01-01 00:00:01Z', '1 s', 'none' FROM generate_series(1, 20) AS i;
-         INSERT INTO mill.edge (job, from_timer) SELECT 'j', 't' || i FROM generate_series(1, 20) AS i;
-         UPDATE mill.job SET threshold = 1; COMMIT",
+        "BEGIN; INSERT INTO mill.job (name) VALUES ('j'), ('k');
+         INSERT INTO mill.timer (name, start, period) VALUES ('t', '2029-12-31Z', '1 day');
+         INSERT INTO mill.edge (job, from_timer, shift) VALUES ('j', 't', '0'), ('k', 't', '1 day'); COMMIT",
     );
-    // others act as if the graph were theirs too: they fire whatever is due, with what the timers say at that moment
-    let done = std::sync::atomic::AtomicBool::new(false);
-    let stolen: i64 = thread::scope(|scope| {
-        let thieves: Vec<_> = (0..2)
-            .map(|_| {
-                scope.spawn(|| {
-                    let mut client = database.connect();
-                    let mut stolen = 0;
-                    while !done.load(std::sync::atomic::Ordering::Relaxed) {
-                        let rows = client
-                            .query(
-                                "SELECT mill.s_fire(l.id, l.revision, l.next, l.next, l.next + interval '1 s', l.next + interval '1 s', 0, NULL, NULL) \
-                                 FROM mill.s_list_timers(50, '{}') l WHERE l.stale IS NULL",
-                                &[],
-                            )
-                            .unwrap_or_default();
-                        stolen += rows.iter().filter(|row| row.get::<_, Option<i32>>(0).is_some()).count() as i64;
-                    }
-                    stolen
-                })
-            })
-            .collect();
-        linger(Duration::from_secs(sized(6, 30)));
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
-        thieves.into_iter().map(|thief| thief.join().expect("a thief")).sum()
-    });
-    declare(&database, "UPDATE mill.timer SET enabled = false");
-    println!("{stolen} times were fired by others");
-    // each timer's every second exactly once: as many tokens as seconds have been fired, and no edge twice
-    let twice: i64 = one(
+    mill.eventually("it has fired twice", || ended(&database, "k", "true") == 2);
+    declare(&database, "UPDATE mill.timer SET enabled = false; SELECT mill.fire('t', '2029-11-01Z')");
+    mill.eventually("and once by hand", || ended(&database, "k", "true") == 3);
+    balanced(&database);
+    let differs = |change: &str, expected: &[&str]| {
+        let mut client = database.connect();
+        let mut transaction = client.transaction().expect("a transaction");
+        transaction.batch_execute(change).expect("the books are falsified");
+        let rows = transaction.query("SELECT i.what FROM mill.integrity i ORDER BY 1", &[]).expect("the books");
+        let said: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+        assert_eq!(said, expected, "{change}");
+    };
+    let less = "less was delivered than the timer has fired";
+    differs("DELETE FROM mill.token WHERE at = '2029-12-31Z'", &[less]);
+    differs("UPDATE mill.fired SET by_hand = 2 WHERE by_hand = 1", &[less, less]);
+    differs(
+        "UPDATE mill.token SET delivered = delivered || delivered, consumed = consumed || consumed WHERE at = '2029-11-01Z'",
+        &["more was delivered than the timer has fired"],
+    );
+    differs(
+        "UPDATE mill.fired SET live = 2, filled = -1 WHERE at = '2030-01-01Z'",
+        &["timer \"t\" has fired this time 2 times by its own clock"],
+    );
+    // an edge that is made later owes nothing for what was fired before, and a deleted one takes its own along
+    declare(
         &database,
-        "SELECT count(*) FROM (SELECT k.at, u FROM mill.token k, unnest(k.delivered) AS u GROUP BY 1, 2 HAVING count(*) > 1) AS d",
+        "INSERT INTO mill.job (name) VALUES ('l'); INSERT INTO mill.edge (job, from_timer) VALUES ('l', 't')",
     );
-    assert_eq!(twice, 0);
-    let gaps: i64 = one(
-        &database,
-        "SELECT count(*) FROM mill.timer t WHERE extract(epoch FROM t.last - t.first) + 1 <> \
-         (SELECT count(*) FROM mill.token k, mill.edge e WHERE e.from_timer = t.name AND e.id = ANY (k.delivered))",
-    );
-    assert_eq!(gaps, 0);
+    balanced(&database);
+    declare(&database, "DELETE FROM mill.edge WHERE job = 'j'");
     balanced(&database);
 }
 

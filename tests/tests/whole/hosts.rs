@@ -6,11 +6,12 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use postgres::Client;
 use serde_json::json;
 use tests::binary::{self, NEXT_VERSION};
 use tests::{Cluster, Database, Desk, Signal, Supervisor};
 
-use crate::asking::one;
+use crate::asking::{one, state};
 
 /// Tasks that leave a mark each, with their effects exactly once.
 fn load(database: &Database, count: i64) {
@@ -57,6 +58,90 @@ fn a_stand_by_takes_over_when_the_active_launcher_is_killed() {
     other.wait("the other one leads").within(Duration::from_secs(10)).until(|| leads(&other) == Some(true));
     all_done_once(&other, &database, count);
     assert!(active.schedulers().is_empty());
+}
+
+/// How many sessions hold the queue of this database.
+fn holders(database: &str, client: &mut Client) -> i64 {
+    let sql = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+               WHERE d.datname = $1 AND l.locktype = 'advisory' AND l.granted AND l.classid = 1835597826";
+    client.query_one(sql, &[&database]).expect("look at locks").get(0)
+}
+
+#[test]
+fn launchers_of_different_names_share_the_databases_of_a_server() {
+    let cluster = Cluster::shared();
+    let (left, right) = (cluster.database(), cluster.database());
+    let one_host = Supervisor::of(&left).start();
+    let other = Supervisor::of(&right).start();
+    assert_eq!((leads(&one_host), leads(&other)), (Some(true), Some(true)));
+    for (mill, database) in [(&one_host, &left), (&other, &right)] {
+        let id = database.insert("SELECT 1");
+        assert_eq!(mill.finished(database, id)["state"], "DONE");
+        assert_eq!(mill.schedulers().len(), 1);
+    }
+    // each answers for its own databases, and nobody for the other's
+    for (mill, database, strange) in [(&one_host, &left, &right), (&other, &right, &left)] {
+        assert_eq!(mill.command(&["restart", database.name()]).status.code(), Some(0));
+        assert_ne!(mill.command(&["restart", strange.name()]).status.code(), Some(0));
+    }
+    one_host.kill9(one_host.pid());
+    let id = right.insert("SELECT 2");
+    assert_eq!(other.finished(&right, id)["state"], "DONE", "the other's end is nothing to it");
+    let id = left.insert("SELECT 2");
+    tests::steadily("nobody else's rows are touched", Duration::from_secs(1), || state(&left, id) == "PLAN");
+}
+
+#[test]
+fn where_two_launchers_serve_everything_each_queue_is_served_once_and_the_other_says_so() {
+    let cluster = Cluster::start();
+    let mut root = cluster.connect("postgres");
+    root.batch_execute("CREATE ROLE mill LOGIN").expect("a login");
+    let names = ["x1", "x2"];
+    for name in names {
+        root.batch_execute(&format!("CREATE DATABASE {name} OWNER mill")).expect("a database");
+        let mut client = cluster.server().try_connect("mill", name).expect("connect");
+        let catalog = shared::db::catalog::text(env!("CARGO_PKG_VERSION"));
+        client.batch_execute(&format!("BEGIN; {catalog}; COMMIT")).expect("install");
+    }
+    let launch = |name: &str| {
+        let launch = Supervisor::bare().key("connect", cluster.server().conninfo("mill")).key("probe", "300 ms");
+        launch.key("poll", "200 ms").key("name", name).row(json!({"data": "*"})).start()
+    };
+    let mills = [launch("left"), launch("right")];
+    assert_eq!(mills.each_ref().map(leads), [Some(true), Some(true)]);
+    let phases = |mill: &Supervisor<'_>| -> Vec<(String, String, String)> {
+        let status = mill.status().unwrap_or_default();
+        let rows = status["databases"].as_array().cloned().unwrap_or_default();
+        let text = |row: &serde_json::Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+        let rows = rows.iter().filter(|row| names.iter().any(|name| row["data"] == *name));
+        rows.map(|row| (text(row, "data"), text(row, "phase"), text(row, "why"))).collect()
+    };
+    for name in names {
+        // one serves it, the other one waits and says why
+        mills[0].wait("it is served once").within(Duration::from_secs(30)).until(|| {
+            let all: Vec<_> = mills.iter().flat_map(&phases).filter(|(data, ..)| data == name).collect();
+            let served = all.iter().filter(|(_, phase, why)| phase == "running" && why.is_empty()).count();
+            let waits = all.iter().filter(|(.., why)| why.contains("another scheduler serves this queue")).count();
+            (served == 1 && waits == 1 && holders(name, &mut root) == 1).then_some(())
+        });
+        let mut client = cluster.server().try_connect("mill", name).expect("connect");
+        let run = "INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 5)";
+        client.batch_execute(run).expect("insert");
+        mills[0].eventually("each task is run once", || {
+            let sql = "SELECT bool_and(state = 'DONE' AND attempt = 1) FROM public.task";
+            client.query_one(sql, &[]).expect("look").get::<_, Option<bool>>(0) == Some(true)
+        });
+    }
+    // what the first one leaves, the second one serves
+    let [left, right] = mills;
+    left.kill9(left.pid());
+    for name in names {
+        right.wait("it serves all").within(Duration::from_secs(20)).until(|| {
+            let served =
+                phases(&right).iter().any(|(data, phase, why)| data == name && phase == "running" && why.is_empty());
+            served && holders(name, &mut root) == 1
+        });
+    }
 }
 
 #[test]

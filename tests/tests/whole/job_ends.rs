@@ -30,6 +30,14 @@ fn sleeper(database: &Database, more_columns: &str, more_values: &str) -> i32 {
     )
 }
 
+/// Waits until the sleeper sleeps, so that its next run will know that it has slept already.
+#[track_caller]
+fn asleep(mill: &Supervisor<'_>, database: &Database, job: i32) -> (i64, i32, i32) {
+    let run = running(mill, database, job);
+    mill.eventually("it has left its mark", || one::<bool>(database, "SELECT EXISTS (SELECT FROM slept)"));
+    run
+}
+
 #[test]
 fn the_waits_of_a_failing_job_double_within_the_jitter_and_stop_at_max_retries() {
     let database = Cluster::shared().database();
@@ -131,7 +139,7 @@ fn a_killed_worker_is_one_crash_and_its_wait_is_kept_over_restarts() {
     let mill = Supervisor::of(&database).start();
     job_desk::open(&mill, &database);
     let job = sleeper(&database, "", "");
-    let (_, _, worker) = running(&mill, &database, job);
+    let (_, _, worker) = asleep(&mill, &database, job);
     assert_eq!(books(&database, job), [1, 0, 0, 1, 0, 1], "a running job shows its run as a crash until it ends");
     mill.kill9(worker);
     assert_one_crash(&mill, &database, job);
@@ -154,7 +162,7 @@ fn a_killed_scheduler_and_a_killed_launcher_are_one_crash_of_what_ran() {
         let mut mill = Supervisor::of(&database).start();
         job_desk::open(&mill, &database);
         let job = sleeper(&database, "", "");
-        let (_, backend, _) = running(&mill, &database, job);
+        let (_, backend, _) = asleep(&mill, &database, job);
         if who == "launcher" {
             mill.signal(Signal::SIGKILL);
             mill.wait_gone(Duration::from_secs(10));
@@ -181,7 +189,7 @@ fn a_server_that_crashes_is_one_crash_and_one_that_is_stopped_in_order_an_interr
         let mill = Supervisor::of(&database).start();
         job_desk::open(&mill, &database);
         let job = sleeper(&database, "", "");
-        running(&mill, &database, job);
+        asleep(&mill, &database, job);
         cluster.restart(mode);
         if first == "crashed" {
             assert_one_crash(&mill, &database, job);
@@ -198,7 +206,7 @@ fn an_orderly_stop_interrupts_what_runs_and_it_is_due_at_once() {
         let mill = Supervisor::of(&database).row_key("close", 300).start();
         job_desk::open(&mill, &database);
         let job = sleeper(&database, "", "");
-        running(&mill, &database, job);
+        asleep(&mill, &database, job);
         mill.signal(signal);
         mill.wait_exit(Duration::from_secs(20));
         assert_eq!(runs(&database, job), ["interrupted"], "{}", mill.describe());
@@ -215,7 +223,7 @@ fn quit_is_a_crash() {
     let mill = Supervisor::of(&database).start();
     job_desk::open(&mill, &database);
     let job = sleeper(&database, ", crash_wait", ", '5 min'");
-    running(&mill, &database, job);
+    asleep(&mill, &database, job);
     mill.signal(Signal::SIGQUIT);
     mill.wait_exit(Duration::from_secs(10));
     drop(mill);
@@ -285,7 +293,7 @@ fn a_scheduler_that_is_told_to_stop_now_interrupts_what_runs() {
     let mill = Supervisor::of(&database).start();
     job_desk::open(&mill, &database);
     let job = sleeper(&database, "", "");
-    running(&mill, &database, job);
+    asleep(&mill, &database, job);
     // what a stop, a restart and a DROP DATABASE come down to
     let scheduler = mill.schedulers()[0].pid;
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(scheduler), Signal::SIGINT).expect("it is there");
@@ -299,7 +307,7 @@ fn a_stop_message_and_a_database_that_somebody_wants_to_drop_interrupt_what_runs
         let mill = Supervisor::of(&database).start();
         job_desk::open(&mill, &database);
         let job = sleeper(&database, "", "");
-        running(&mill, &database, job);
+        asleep(&mill, &database, job);
         if how == "stop" {
             assert!(one::<bool>(&database, "SELECT mill.stop()"), "{}", mill.describe());
             assert_eq!(runs(&database, job), ["interrupted"], "{}", mill.describe());

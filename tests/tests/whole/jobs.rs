@@ -58,14 +58,21 @@ fn add_job_calls_a_procedure_that_may_commit_with_its_id_and_config() {
                IF (config->>'keep')::int <= 0 THEN RAISE EXCEPTION 'keep must be more than 0'; END IF; END $$",
         )
         .expect("the owner may make routines");
-    let add = "SELECT mill.add_job('sweep', '1 hour', config => '{\"keep\": 7}', check_config => 'keep_is_positive')";
+    let add = "SELECT mill.add_job('sweep', '1 hour', config => '{\"keep\": 7}', check_config => 'keep_is_positive', \
+               max_runtime => '1 min', max_retries => 3, retry_period => '2 min')";
     let job: i32 = client.query_one(add, &[]).expect("add_job").get(0);
     mill.eventually("it has run", || runs(&database, job) == ["succeeded"]);
     assert_eq!(
         all::<String>(&database, "SELECT what FROM trace ORDER BY n"),
         [format!("{job} 7 {job} 1 t"), "second".into()]
     );
-    assert_eq!(one::<String>(&database, "SELECT name FROM mill.job"), format!("public.sweep {job}"));
+    assert_eq!(
+        one::<String>(
+            &database,
+            "SELECT concat_ws(',', name, max_runtime, max_retries, retry_period, crash_wait) FROM mill.job"
+        ),
+        format!("sweep {job},00:01:00,3,00:02:00,00:05:00")
+    );
     let refused = refusal(&mut client, &format!("SELECT mill.alter_job({job}, config => '{{\"keep\": 0}}')"));
     assert!(refused.contains("keep must be more than 0"), "{refused}");
     client
@@ -297,7 +304,7 @@ fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
     client
         .batch_execute(
             "CREATE PROCEDURE gone(int, jsonb) LANGUAGE sql AS ''; SELECT mill.add_job('gone', '1 s', initial_start => now() + interval '1 h'); \
-             DROP PROCEDURE gone; SELECT mill.alter_job(id, next_start => now()) FROM mill.job WHERE name LIKE 'public.gone%'",
+             DROP PROCEDURE gone; SELECT mill.alter_job(id, next_start => now()) FROM mill.job WHERE name LIKE 'gone%'",
         )
         .expect("a job without its procedure");
     let hostile = insert(
@@ -307,7 +314,7 @@ fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
         "'SET pg_task.header = ''nonsense''; SET pg_task.max = ''nonsense''; SET search_path = nowhere; SET default_transaction_read_only = on; \
           SELECT pg_terminate_backend(pg_backend_pid())', '1 s'",
     );
-    let gone: i32 = one(&database, "SELECT id FROM mill.job WHERE name LIKE 'public.gone%'");
+    let gone: i32 = one(&database, "SELECT id FROM mill.job WHERE name LIKE 'gone%'");
     for job in [gone, hostile] {
         mill.eventually("it has failed", || {
             runs(&database, job).iter().any(|state| state == "failed" || state == "cancelled")

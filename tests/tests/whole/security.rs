@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use tests::database::quote_ident;
 use tests::hostile::{Attack, Hostile, Moment};
-use tests::{Cluster, Database, Proxy, Supervisor};
+use tests::{Cluster, Database, Proxy, Signal, Supervisor, steadily};
 
 use crate::asking::{all, linger, one, refusal, running};
 
@@ -511,6 +511,163 @@ fn a_role_that_owns_its_table_and_not_the_catalog_gets_no_more_of_it() {
     }
     drop((mill, client));
     forget(&database, &name);
+}
+
+/// Keys of messages, answers and leaders, as anybody can read them in the documentation.
+const MESSAGES: [i64; 3] = [0x6D69_0010, 0x6D69_0011, 0x6D69_0012];
+const ANSWER_TRUE: i64 = 0x6D69_0020;
+const LEADER: i64 = 0x6D69_0001;
+
+#[test]
+fn forged_messages_start_stop_and_restart_nothing_and_forged_answers_are_not_believed() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    let name = stranger(&database);
+    let mill = Supervisor::of(&database).start();
+    mill.eventually("the queue is served", || mill.log_contains("queue served"));
+    let target: u32 =
+        one(&database, &format!("SELECT oid FROM pg_database WHERE datname = {}", literal(database.name())));
+    let pid = mill.schedulers()[0].pid;
+    let log_in = |place: &str| database.server().try_connect(&name, place).expect("a stranger logs in");
+    // in the database that is meant, and in another one
+    for place in [database.name(), "postgres"] {
+        for key in MESSAGES {
+            let mut forger = log_in(place);
+            forger.batch_execute(&format!("SELECT pg_advisory_lock({}, {target})", key + 0x700)).expect("a lock");
+            let mark = mill.log().mark();
+            steadily("the scheduler stays", Duration::from_millis(600), || {
+                mill.schedulers().iter().map(|one| one.pid).eq([pid])
+            });
+            mill.eventually("it is logged", || {
+                mill.log().since(mark.saturating_sub(2)).iter().any(|line| line.contains("a message was refused"))
+            });
+        }
+    }
+    // thousands of locks keep nobody else from being heard
+    let mut forger = log_in(database.name());
+    let flood = format!("SELECT pg_advisory_lock({}, g) FROM generate_series(1, 1500) g", MESSAGES[1]);
+    forger.batch_execute(&flood).expect("a flood of locks");
+    let stopped = |sql: &str| -> bool { database.connect().query_one(sql, &[]).expect("a message").get(0) };
+    assert!(stopped("SELECT mill.stop()"), "{}", mill.describe());
+    forger
+        .batch_execute(&format!(
+            "SELECT pg_advisory_unlock_all(); SELECT pg_advisory_lock({}, {target})",
+            MESSAGES[0] + 0x900
+        ))
+        .expect("a forged start");
+    steadily("what its owner has stopped stays so", Duration::from_millis(600), || mill.schedulers().is_empty());
+    // an answer in the launcher's stead, as soon as the message is there, and the lock of a leader, too
+    let mut sender = database.connect();
+    let backend: i32 = sender.query_one("SELECT pg_backend_pid()", &[]).expect("its number").get(0);
+    let forge = format!(
+        "SELECT pg_advisory_unlock_all(); SELECT pg_advisory_lock({LEADER}, 1); \
+         DO $$ DECLARE n int; BEGIN \
+             LOOP \
+                 SELECT (l.classid::bigint >> 8) & 255 INTO n FROM pg_locks l \
+                  WHERE l.pid = {backend} AND l.locktype = 'advisory' AND l.classid::bigint & ~65280 = {}; \
+                 EXIT WHEN n IS NOT NULL; \
+                 PERFORM pg_sleep(0.005); \
+             END LOOP; \
+             PERFORM pg_advisory_lock(({ANSWER_TRUE} + 256 * n)::int, {backend}); \
+         END $$",
+        MESSAGES[0]
+    );
+    mill.signal(Signal::SIGSTOP);
+    let believed: bool = std::thread::scope(|scope| {
+        let forging = scope.spawn(|| forger.batch_execute(&forge).expect("a forged answer"));
+        let believed = sender.query_one("SELECT mill.start()", &[]).expect("a message").get(0);
+        forging.join().expect("it was forged");
+        believed
+    });
+    mill.signal(Signal::SIGCONT);
+    assert!(!believed, "nobody was there to do it");
+    drop((forger, sender));
+    mill.eventually("the real one is heard", || stopped("SELECT mill.start()"));
+    drop(mill);
+    forget(&database, &name);
+}
+
+#[test]
+fn conninfo_of_a_row_reaches_neither_files_nor_sockets_nor_the_environment_of_our_host() {
+    let secret = "hush-4711-hush";
+    let cluster = Cluster::configure().tcp().start();
+    let database = cluster.database();
+    database.set_password("row's own");
+    let remote = Proxy::before(cluster.server().port);
+    let private = |name: &str, text: &str| {
+        let path = cluster.home().join(name);
+        fs::write(&path, text).expect("write a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its mode");
+        path.display().to_string()
+    };
+    let passfile = private("passfile", &format!("*:*:*:*:{secret}\n"));
+    let service = private("service", &format!("[elsewhere]\npassword={secret}\nuser={}\n", database.owner()));
+    let mill = Supervisor::of(&database)
+        .env("PGPASSWORD", secret)
+        .env("PGPASSFILE", &passfile)
+        .env("PGSERVICEFILE", &service)
+        .env("PGOPTIONS", &format!("-c mill.told={secret}"))
+        .env("PGUSER", database.owner())
+        .env("PGDATABASE", database.name())
+        .start();
+    private_home(&mill, secret);
+    let tcp = format!("host=127.0.0.1 port={}", remote.port());
+    let login = format!("{tcp} user={} dbname={}", quoted(database.owner()), quoted(database.name()));
+    let ask = "SELECT coalesce(current_setting('mill.told', true), 'nothing')";
+    let good = database.insert_with(ask, &format!("remote = {}", literal(&format!("{login} password='row\\'s own'"))));
+    let row = mill.finished(&database, good);
+    assert_eq!((&row["state"], &row["output"]), (&"DONE".into(), &"nothing".into()), "{row:#}");
+    let heard = remote.said().len();
+    let socket = cluster.server().socket_folder.display().to_string();
+    let escaped = socket.replace('/', "%2F");
+    for text in [
+        login.clone(),
+        tcp.clone(),
+        format!("{tcp} password=x"),
+        format!("{login} passfile={passfile}"),
+        format!("{login} password=x service=elsewhere"),
+        format!("{login} password=x servicefile={service}"),
+        format!("{login} password=x sslcert={passfile} sslkey={passfile}"),
+        format!("{login} password=x sslmode=verify-ca sslrootcert={passfile}"),
+        format!("{login} password=x sslmode=verify-ca sslrootcert=system sslcrl={passfile}"),
+        format!("{login} password=x sslmode=verify-ca"),
+        format!("host={socket} port={} user=postgres password=x", cluster.server().port),
+        format!("host={socket},127.0.0.1 port={} user=postgres password=x", cluster.server().port),
+        "host=@abstract user=postgres password=x".to_owned(),
+        format!("postgresql://postgres:x@{escaped}:{}/postgres", cluster.server().port),
+        format!("postgresql:///postgres?host={escaped}&port={}&user=postgres&password=x", cluster.server().port),
+        "user=postgres password=x".to_owned(),
+    ] {
+        let id =
+            database.insert_with("SELECT 1", &format!("remote = {}", literal(&text).replace(',', "' || chr(44) || '")));
+        let row = mill.finished(&database, id);
+        let error = row["error"].as_str().unwrap_or_default();
+        assert!(row["state"] == "FAIL" && !error.contains("STATEMENT") && !error.contains(secret), "{text}: {row:#}");
+        assert_eq!(remote.said().len(), heard, "nobody was called: {text}");
+    }
+    let told: Vec<u8> = remote.said().concat();
+    assert!(!String::from_utf8_lossy(&told).contains(secret), "nothing of ours was said");
+    assert!(!mill.log().lines().concat().contains(secret));
+}
+
+/// A value of a conninfo.
+fn quoted(text: &str) -> String {
+    tests::cluster::conninfo_quote(text)
+}
+
+/// What libpq would find in the home of our user.
+fn private_home(mill: &Supervisor<'_>, secret: &str) {
+    for (path, text) in [
+        (".pgpass", format!("*:*:*:*:{secret}\n")),
+        (".pg_service.conf", format!("[elsewhere]\npassword={secret}\n")),
+        (".postgresql/root.crt", secret.to_owned()),
+        (".postgresql/postgresql.crt", secret.to_owned()),
+    ] {
+        let path = mill.home().join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("make it");
+        fs::write(&path, text).expect("write a file");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its mode");
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The server goes away and comes back, or its users lay hands on a running task. A task
 //! that was lost with its server is run again; one that a user ended has failed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::{Cluster, Database, ShutdownMode, Supervisor};
+use tests::{Cluster, Database, ShutdownMode, Supervisor, sized};
 
 use crate::ledger;
 
@@ -62,6 +62,42 @@ fn a_quick_restart_in_the_middle_of_many_tasks_loses_none() {
     supervisor.eventually("some are done", || done() >= 10);
     cluster.restart(ShutdownMode::Immediate);
     supervisor.eventually("all are done", || done() == tasks);
+    ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
+}
+
+#[test]
+fn a_server_that_crashes_again_and_again_is_served_soon_each_time_and_nobody_gives_up() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    ledger::open(&database);
+    let supervisor = Supervisor::of(&database).start();
+    let pids = || -> Vec<i32> { supervisor.schedulers().iter().map(|one| one.pid).collect() };
+    let (before, rounds) = (pids(), sized(3, 40));
+    let mut ids = Vec::new();
+    let mut longest = Duration::ZERO;
+    for round in 0..rounds {
+        for number in 0..4 {
+            ids.push(
+                database.insert_with("SELECT pg_sleep(0.3)", &format!("group = 'g{round}-{number}', active = '1 day'")),
+            );
+        }
+        supervisor.eventually("one of them runs", || database.tasks().iter().any(|row| row["state"] == "WORK"));
+        cluster.stop(ShutdownMode::Immediate);
+        cluster.start_again();
+        let back = Instant::now();
+        let id = database.insert_with("SELECT 1", "group = 'next'");
+        supervisor.wait("it is served again").within(Duration::from_secs(60)).until(|| database.finished(id));
+        longest = longest.max(back.elapsed());
+    }
+    println!("served again at most {longest:.2?} after the server was back, {rounds} times");
+    // two seconds on a machine that has time for us
+    assert!(longest < Duration::from_secs(20), "{longest:?}");
+    for id in ids {
+        let row = supervisor.wait("all are done").within(Duration::from_secs(60)).until(|| database.finished(id));
+        assert_eq!(row["state"], "DONE", "{row:#}");
+    }
+    assert_eq!(pids(), before, "no process gave up");
+    assert!(!supervisor.log_contains("died"));
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
 }
 

@@ -310,7 +310,7 @@ BEGIN
     WHEN 'fire' THEN
         NEW.at := COALESCE(NEW.at, date_trunc('second', mill.now()));
         UPDATE mill.timer k SET first = LEAST(k.first, NEW.at) WHERE k.id = t.id;
-        n := mill.fire_now(t, NEW.at, false);
+        n := mill.fire_now(ARRAY[t.name], ARRAY[NEW.at], 'by_hand');
         NEW.result := format('%s jobs activated', n);
     WHEN 'pause', 'resume' THEN
         IF f.name IS NOT NULL THEN

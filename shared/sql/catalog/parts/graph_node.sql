@@ -63,37 +63,158 @@ BEGIN
 END
 $function$;
 
--- Brings rows of jobs without input to their end, up to so many in one transaction, ordered by job and time. How many.
-CREATE FUNCTION mill.s_run_errands(most int) RETURNS int
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- The rows of first activations, in this order, of jobs whose flows do not count; their tokens are spent. Those of a job
+-- that may not run there any more, which has paused itself, wait again. How many it came to.
+CREATE FUNCTION mill.activate_all(jobs int[], ats timestamptz[], lows bool[]) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    e record;
+    q record;
+    wrong text;
+    refused int[] := '{}';
+    moment timestamptz := mill.now();
     done int := 0;
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
-    FOR e IN SELECT r.*, q.schema, q.name FROM mill.errand r LEFT JOIN mill.queue q ON q.relid = r.queue
-               LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
-              WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false) AND COALESCE(r.not_before <= clock_timestamp(), true)
-              ORDER BY r.job, r.at, r.task LIMIT most FOR UPDATE OF r SKIP LOCKED LOOP
-        done := done + 1;
-        -- one that the data refuse is said, tried again later, and keeps no other from its end
-        BEGIN
-            IF e.name IS NOT NULL AND to_regclass(format('%I.%I', e.schema, e.name)) IS NOT NULL THEN
-                EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2, reason = $3
-                                 WHERE id = $1 AND state = ''PLAN''', e.schema, e.name) USING e.task, clock_timestamp(), e.reason;
-            END IF;
-            DELETE FROM mill.errand r WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
-        EXCEPTION WHEN OTHERS THEN
-            UPDATE mill.errand r SET trouble = SQLERRM, not_before = clock_timestamp()
-                   + CASE WHEN SQLSTATE IN ('40001', '40P01') THEN interval '200 ms' ELSE interval '30 s' END
-             WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
-        END;
+    FOR q IN SELECT s.queue, j.owner, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+              WHERE j.id = ANY (activate_all.jobs) GROUP BY 1, 2 LOOP
+        wrong := mill.refusal(q.owner, q.queue);
+        IF wrong IS NOT NULL THEN
+            PERFORM mill.pause_job(u, wrong) FROM unnest(q.jobs) AS u;
+            UPDATE mill.token k SET waiting = k.delivered, consumed = '{}', activations = 0, since = clock_timestamp()
+              FROM unnest(activate_all.jobs, ats) AS u (job, at) WHERE k.job = u.job AND k.at = u.at AND u.job = ANY (q.jobs);
+            refused := refused || q.jobs;
+        END IF;
+    END LOOP;
+    FOR q IN SELECT k AS place, count(*)::int AS n, bool_or(j.input IS NULL) AS idle, array_agg(u.job ORDER BY u.place) AS jobs,
+                    array_agg(u.at ORDER BY u.place) AS ats, array_agg(u.low ORDER BY u.place) AS lows,
+                    array_agg(j.input IS NULL ORDER BY u.place) AS held
+               FROM unnest(activate_all.jobs, ats, lows) WITH ORDINALITY AS u (job, at, low, place)
+               JOIN mill.job j ON j.id = u.job JOIN mill.job_stat s ON s.job = j.id JOIN mill.queue k ON k.relid = s.queue
+              WHERE NOT u.job = ANY (refused) GROUP BY k ORDER BY k LOOP
+        IF q.idle THEN
+            INSERT INTO mill.errand (job, at, queue, task)
+            SELECT p.job, p.at, (q.place).relid, p.task
+              FROM mill.put(q.place, moment, q.jobs, q.ats, array_fill(0, ARRAY[q.n]), q.held, q.lows) p
+              JOIN mill.job j ON j.id = p.job WHERE j.input IS NULL;
+            PERFORM mill.ring(0);
+        ELSE
+            PERFORM mill.put(q.place, moment, q.jobs, q.ats, array_fill(0, ARRAY[q.n]), q.held, q.lows);
+        END IF;
+        done := done + q.n;
     END LOOP;
     RETURN done;
 END
 $function$;
 
--- What was finished long ago: tokens of which none waits, and stashed values. A small batch; how many.
+-- Who ends many rows of jobs at once writes down which transaction it is, and does itself what the triggers would do for
+-- each row. Nobody else can write here, so nobody else can keep the triggers from their work.
+CREATE TABLE mill.settling (xid xid8 PRIMARY KEY);
+COMMENT ON TABLE mill.settling IS 'pgmill: the transaction that is ending many runs at once; empty to everybody else';
+
+-- Rows of jobs without input come to their end, all or none of them: the rows in one statement, the books job by job, and
+-- all that they deliver as one level of the graph. Their jobs have no schedule of their own.
+CREATE FUNCTION mill.settle_errands(errands mill.errand[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
+DECLARE
+    q record;
+    ended record;
+    moment timestamptz := mill.now();
+    jobs int[] := '{}';
+    ats timestamptz[] := '{}';
+    epochs int[] := '{}';
+    counted bool[] := '{}';
+BEGIN
+    INSERT INTO mill.settling (xid) VALUES (pg_current_xact_id());
+    PERFORM set_config('mill.settling', 'on', true);
+    FOR q IN SELECT k.relid, k.schema, k.name, array_agg(e.task ORDER BY e.task) AS tasks, array_agg(e.reason ORDER BY e.task) AS reasons
+               FROM unnest(errands) AS e JOIN mill.queue k ON k.relid = e.queue JOIN pg_class c ON c.oid = k.relid
+              GROUP BY 1, 2, 3 ORDER BY 1 LOOP
+        EXECUTE format('WITH ended AS (UPDATE %I.%I AS t SET state = ''DONE'', held = false, start = $3, stop = $3, reason = r.reason
+                             FROM unnest($1, $2) AS r (task, reason) WHERE t.id = r.task AND t.state = ''PLAN''
+                        RETURNING t.job::int AS job, t.at, COALESCE(t.epoch::int, 0) AS epoch, t.reason IS NULL AS counted)
+            SELECT array_agg(e.job) AS jobs, array_agg(e.at) AS ats, array_agg(e.epoch) AS epochs, array_agg(e.counted) AS counted
+              FROM ended e', q.schema, q.name) INTO ended USING q.tasks, q.reasons, clock_timestamp();
+        jobs := jobs || ended.jobs;
+        ats := ats || ended.ats;
+        epochs := epochs || ended.epochs;
+        counted := counted || ended.counted;
+    END LOOP;
+    PERFORM set_config('mill.settling', '', true);
+    DELETE FROM mill.settling s WHERE s.xid = pg_current_xact_id();
+    DELETE FROM mill.errand r USING unnest(errands) AS e WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+    IF cardinality(jobs) = 0 THEN
+        RETURN;
+    END IF;
+    PERFORM FROM mill.job_stat s WHERE s.job = ANY (jobs) ORDER BY s.job FOR NO KEY UPDATE;
+    UPDATE mill.job_stat s SET total_runs = s.total_runs + u.n, total_successes = s.total_successes + u.n, consecutive_failures = 0,
+           last_start = moment, last_finish = moment, last_successful_finish = moment, last_run_success = true
+      FROM (SELECT c.job, count(*) AS n FROM unnest(jobs, counted) AS c (job, counted) WHERE c.counted GROUP BY 1) AS u
+     WHERE s.job = u.job;
+    PERFORM mill.all_succeeded(jobs, ats, epochs);
+END
+$function$;
+
+-- One alone, with the triggers. If it is refused, that is said, and it is tried again later.
+CREATE FUNCTION mill.end_errand(e mill.errand) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    q mill.queue := (SELECT k FROM mill.queue k JOIN pg_class c ON c.oid = k.relid WHERE k.relid = e.queue);
+BEGIN
+    IF q.relid IS NOT NULL THEN
+        EXECUTE format('UPDATE %I.%I SET state = ''DONE'', held = false, start = $2, stop = $2, reason = $3
+                         WHERE id = $1 AND state = ''PLAN''', q.schema, q.name) USING e.task, clock_timestamp(), e.reason;
+    END IF;
+    DELETE FROM mill.errand r WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+EXCEPTION WHEN OTHERS THEN
+    UPDATE mill.errand r SET trouble = SQLERRM, not_before = clock_timestamp()
+           + CASE WHEN SQLSTATE IN ('40001', '40P01') THEN interval '200 ms' ELSE interval '30 s' END
+     WHERE r.job = e.job AND r.at = e.at AND r.task = e.task;
+END
+$function$;
+
+-- Brings rows of jobs without input to their end, up to so many, ordered by job and time. How many.
+CREATE FUNCTION mill.run_errands(most int) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    r record;
+    e mill.errand;
+    together mill.errand[] := '{}';
+    done int := 0;
+BEGIN
+    FOR r IN SELECT n AS errand, j.id IS NULL OR mill.has_schedule(j) AS alone FROM mill.errand n
+               LEFT JOIN mill.job j ON j.id = n.job LEFT JOIN mill.flow f ON f.name = j.flow
+              WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false) AND COALESCE(n.not_before <= clock_timestamp(), true)
+              ORDER BY n.job, n.at, n.task LIMIT most FOR UPDATE OF n SKIP LOCKED LOOP
+        done := done + 1;
+        IF r.alone THEN
+            PERFORM mill.end_errand(r.errand);
+        ELSE
+            together := together || r.errand;
+        END IF;
+    END LOOP;
+    IF cardinality(together) = 0 THEN
+        RETURN done;
+    END IF;
+    BEGIN
+        PERFORM mill.settle_errands(together);
+    EXCEPTION WHEN OTHERS THEN
+        -- one that the data refuse keeps no other from its end
+        FOREACH e IN ARRAY together LOOP
+            PERFORM mill.end_errand(e);
+        END LOOP;
+    END;
+    RETURN done;
+END
+$function$;
+
+CREATE FUNCTION mill.s_run_errands(most int) RETURNS int
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    RETURN mill.run_errands(most);
+END
+$function$;
+
+-- What was finished long ago: tokens of which none waits, stashed values, and what timers have fired. A small batch; how many.
 CREATE FUNCTION mill.s_sweep_graph(most int) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -111,6 +232,15 @@ BEGIN
         SELECT s.ctid FROM mill.stash s LEFT JOIN mill.flow f ON f.name = s.flow
          WHERE s.touched < clock_timestamp() - COALESCE(f.keep, interval '1 month') LIMIT most FOR UPDATE OF s SKIP LOCKED)
     DELETE FROM mill.stash s USING old WHERE s.ctid = old.ctid;
+    GET DIAGNOSTICS more = ROW_COUNT;
+    gone := gone + more;
+    WITH old AS (
+        SELECT d.timer, d.at FROM mill.fired d LEFT JOIN mill.timer t ON t.id = d.timer
+         WHERE d.made < clock_timestamp() - LEAST(interval '1 month', (SELECT min(keep) FROM mill.flow))
+           AND d.made < clock_timestamp() - COALESCE((SELECT max(mill.keep(j.id)) FROM mill.edge e JOIN mill.job j ON j.name = e.job
+                                                       WHERE e.from_timer = t.name), interval '0')
+         ORDER BY d.made LIMIT most FOR UPDATE OF d SKIP LOCKED)
+    DELETE FROM mill.fired d USING old WHERE d.timer = old.timer AND d.at = old.at;
     GET DIAGNOSTICS more = ROW_COUNT;
     RETURN gone + more;
 END

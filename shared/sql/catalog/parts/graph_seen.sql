@@ -20,8 +20,9 @@ SELECT j.name AS job, j.flow, k.at, k.since,
  WHERE k.waiting <> '{}' AND mill.is_member(j.owner);
 COMMENT ON VIEW mill.waiting IS 'pgmill: tokens that wait: which edges have delivered, which have not, and since when';
 
--- The books: per edge, all that was delivered has been consumed or waits; every activation that ended has delivered; and
--- nobody was activated more often than tokens allow.
+-- The books: per edge, all that was delivered has been consumed or waits; every activation that ended has delivered; every
+-- time that a timer has fired has, no more and no less; a timer's own clock shows a time once; and nobody was activated more
+-- often than tokens allow. What is so old that it may be swept is left out.
 CREATE FUNCTION mill.audit_graph() RETURNS TABLE (edge int, job text, at timestamptz, what text, delivered bigint, consumed bigint, waiting bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -37,6 +38,25 @@ BEGIN
              GROUP BY u.edge, k.job, k.at) AS b
       JOIN mill.job j ON j.id = b.job
      WHERE b.delivered <> b.consumed + b.waiting;
+    RETURN QUERY
+    WITH arrows AS MATERIALIZED (
+        SELECT e.id, e.shift, e.made, e.made_in, j.id AS job, j.name, t.id AS timer, t.timezone, t.revision, clock_timestamp() - mill.keep(j.id) * 0.9 AS since
+          FROM mill.edge e JOIN mill.job j ON j.name = e.job JOIN mill.timer t ON t.name = e.from_timer
+    ), fires AS (
+        SELECT a.id AS edge, a.name, a.job, d.live + d.filled + d.by_hand AS n, a.shift = interval '0' AS plain,
+               CASE WHEN a.shift = interval '0' THEN d.at ELSE mill.land(d.at, a.shift, a.timezone) END AS at
+          FROM arrows a JOIN mill.fired d ON d.timer = a.timer
+         WHERE d.made > a.made AND d.seen > a.made_in AND d.made > a.since AND (a.shift = interval '0' OR d.revision = a.revision))
+    SELECT c.edge, c.name, c.at, CASE WHEN c.found < c.n THEN 'less was delivered than the timer has fired'
+                                      ELSE 'more was delivered than the timer has fired' END, c.found, NULL::bigint, NULL::bigint
+      FROM (SELECT f.edge, f.name, f.at, f.n, f.plain, COALESCE(cardinality(array_positions(k.delivered, f.edge)), 0)::bigint AS found
+              FROM fires f LEFT JOIN mill.token k ON k.job = f.job AND k.at = f.at) AS c
+     -- by a shift, several times may land on one
+     WHERE c.found < c.n OR c.plain AND c.found > c.n;
+    RETURN QUERY
+    SELECT NULL::int, NULL::text, d.at, format('timer "%s" has fired this time %s times by its own clock', t.name, d.live),
+           NULL::bigint, NULL::bigint, NULL::bigint
+      FROM mill.fired d JOIN mill.timer t ON t.id = d.timer WHERE d.live > 1;
     FOR q IN SELECT k.schema, k.name FROM mill.queue k JOIN pg_class c ON c.oid = k.relid WHERE has_table_privilege(k.relid, 'SELECT') LOOP
         -- an activation whose rows have all ended has delivered along every edge that was there by then
         RETURN QUERY EXECUTE format($query$

@@ -70,7 +70,8 @@ CREATE TABLE mill.edge (
     "on" text NOT NULL DEFAULT 'success',
     shift interval NOT NULL DEFAULT '0',
     first bool NOT NULL DEFAULT false,
-    made timestamptz NOT NULL DEFAULT clock_timestamp()
+    made timestamptz NOT NULL DEFAULT clock_timestamp(),
+    made_in xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
 CREATE UNIQUE INDEX edge_once ON mill.edge (job, COALESCE(from_job, ''), COALESCE(from_timer, ''), "on", shift);
 CREATE INDEX ON mill.edge (from_job) WHERE from_job IS NOT NULL;
@@ -78,6 +79,7 @@ CREATE INDEX ON mill.edge (from_timer) WHERE from_timer IS NOT NULL;
 COMMENT ON TABLE mill.edge IS 'pgmill: arrows from a timer or a job to a job';
 COMMENT ON COLUMN mill.edge."on" IS 'which end of from_job delivers: success, failure, or done (either)';
 COMMENT ON COLUMN mill.edge.shift IS 'the token lands at logical time + shift; 1 day: depends on the day before';
+COMMENT ON COLUMN mill.edge.made_in IS 'the transaction that made it: a fire knows of it if that was over by then';
 COMMENT ON COLUMN mill.edge.first IS 'counts as delivered where the source''s time would lie before its first one';
 
 CREATE TABLE mill.backfill (
@@ -275,6 +277,7 @@ BEGIN
     IF TG_OP = 'UPDATE' AND (NEW.job, NEW.from_job, NEW.from_timer, NEW."on", NEW.shift)
             IS DISTINCT FROM (OLD.job, OLD.from_job, OLD.from_timer, OLD."on", OLD.shift) THEN
         NEW.made := clock_timestamp();
+        NEW.made_in := pg_current_xact_id();
     END IF;
     RETURN NEW;
 END

@@ -1,7 +1,8 @@
--- What the scheduler that keeps the timers asks: which timers want their next time, which are due, and: fire. One fire is
--- one transaction. The next time comes from the program (cron is its business); the row must be as it was when that was
--- computed, and due still, so that two schedulers cannot fire the same time. Commits here need not wait for the disk:
--- what a fire has made is lost together with the fire, and any later commit of a run brings it along.
+-- What the scheduler that keeps the timers asks: which timers want their next time, which are due, and: fire. A timer moves
+-- on in the transaction in which it fires; those that are due together share one. The next time comes from the program
+-- (cron is its business); the row must be as it was when that was computed, and due still, so that two schedulers cannot
+-- fire the same time. Commits here need not wait for the disk: what a fire has made is lost together with the fire, and
+-- any later commit of a run brings it along.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 -- A timer stands still with its flow, or when all that it feeds is paused.
 CREATE FUNCTION mill.stands_still(t mill.timer) RETURNS bool
@@ -37,47 +38,83 @@ BEGIN
 END
 $function$;
 
--- The next time of a timer that was new or edited. False: it has been edited again meanwhile.
-CREATE FUNCTION mill.s_set_timer(id int, revision int, next timestamptz, due timestamptz, trouble text) RETURNS bool
+-- The next times of timers that were new or edited. Not those that have been edited again meanwhile.
+CREATE FUNCTION mill.s_set_timers(ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], troubles text[]) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    done int;
 BEGIN
-    UPDATE mill.timer t SET next = s_set_timer.next, due = CASE WHEN t.enabled THEN s_set_timer.due END, stale = NULL,
-           trouble = s_set_timer.trouble
-     WHERE t.id = s_set_timer.id AND t.revision = s_set_timer.revision AND t.stale IS NOT NULL;
-    RETURN FOUND;
+    UPDATE mill.timer t SET next = u.next, due = CASE WHEN t.enabled THEN u.due END, stale = NULL, trouble = u.trouble
+      FROM unnest(ids, revisions, nexts, dues, troubles) AS u (id, revision, next, due, trouble)
+     WHERE t.id = u.id AND t.revision = u.revision AND t.stale IS NOT NULL;
+    GET DIAGNOSTICS done = ROW_COUNT;
+    RETURN done;
 END
 $function$;
 
--- Fires one time of a timer, or skips missed ones, and moves it on. NULL: it was not as expected, and nothing was done;
--- else how many jobs were activated.
-CREATE FUNCTION mill.s_fire(id int, revision int, expected timestamptz, fires timestamptz, next timestamptz, due timestamptz,
-        skipped bigint, lo timestamptz, hi timestamptz) RETURNS int
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- Fires a time of each of these timers, or skips missed ones, and moves them on, in this order. Those that are not as
+-- expected, or that somebody else has, are left out. Which were as expected, and how many activations it came to in all.
+CREATE FUNCTION mill.s_fire(ids int[], revisions int[], expecteds timestamptz[], fires timestamptz[], nexts timestamptz[],
+        dues timestamptz[], skippeds bigint[], los timestamptz[], his timestamptz[]) RETURNS TABLE (fired int[], activated int)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
 DECLARE
-    t mill.timer;
+    moment timestamptz := mill.now();
+    names text[];
+    times timestamptz[];
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
-    SELECT * INTO t FROM mill.timer k WHERE k.id = s_fire.id FOR NO KEY UPDATE SKIP LOCKED;
-    IF t.id IS NULL OR t.revision <> s_fire.revision OR t.stale IS NOT NULL OR t.next IS DISTINCT FROM expected OR NOT t.enabled
-            OR t.due IS NULL OR t.due > mill.now() OR mill.stands_still(t) THEN
-        RETURN NULL;
-    END IF;
-    UPDATE mill.timer k SET first = LEAST(k.first, fires), last = GREATEST(k.last, fires), next = s_fire.next, due = s_fire.due,
-           skipped = k.skipped + s_fire.skipped
-     WHERE k.id = t.id;
-    IF lo IS NOT NULL THEN
-        INSERT INTO mill.backfill (timer, lo, hi, "order") VALUES (t.name, s_fire.lo, s_fire.hi, t.catchup);
-    END IF;
-    RETURN CASE WHEN fires IS NULL THEN 0 ELSE mill.fire_now(t, fires, false) END;
+    fired := ARRAY(SELECT t.id FROM unnest(ids, revisions, expecteds) WITH ORDINALITY AS u (id, revision, expected, place)
+                     JOIN mill.timer t ON t.id = u.id
+                    WHERE t.revision = u.revision AND t.stale IS NULL AND t.next IS NOT DISTINCT FROM u.expected AND t.enabled
+                      AND t.due <= moment AND NOT mill.stands_still(t)
+                    ORDER BY u.place FOR NO KEY UPDATE OF t SKIP LOCKED);
+    UPDATE mill.timer t SET first = LEAST(t.first, u.fires), last = GREATEST(t.last, u.fires), next = u.next, due = u.due,
+           skipped = t.skipped + u.skipped
+      FROM unnest(ids, fires, nexts, dues, skippeds) AS u (id, fires, next, due, skipped) JOIN unnest(fired) AS f (id) ON f.id = u.id
+     WHERE t.id = u.id;
+    INSERT INTO mill.backfill (timer, lo, hi, "order")
+    SELECT t.name, u.lo, u.hi, t.catchup FROM unnest(ids, los, his) AS u (id, lo, hi) JOIN unnest(fired) AS f (id) ON f.id = u.id
+      JOIN mill.timer t ON t.id = u.id WHERE u.lo IS NOT NULL ORDER BY t.id;
+    SELECT array_agg(t.name ORDER BY u.place), array_agg(u.fires ORDER BY u.place) INTO names, times
+      FROM unnest(ids, fires) WITH ORDINALITY AS u (id, fires, place) JOIN unnest(fired) AS f (id) ON f.id = u.id
+      JOIN mill.timer t ON t.id = u.id WHERE u.fires IS NOT NULL;
+    activated := CASE WHEN names IS NULL THEN 0 ELSE mill.fire_now(names, times, 'live') END;
+    RETURN NEXT;
 END
 $function$;
--- The tokens of one time of a timer.
-CREATE FUNCTION mill.fire_now(t mill.timer, at timestamptz, low bool) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+-- The journal of fires: what a timer has fired, and how often its own clock, back-fills and people had it fire that. It is
+-- what the tokens are compared with; kept as long as they are.
+CREATE TABLE mill.fired (
+    timer int NOT NULL,
+    at timestamptz NOT NULL,
+    live int NOT NULL DEFAULT 0,
+    filled int NOT NULL DEFAULT 0,
+    by_hand int NOT NULL DEFAULT 0,
+    revision int NOT NULL,
+    made timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen xid8 NOT NULL DEFAULT pg_snapshot_xmin(pg_current_snapshot()),
+    PRIMARY KEY (timer, at)
+);
+CREATE INDEX ON mill.fired (made);
+COMMENT ON TABLE mill.fired IS 'pgmill: the logical times that timers have fired';
+COMMENT ON COLUMN mill.fired.live IS 'by its own clock: once, and never again';
+COMMENT ON COLUMN mill.fired.filled IS 'by back-fills';
+COMMENT ON COLUMN mill.fired.by_hand IS 'by mill.fire';
+COMMENT ON COLUMN mill.fired.seen IS 'all transactions before this one were over then: what they have made was known';
+COMMENT ON COLUMN mill.fired.revision IS 'of the timer, when it fired last';
+
+-- The tokens of some times of timers. how: live, filled, by_hand.
+CREATE FUNCTION mill.fire_now(names text[], times timestamptz[], how text) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
 BEGIN
-    PERFORM mill.enter((SELECT array_agg(DISTINCT j.flow) FROM mill.edge e JOIN mill.job j ON j.name = e.job
-                         WHERE e.from_timer = t.name));
-    RETURN mill.deliver(NULL, t.name, at, 'success', low);
+    PERFORM mill.enter((SELECT array_agg(DISTINCT j.flow) FROM (SELECT DISTINCT u AS name FROM unnest(names) AS u) AS n
+                          JOIN mill.edge e ON e.from_timer = n.name JOIN mill.job j ON j.name = e.job));
+    INSERT INTO mill.fired AS f (timer, at, live, filled, by_hand, revision)
+    SELECT t.id, u.at, (how = 'live')::int, (how = 'filled')::int, (how = 'by_hand')::int, t.revision
+      FROM unnest(names, times) AS u (name, at) JOIN mill.timer t ON t.name = u.name ORDER BY t.id, u.at
+    ON CONFLICT ON CONSTRAINT fired_pkey DO UPDATE SET live = f.live + EXCLUDED.live, filled = f.filled + EXCLUDED.filled,
+        by_hand = f.by_hand + EXCLUDED.by_hand, revision = EXCLUDED.revision;
+    RETURN mill.deliver(true, names, times, NULL, array_fill(how = 'filled', ARRAY[cardinality(names)]));
 END
 $function$;
 
@@ -125,8 +162,40 @@ CREATE FUNCTION mill.s_list_backfills(most int) RETURNS TABLE (id int, lo timest
      WHERE COALESCE(o.room, 1) > 0 LIMIT most
 $function$;
 
--- The next times of a back-fill, as many as the window lets through; where it then stands was computed with them. NULL: it
--- was not as expected, and nothing was done; else how many were fired.
+-- Does all that follows from a timer go without a worker, and is none of it paused or counted?
+CREATE FUNCTION mill.runs_by_itself(timer text) RETURNS bool
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN COALESCE((
+        WITH RECURSIVE way (name) AS (
+            SELECT e.job FROM mill.edge e WHERE e.from_timer = runs_by_itself.timer
+            UNION SELECT e.job FROM way w JOIN mill.edge e ON e.from_job = w.name)
+        SELECT bool_and(j.input IS NULL AND j.scheduled AND NOT mill.has_schedule(j) AND f.parallel IS NULL AND NOT COALESCE(f.paused, false))
+          FROM way w JOIN mill.job j ON j.name = w.name LEFT JOIN mill.flow f ON f.name = j.flow), false);
+END
+$function$;
+-- Fires these times and brings all that follows from them to its end, level by level: when others see it, none of them is
+-- open. False: more has stayed open than the window allows, or something was refused, and nothing was done.
+CREATE FUNCTION mill.fill_whole(t mill.timer, times timestamptz[]) RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    room int := mill.room(t.name);
+BEGIN
+    PERFORM mill.fire_now(array_fill(t.name, ARRAY[cardinality(times)]), times, 'filled');
+    FOR level IN 1..100 LOOP
+        EXIT WHEN mill.run_errands(1000) = 0;
+    END LOOP;
+    IF mill.room(t.name) < LEAST(room, 1) THEN
+        RAISE EXCEPTION 'more than the window';
+    END IF;
+    RETURN true;
+EXCEPTION WHEN OTHERS THEN
+    RETURN false;
+END
+$function$;
+
+-- The next times of a back-fill, as many as the window lets through, or as are given, if none of them stays open; where it
+-- then stands was computed with them. NULL: it was not as expected, and nothing was done; else how many were fired.
 CREATE FUNCTION mill.s_fill_back(id int, was_fired bigint, times timestamptz[], spans int[], poss int[], ends bool) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -146,10 +215,12 @@ BEGIN
     -- alone where it counts: what others open meanwhile would not be seen
     PERFORM mill.enter((SELECT array_agg(DISTINCT f.name) FROM mill.edge e JOIN mill.job j ON j.name = e.job
                           JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name AND f."window" IS NOT NULL), true);
-    n := LEAST(n, mill.room(t.name));
-    FOR i IN 1..n LOOP
-        PERFORM mill.fire_now(t, times[i], true);
-    END LOOP;
+    IF n > 0 AND NOT (mill.runs_by_itself(t.name) AND mill.fill_whole(t, times)) THEN
+        n := LEAST(n, mill.room(t.name));
+        IF n > 0 THEN
+            PERFORM mill.fire_now(array_fill(t.name, ARRAY[n]), times[1:n], 'filled');
+        END IF;
+    END IF;
     UPDATE mill.backfill k SET fired = k.fired + n, at = COALESCE(times[n], k.at), span = COALESCE(spans[n], k.span), pos = COALESCE(poss[n], k.pos),
            finished = CASE WHEN ends AND n = cardinality(times) THEN clock_timestamp() END
      WHERE k.id = b.id;

@@ -123,7 +123,7 @@ BEGIN
     ELSIF j.threshold IS NOT NULL THEN
         RETURN CASE WHEN cardinality(waiting) >= j.threshold THEN waiting[1:j.threshold] END;
     END IF;
-    SELECT array_agg(e.id), bool_or(NOT e.id = ANY (waiting) AND NOT mill.before_first(e, ready.at)),
+    SELECT array_agg(e.id), bool_or(NOT e.id = ANY (waiting) AND NOT (e.first AND mill.before_first(e, ready.at))),
            array_agg(e.id ORDER BY e.id) FILTER (WHERE e.id = ANY (waiting))
       INTO needed, missing, picked
       FROM mill.edge e WHERE e.job = j.name AND e."on" <> 'failure';
@@ -152,12 +152,9 @@ DECLARE
     place int;
     done int := 0;
 BEGIN
-    IF mill.stands(j) THEN
-        RETURN 0;
-    END IF;
     WHILE cardinality(t.waiting) > 0 LOOP
         picked := mill.ready(j, t.at, t.waiting);
-        EXIT WHEN picked IS NULL;
+        EXIT WHEN picked IS NULL OR done = 0 AND mill.stands(j);
         left_over := t.waiting;
         FOREACH one IN ARRAY picked LOOP
             place := array_position(left_over, one);
@@ -180,50 +177,60 @@ BEGIN
 END
 $function$;
 
--- One level of the graph: what ends here (a job with its outcome, or a time of a timer) delivers along its edges. The
--- targets are locked in the order of job and time, whoever delivers. How many jobs it activated.
-CREATE FUNCTION mill.deliver(from_job text, from_timer text, at timestamptz, outcome text, low bool) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+-- One level of the graph: what ends here (jobs with their outcomes, or times of timers) delivers along its edges, all in one
+-- statement that locks the targets in the order of job and time, whoever delivers. How many activations it came to.
+CREATE FUNCTION mill.deliver(timers bool, sources text[], ats timestamptz[], outcomes text[], lows bool[]) RETURNS int
+    -- the plan for any number of sources is good for one as well, and costs no planning
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
 DECLARE
-    target record;
-    t mill.token;
-    zone text;
+    ready_jobs int[];
+    ready_ats timestamptz[];
+    ready_lows bool[];
+    others mill.token[];
+    other mill.token;
     done int := 0;
 BEGIN
-    IF EXISTS (SELECT FROM mill.edge e WHERE (e.from_job = deliver.from_job OR e.from_timer = deliver.from_timer) AND e.shift <> interval '0') THEN
-        zone := COALESCE((SELECT timezone FROM mill.timer WHERE name = from_timer), mill.zone_of(from_job));
+    WITH edges AS (
+        SELECT e.id, e.job, e.shift, s.place, s.name, s.at, s.low FROM unnest(sources, ats, lows) WITH ORDINALITY AS s (name, at, low, place)
+          JOIN mill.edge e ON e.from_timer = s.name WHERE timers
+        UNION ALL
+        SELECT e.id, e.job, e.shift, s.place, s.name, s.at, s.low
+          FROM unnest(sources, ats, outcomes, lows) WITH ORDINALITY AS s (name, at, outcome, low, place)
+          JOIN mill.edge e ON e.from_job = s.name AND e."on" IN (s.outcome, 'done') WHERE NOT timers
+    ), arrived AS (
+        SELECT e.job, CASE WHEN e.shift = interval '0' THEN e.at ELSE mill.land(e.at, e.shift,
+                   CASE WHEN timers THEN (SELECT t.timezone FROM mill.timer t WHERE t.name = e.name) ELSE mill.zone_of(e.name) END) END AS at,
+               array_agg(e.id ORDER BY e.id) AS edges, bool_and(e.low) AS low, min(e.place) AS place
+          FROM edges e GROUP BY 1, 2
+    ), judged AS MATERIALIZED (
+        -- the most frequent case, in one write: the first to arrive, enough for one activation, and nobody counts
+        SELECT j.id AS job, a.at, a.edges, a.low, a.place, a.edges = mill.ready(j, a.at, a.edges) AND j.scheduled
+               AND NOT EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND (f.paused OR f.parallel IS NOT NULL)) AS enough
+          FROM arrived a JOIN mill.job j ON j.name = a.job
+    ), kept AS (
+        INSERT INTO mill.token AS k (job, at, waiting, delivered, consumed, activations, since, low)
+        SELECT d.job, d.at, CASE WHEN d.enough THEN '{}' ELSE d.edges END, d.edges, CASE WHEN d.enough THEN d.edges ELSE '{}' END,
+               CASE WHEN d.enough THEN 1 ELSE 0 END, CASE WHEN d.enough THEN NULL ELSE clock_timestamp() END, d.low
+          FROM judged d ORDER BY d.job, d.at
+        ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
+            delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
+            touched = EXCLUDED.touched
+        RETURNING k AS token)
+    -- only a row that was made with all that it needs is without `since`
+    SELECT array_agg(d.job ORDER BY d.place, d.job, d.at) FILTER (WHERE (k.token).since IS NULL),
+           array_agg(d.at ORDER BY d.place, d.job, d.at) FILTER (WHERE (k.token).since IS NULL),
+           array_agg(d.low ORDER BY d.place, d.job, d.at) FILTER (WHERE (k.token).since IS NULL),
+           array_agg(k.token ORDER BY d.job, d.at) FILTER (WHERE (k.token).since IS NOT NULL)
+      INTO ready_jobs, ready_ats, ready_lows, others
+      FROM kept k JOIN judged d ON d.job = (k.token).job AND d.at = (k.token).at;
+    IF ready_jobs IS NOT NULL THEN
+        done := mill.activate_all(ready_jobs, ready_ats, ready_lows);
     END IF;
-    FOR target IN
-        SELECT j, arrived.at, arrived.edges
-          FROM (SELECT e.job, CASE WHEN e.shift = interval '0' THEN deliver.at ELSE mill.land(deliver.at, e.shift, zone) END AS at,
-                       array_agg(e.id ORDER BY e.id) AS edges
-                  FROM mill.edge e
-                 WHERE (e.from_job = deliver.from_job AND e."on" IN (outcome, 'done')) OR e.from_timer = deliver.from_timer
-                 GROUP BY 1, 2) AS arrived
-          JOIN mill.job j ON j.name = arrived.job ORDER BY j.id, arrived.at
-    LOOP
-        -- the most frequent case, in one write: the first to arrive, and enough for one activation
-        IF mill.ready(target.j, target.at, target.edges) = target.edges AND NOT mill.stands(target.j) THEN
-            INSERT INTO mill.token AS k (job, at, delivered, consumed, activations, low)
-            VALUES ((target.j).id, target.at, target.edges, target.edges, 1, deliver.low)
-            ON CONFLICT ON CONSTRAINT token_pkey DO NOTHING;
-            IF FOUND THEN
-                IF mill.activate_node(target.j, target.at, 0, low, false) IS NOT NULL THEN
-                    done := done + 1;
-                ELSE
-                    UPDATE mill.token k SET waiting = target.edges, consumed = '{}', activations = 0, since = clock_timestamp()
-                     WHERE k.job = (target.j).id AND k.at = target.at;
-                END IF;
-                CONTINUE;
-            END IF;
-        END IF;
-        INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
-        VALUES ((target.j).id, target.at, target.edges, target.edges, clock_timestamp(), deliver.low)
-        ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.waiting, delivered = k.delivered || EXCLUDED.delivered,
-            since = COALESCE(k.since, EXCLUDED.since), low = k.low AND EXCLUDED.low, touched = EXCLUDED.touched
-        RETURNING * INTO t;
-        done := done + mill.consume(t, target.j);
-    END LOOP;
+    IF others IS NOT NULL THEN
+        FOREACH other IN ARRAY others LOOP
+            done := done + mill.consume(other, (SELECT j FROM mill.job j WHERE j.id = other.job));
+        END LOOP;
+    END IF;
     RETURN done;
 END
 $function$;
@@ -251,13 +258,14 @@ BEGIN
     IF at IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(t.flow) INTO flows FROM mill.edge e JOIN mill.job t ON t.name = e.job
-     WHERE e.from_job = j.name AND e."on" IN (kind, 'done');
+    SELECT array_agg(DISTINCT f) INTO flows FROM (
+        SELECT t.flow FROM mill.edge e JOIN mill.job t ON t.name = e.job WHERE e.from_job = j.name AND e."on" IN (kind, 'done')) AS n,
+        LATERAL unnest(ARRAY[n.flow, j.flow]) AS f;
     IF flows IS NOT NULL THEN
-        PERFORM mill.enter(flows || j.flow);
+        PERFORM mill.enter(flows);
         IF NOT mill.overtaken(job, at, epoch) THEN
-            PERFORM mill.deliver(j.name, NULL, at, kind,
-                COALESCE((SELECT k.low FROM mill.token k WHERE k.job = j.id AND k.at = activation_ended.at), false));
+            PERFORM mill.deliver(false, ARRAY[j.name], ARRAY[activation_ended.at], ARRAY[kind],
+                ARRAY[COALESCE((SELECT k.low FROM mill.token k WHERE k.job = j.id AND k.at = activation_ended.at), false)]);
         END IF;
     END IF;
     -- a back-fill may wait for the end of this time
@@ -268,6 +276,35 @@ END
 $function$;
 COMMENT ON FUNCTION mill.activation_ended(oid, bigint, int, timestamptz, int, bigint, text) IS
     'pgmill: the end of an activation, called once for each';
+
+-- The same for many that have succeeded together, each of them once: one level of the graph, and free places. Those of a
+-- job that delivers nothing to anybody only free their places.
+CREATE FUNCTION mill.all_succeeded(jobs int[], ats timestamptz[], epochs int[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
+DECLARE
+    flows text[];
+    own text[] := (SELECT array_agg(DISTINCT j.flow) FROM mill.job j WHERE j.id = ANY (jobs));
+    names text[];
+    times timestamptz[];
+    lows bool[];
+BEGIN
+    SELECT array_agg(DISTINCT t.flow) INTO flows FROM mill.job j JOIN mill.edge e ON e.from_job = j.name AND e."on" IN ('success', 'done')
+      JOIN mill.job t ON t.name = e.job WHERE j.id = ANY (jobs);
+    IF flows IS NOT NULL THEN
+        PERFORM mill.enter(flows || own);
+        -- one look into the index for each, however many tokens there have become since this was planned
+        SELECT array_agg(j.name ORDER BY j.id, u.at), array_agg(u.at ORDER BY j.id, u.at), array_agg(COALESCE(k.low, false) ORDER BY j.id, u.at)
+          INTO names, times, lows
+          FROM unnest(jobs, ats, epochs) AS u (job, at, epoch) JOIN mill.job j ON j.id = u.job
+          LEFT JOIN LATERAL (SELECT n.low, n.epoch FROM mill.token n WHERE n.job = u.job AND n.at = u.at LIMIT 1) AS k ON true
+         WHERE u.epoch = COALESCE(k.epoch, 0);
+        IF names IS NOT NULL THEN
+            PERFORM mill.deliver(false, names, times, array_fill('success'::text, ARRAY[cardinality(names)]), lows);
+        END IF;
+    END IF;
+    PERFORM mill.release_flow(f.name) FROM mill.flow f WHERE f.name = ANY (own) AND f.parallel IS NOT NULL;
+END
+$function$;
 
 -- After a change of the graph or at resume: whatever is ready by now goes on. Of one job, or of all jobs of a flow.
 CREATE FUNCTION mill.consider(job_ids int[]) RETURNS int

@@ -207,7 +207,7 @@ BEGIN
         NEW.input := format('%s(%s, %s::jsonb)', NEW.routine, NEW.id, quote_nullable(NEW.config::text));
     END IF;
     IF NEW.name IS NULL THEN
-        NEW.name := concat_ws(' ', COALESCE(regexp_replace(NEW.routine, '^(CALL|SELECT) ', ''), 'job'), NEW.id);
+        NEW.name := concat_ws(' ', COALESCE(regexp_replace(NEW.routine, '^(CALL|SELECT) (public[.])?', ''), 'job'), NEW.id);
     END IF;
     place := to_regclass(NEW.queue);
     CASE

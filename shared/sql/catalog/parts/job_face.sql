@@ -6,7 +6,8 @@ CREATE FUNCTION mill.add_job(proc regproc, schedule_interval interval DEFAULT NU
                              initial_start timestamptz DEFAULT NULL, scheduled bool DEFAULT true,
                              check_config regproc DEFAULT NULL, fixed_schedule bool DEFAULT true,
                              timezone text DEFAULT NULL, job_name text DEFAULT NULL, cron text DEFAULT NULL,
-                             queue text DEFAULT NULL) RETURNS int
+                             queue text DEFAULT NULL, max_runtime interval DEFAULT NULL, max_retries int DEFAULT NULL,
+                             retry_period interval DEFAULT NULL, crash_wait interval DEFAULT NULL) RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     verb text := (SELECT CASE p.prokind WHEN 'p' THEN 'CALL ' WHEN 'f' THEN 'SELECT ' END FROM pg_proc p WHERE p.oid = add_job.proc);
@@ -16,16 +17,17 @@ BEGIN
         RAISE EXCEPTION '"%" is neither a procedure nor a function', proc USING ERRCODE = '42883';
     END IF;
     INSERT INTO mill.job (name, routine, schedule_interval, config, initial_start, scheduled, check_config, fixed_schedule,
-                          timezone, cron, queue)
+                          timezone, cron, queue, max_runtime, max_retries, retry_period, crash_wait)
     VALUES (job_name, verb || proc::text, add_job.schedule_interval, add_job.config, add_job.initial_start,
             COALESCE(add_job.scheduled, true), add_job.check_config::text, COALESCE(add_job.fixed_schedule, true),
-            add_job.timezone, add_job.cron, add_job.queue)
+            add_job.timezone, add_job.cron, add_job.queue, COALESCE(add_job.max_runtime, '0'), add_job.max_retries,
+            COALESCE(add_job.retry_period, '5 min'), COALESCE(add_job.crash_wait, '5 min'))
     RETURNING id INTO made;
     RETURN made;
 END
 $function$;
-COMMENT ON FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text) IS
-    'pgmill: a job that calls proc(job id, config) on a schedule; its id';
+COMMENT ON FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text, interval, int,
+    interval, interval) IS 'pgmill: a job that calls proc(job id, config) on a schedule; its id';
 
 CREATE FUNCTION mill.alter_job(job_id int, schedule_interval interval DEFAULT NULL, max_runtime interval DEFAULT NULL,
                                max_retries int DEFAULT NULL, retry_period interval DEFAULT NULL, scheduled bool DEFAULT NULL,
@@ -184,7 +186,7 @@ INSERT INTO mill.face (level, object, rights) VALUES
     ('use', 'FUNCTION mill.runs(int)', 'EXECUTE'),
     ('use', 'FUNCTION mill.check_cron(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.check_zone(text)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text, interval, int, interval, interval)', 'EXECUTE'),
     ('use', 'FUNCTION mill.alter_job(int, interval, interval, int, interval, bool, jsonb, timestamptz, bool, regproc, bool, timestamptz, text, text, text, interval)', 'EXECUTE'),
     ('use', 'FUNCTION mill.set_next_start(int, timestamptz)', 'EXECUTE'),
     ('use', 'FUNCTION mill.delete_job(int)', 'EXECUTE'),

@@ -51,15 +51,23 @@ BEGIN
         RAISE WARNING 'pgmill: too many messages at once; try again';
         RETURN false;
     END IF;
-    -- Only the word of a session that leads counts.
+    -- Only the word of a session that leads counts; and since anybody can take the lock of a leader, where one of them has
+    -- a launcher's rights, the word of others does not.
     LOOP
         WITH seen AS MATERIALIZED (
             SELECT l.pid, l.classid, l.objid FROM pg_locks l
-             WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock')
+             WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock'
+        ), leaders AS MATERIALIZED (
+            SELECT s.pid, COALESCE(r.rolsuper OR pg_has_role(r.oid, 'pg_signal_backend', 'MEMBER')
+                       OR (SELECT pg_has_role(r.oid, d.datdba, 'MEMBER') FROM pg_database d WHERE d.oid = place)
+                       OR (SELECT pg_has_role(r.oid, n.nspowner, 'MEMBER') FROM pg_namespace n WHERE n.nspname = 'mill'), false) AS known
+              FROM seen s LEFT JOIN pg_stat_activity a ON a.pid = s.pid LEFT JOIN pg_roles r ON r.oid = a.usesysid
+             WHERE s.classid = {leader_key}::oid)
         SELECT a.classid::bigint - 256 * number INTO verdict
-          FROM seen a JOIN seen leader ON leader.pid = a.pid AND leader.classid = {leader_key}::oid
+          FROM seen a JOIN leaders leader ON leader.pid = a.pid
          WHERE a.objid = pg_backend_pid()::oid
            AND a.classid::bigint - 256 * number IN ({true_key}, {false_key}, {refused_key})
+           AND (leader.known OR NOT EXISTS (SELECT FROM leaders n WHERE n.known))
          LIMIT 1;
         EXIT WHEN verdict IS NOT NULL OR clock_timestamp() >= until;
         PERFORM pg_sleep(0.02);

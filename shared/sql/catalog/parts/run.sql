@@ -5,47 +5,24 @@
 -- parameters: none; locks: none; caller: whoever installs, once per database
 
 -- A first row, or the next one of the same activation (run_of, attempt and failures of the row before). NULL: the job may
--- not run there any more, and has been paused with the reason. The settings pg_task.* of the session, which may be anybody's,
--- have no say in it.
+-- not run there any more, and has been paused with the reason.
 CREATE FUNCTION mill.activate(job int, at timestamptz, due timestamptz, run_of bigint DEFAULT NULL, failures int DEFAULT 0,
                               attempt int DEFAULT 0, epoch int DEFAULT NULL, parent bigint DEFAULT NULL,
                               held bool DEFAULT false, priority int DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    j mill.job := (SELECT f FROM mill.job f WHERE f.id = activate.job);
-    place record;
+    place mill.queue;
     wrong text;
-    task bigint;
-    settings text[] := '{header,save,string,drift,delimiter,escape,quote,null}';
-    before text[];
 BEGIN
-    SELECT q.relid, q.schema, q.name INTO place
-      FROM mill.job_stat s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = activate.job;
-    wrong := mill.refusal(j.owner, place.relid);
+    SELECT q.* INTO place FROM mill.job_stat s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = activate.job;
+    wrong := mill.refusal((SELECT j.owner FROM mill.job j WHERE j.id = activate.job), place.relid);
     IF wrong IS NOT NULL THEN
         PERFORM mill.pause_job(job, wrong);
         RETURN NULL;
     END IF;
-    before := ARRAY(SELECT COALESCE(current_setting('pg_task.' || name, true), '') FROM unnest(settings) AS name);
-    IF array_to_string(before, '') <> '' THEN
-        PERFORM set_config('pg_task.' || name, '', true) FROM unnest(settings) AS name;
-    END IF;
-    EXECUTE format('INSERT INTO %I.%I (input, plan, active, live, repeat, timeout, count, "max", "delete", "group", remote,
-                        priority, atomic, job, at, epoch, run_of, failures, attempt, parent, held)
-                    VALUES ($1, $2, $3, $4, ''0'', $5, $6, $7, false, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
-                    RETURNING id', place.schema, place.name)
-       INTO task
-      USING COALESCE(j.input, ''),
-            -- The take goes by the server's clock, which a test's is ahead of.
-            CASE WHEN due <= mill.now() THEN LEAST(due, statement_timestamp()) ELSE due END,
-            COALESCE(j.active, interval '1000 years'), COALESCE(j.live, interval '0'), COALESCE(j.timeout, interval '0'),
-            COALESCE(j."count", 0), COALESCE(j."max", 0), COALESCE(j."group", concat('job ', j.id)), j.remote,
-            COALESCE(activate.priority, j.priority), j.atomic, j.id, activate.at, activate.epoch, activate.run_of,
-            activate.failures, activate.attempt, activate.parent, activate.held OR due > mill.now();
-    IF array_to_string(before, '') <> '' THEN
-        PERFORM set_config('pg_task.' || name, value, true) FROM unnest(settings, before) AS s (name, value);
-    END IF;
-    RETURN task;
+    RETURN (SELECT p.task FROM mill.put(place, due, ARRAY[activate.job], ARRAY[activate.at], ARRAY[activate.epoch], ARRAY[activate.held],
+                                        ARRAY[false], ARRAY[activate.priority], activate.run_of, activate.failures, activate.attempt,
+                                        activate.parent) p);
 END
 $function$;
 COMMENT ON FUNCTION mill.activate(int, timestamptz, timestamptz, bigint, int, int, int, bigint, bool, int) IS
@@ -344,7 +321,8 @@ DECLARE
     was text := OLD.state::text;
     becomes text := NEW.state::text;
 BEGIN
-    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
+    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root)
+            OR current_setting('mill.settling', true) = 'on' AND EXISTS (SELECT FROM mill.settling s WHERE s.xid = pg_current_xact_id()) THEN
         RETURN NULL;
     ELSIF was IN ('PLAN', 'STOP') AND becomes IN ('TAKE', 'WORK') THEN
         PERFORM mill.mark_start(NEW.job::int, NEW.run_of::bigint);
@@ -401,6 +379,7 @@ BEGIN
                 WHEN (OLD.job IS NOT NULL AND OLD.state NOT IN (''DONE'', ''FAIL'', ''GONE'')) EXECUTE FUNCTION mill.task_deleted()',
             place.schema, place.name);
     END IF;
+    PERFORM mill.make_put(place.schema, place.name);
     -- A restored table has another OID.
     UPDATE mill.job_stat s SET queue = s_attach.relid FROM mill.job j
      WHERE j.id = s.job AND to_regclass(j.queue) = s_attach.relid AND s.queue <> s_attach.relid;

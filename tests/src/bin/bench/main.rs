@@ -7,6 +7,7 @@
 //! `scripts/bench`, which builds everything first.
 #![forbid(unsafe_code)]
 
+mod graphs;
 mod growth;
 mod idle;
 mod peers;

@@ -1,10 +1,10 @@
 //! The benchmarks that stand beside a reference.
 //!
-//! P9 and P10 belong to timers and graphs; their places are behind P7.
+//! Those of timers and graphs are `graphs`.
 
 use crate::report::Bound;
 use crate::rig::{Rig, number, rate, rate_over, stop, until_done};
-use crate::{alone, at_least};
+use crate::{alone, at_least, graphs};
 use serde_json::json;
 use std::time::Duration;
 use tests::{Database, Supervisor, eventually, wait};
@@ -146,6 +146,24 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |rig, state| inserts(rig, &state.work, true),
         reference: |rig, state| inserts(rig, &state.work, false),
+    },
+    Bench {
+        name: "P9",
+        what: "1,000 timers due at once, until the last of their jobs is activated",
+        unit: "s",
+        bound: Bound::AtMost(1.0),
+        prepare: twice,
+        work: |_, state| graphs::timers(&state.work),
+        reference: alone,
+    },
+    Bench {
+        name: "P10",
+        what: "nine jobs, fan-out and join, 2,000 logical times; P1",
+        unit: "tasks/s",
+        bound: at_least(0.5),
+        prepare: twice,
+        work: |_, state| graphs::nine_jobs(&state.work),
+        reference: |_, state| reused(&state.reference, MANY),
     },
 ];
 

@@ -9,11 +9,12 @@ use tests::process::{descriptors, memory_kib};
 use tests::{Database, Supervisor};
 
 use crate::faults::Faults;
+use crate::graph;
 use crate::work::Inserted;
-use crate::world::{DATABASES, World};
+use crate::world::{BUDGET, DATABASES, World};
 
 /// After the storm nothing may stand still for longer while something is left to do.
-const STANDSTILL: Duration = Duration::from_secs(20);
+const STANDSTILL: Duration = Duration::from_secs(60);
 
 /// What launchers and schedulers have in use.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,7 +30,7 @@ impl Sizes {
             let schedulers = launchers.iter().flat_map(Supervisor::schedulers).map(|one| one.pid);
             schedulers.chain(launchers.iter().map(Supervisor::pid)).collect()
         });
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work)'";
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work|task)'";
         // the first look after a crash of the server finds its own session gone
         let look = || world.databases[0].look(sql, &[]);
         let sessions = look().or_else(look).map_or(0, |rows| rows[0].get(0));
@@ -50,7 +51,9 @@ impl Sizes {
 
     /// Flat: what comes and goes with a passing database, and a little.
     fn flat_since(self, before: Sizes) -> bool {
-        self.memory_kib < before.memory_kib * 3 / 2 + 16 * 1024 && self.descriptors < before.descriptors * 3 / 2 + 64
+        self.memory_kib < before.memory_kib * 3 / 2 + 16 * 1024
+            && self.descriptors < before.descriptors * 3 / 2 + 64
+            && self.sessions < before.sessions * 3 / 2 + 8
     }
 }
 
@@ -62,6 +65,7 @@ struct Book {
     cancelled: i64,
     attempts: i64,
     runs: i64,
+    times: i64,
     lost: BTreeSet<String>,
     doubled: BTreeSet<String>,
     overlapping: BTreeSet<String>,
@@ -97,16 +101,18 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
         ("ended by a fault (cancelled)", sum(|book| book.cancelled)),
         ("attempts", sum(|book| book.attempts)),
         ("runs of jobs", sum(|book| book.runs)),
+        ("logical times of graphs", sum(|book| book.times)),
     ] {
         println!("  {name:<28}{count:>10}");
     }
     println!("  drained after {drained:?}");
     for (number, database) in world.databases.iter().enumerate() {
-        let jobs = "SELECT format('%s: %s runs, %s successes, %s failures, %s crashes, longest gap %s s', j.name, s.total_runs, \
-             s.total_successes, s.total_failures, s.total_crashes, \
-             (SELECT round(extract(epoch FROM max(g.gap)), 1) FROM (SELECT t.at::timestamptz - lag(t.at::timestamptz) \
-                 OVER (ORDER BY t.at::timestamptz) AS gap FROM public.tick t WHERE t.job = j.id::text) g)) \
-             FROM mill.job j JOIN mill.job_stat s ON s.job = j.id";
+        let jobs = "SELECT concat(j.name, ': ', s.total_runs, ' runs, ', s.total_successes, ' successes, ', s.total_failures, \
+             ' failures, ', s.total_crashes, ' crashes', \
+             (SELECT format('; longest gap %s s, from %s', round(extract(epoch FROM g.gap), 1), g.since) FROM ( \
+                 SELECT t.at::timestamptz - lag(t.at::timestamptz) OVER w AS gap, lag(t.at) OVER w AS since FROM public.tick t \
+                 WHERE t.job = j.id::text WINDOW w AS (ORDER BY t.at::timestamptz)) g ORDER BY g.gap DESC NULLS LAST LIMIT 1)) \
+             FROM mill.job j JOIN mill.job_stat s ON s.job = j.id WHERE j.flow IS NULL";
         lines(database, jobs).iter().for_each(|line| println!("  t{number} job {line}"));
     }
     let passed = &inserted.passed;
@@ -131,6 +137,8 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
     none("differences by mill.fsck", found(|book| &book.fsck));
     let leaked = (used != wanted).then(|| format!("{used} used, {wanted} wanted"));
     none("slots leaked", leaked.into_iter().collect());
+    let over = (most.sessions > BUDGET).then(|| format!("{} sessions, {BUDGET} are the budget", most.sessions));
+    none("sessions over the budget", over.into_iter().collect());
     none("orphaned processes", vec!["a process".to_owned(); faults.orphans]);
     let unserved = vec!["a database".to_owned(); passed.unserved.load(SeqCst)];
     none("databases not served", unserved);
@@ -157,7 +165,7 @@ fn drain(world: &World) -> Duration {
     let began = Instant::now();
     let (mut left, mut moved) = (i64::MAX, Instant::now());
     while moved.elapsed() < STANDSTILL {
-        let now: i64 = world.databases.iter().map(|database| count(database, UNFINISHED)).sum();
+        let now: i64 = world.databases.iter().map(|database| count(database, &unfinished())).sum();
         if now == 0 {
             break;
         }
@@ -169,9 +177,13 @@ fn drain(world: &World) -> Duration {
     began.elapsed()
 }
 
-/// A paused job's next run waits for ever.
-const UNFINISHED: &str =
-    "SELECT count(*) FROM public.task WHERE state IN ('TAKE', 'WORK') OR state = 'PLAN' AND job IS NULL";
+/// A paused job's next run waits for ever; a graph goes on to its end.
+const WAITING: &str = "t.state IN ('TAKE', 'WORK') OR t.state = 'PLAN' AND (t.job IS NULL OR t.job IN \
+    (SELECT j.id FROM mill.job j WHERE j.flow IS NOT NULL))";
+
+fn unfinished() -> String {
+    format!("SELECT (SELECT count(*) FROM public.task t WHERE {WAITING}) + {}", graph::UNFILLED)
+}
 
 fn count(database: &Database, sql: &str) -> i64 {
     database.look(sql, &[]).map_or(i64::MAX / 8, |rows| rows[0].get(0))
@@ -194,13 +206,16 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
     for row in database.look(gone, &[&acknowledged]).unwrap_or_default() {
         lost.insert(format!("{} acknowledged and not there", row.get::<_, String>(0)));
     }
+    lost.extend(lines(database, &graph::lost()));
     let doubled = format!(
         "SELECT concat_ws(' ', {one}, 'work done', (SELECT count(*) FROM public.work w WHERE w.task = t.id), 'times') \
          FROM public.task t WHERE t.job IS NULL AND t.atomic AND (SELECT count(*) FROM public.work w WHERE w.task = t.id) <> (t.state = 'DONE')::int \
          AND t.state IN ('DONE', 'FAIL')"
     );
-    let overlapping =
-        "SELECT concat_ws(' ', 'task', task, 'attempt', attempt, 'at', at) FROM public.ledger WHERE NOT alone";
+    // an attempt found the lock of an earlier one taken, or that one came to its end after this one had begun
+    let overlapping = "SELECT concat_ws(' ', 'task', task, 'attempt', attempt, 'at', at) FROM public.ledger WHERE NOT alone UNION ALL \
+         SELECT concat_ws(' ', 'task', l.task, 'attempt', l.attempt, 'began at', l.at, 'and attempt', w.attempt, 'ended at', w.at) \
+         FROM public.ledger l JOIN public.work w ON w.task = l.task AND w.attempt < l.attempt AND w.at > l.at";
     let wrong = format!(
         "SELECT {one} FROM public.task t WHERE t.job IS NULL AND (t.state = 'GONE' OR t.state = 'FAIL' AND (t.reason IS DISTINCT FROM 'cancelled' \
          OR t.error !~ '(due to user request|due to administrator command)'))"
@@ -210,29 +225,36 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
          JOIN mill.job j ON j.id::text = t.job WHERE j.atomic GROUP BY j.name, t.at HAVING count(*) > 1 UNION ALL \
          SELECT format('job %s has %s successes and did its work %s times', j.name, s.total_successes, \
              (SELECT count(*) FROM public.tick t WHERE t.job = j.id::text)) \
-         FROM mill.job j JOIN mill.job_stat s ON s.job = j.id WHERE j.name <> 'failing' AND CASE WHEN j.atomic \
+         FROM mill.job j JOIN mill.job_stat s ON s.job = j.id WHERE j.flow IS NULL AND j.name <> 'failing' AND CASE WHEN j.atomic \
          THEN s.total_successes <> (SELECT count(*) FROM public.tick t WHERE t.job = j.id::text) \
          ELSE s.total_successes > (SELECT count(*) FROM public.tick t WHERE t.job = j.id::text) END";
     let stuck = format!(
         "SELECT {one} || ' ' || mill.why(t.id) FROM public.task t \
-         WHERE t.state IN ('TAKE', 'WORK') OR t.state = 'PLAN' AND t.job IS NULL"
+         WHERE {WAITING}"
     );
     let fsck = "SELECT concat_ws(' ', queue, task, problem) FROM mill.fsck()";
     // what is there only for a moment is no fault
-    let first = lines(database, fsck);
-    std::thread::sleep(Duration::from_millis(if first.is_empty() { 0 } else { 1500 }));
+    let mut differences = lines(database, fsck);
+    for _ in 0..5 {
+        if differences.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1500));
+        differences = differences.intersection(&lines(database, fsck)).cloned().collect();
+    }
     Book {
         tasks: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL"),
         done: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL AND state = 'DONE'"),
         cancelled: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL AND state = 'FAIL'"),
         attempts: count(database, "SELECT coalesce(sum(attempt), 0)::bigint FROM public.task WHERE job IS NULL"),
         lost,
-        doubled: lines(database, &doubled).into_iter().chain(lines(database, jobs)).collect(),
+        doubled: [&doubled, jobs, &graph::doubled()].into_iter().flat_map(|sql| lines(database, sql)).collect(),
+        times: count(database, graph::TIMES),
         runs: count(database, "SELECT coalesce(sum(total_runs), 0)::bigint FROM mill.job_stat"),
-        overlapping: lines(database, overlapping),
+        overlapping: [overlapping, graph::OVERLAPPING].into_iter().flat_map(|sql| lines(database, sql)).collect(),
         wrong: lines(database, &wrong),
         stuck: lines(database, &stuck),
-        fsck: first.intersection(&lines(database, fsck)).cloned().collect(),
+        fsck: differences,
     }
 }
 

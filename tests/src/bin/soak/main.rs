@@ -1,24 +1,29 @@
 //! The soak: everything at once, for as long as one likes, and the books at the end.
 //!
-//! `soak [minutes] [tasks per second]`: a server of its own, four databases, two launchers of one name (one leads, one
-//! stands by), tasks of a millisecond to two seconds, plain and atomic, and jobs, that write an append-only ledger; databases that
-//! come and go; and faults: kill -9 of workers, schedulers and launchers, sessions cancelled and terminated, the server
-//! restarted as in a crash, almost all connections taken away, launchers whose clock is an hour or five years off. The
+//! `soak [minutes] [tasks per second] [folder for logs]`: a server of its own, four databases, two launchers of one name (one leads, one
+//! stands by), tasks of a millisecond to two seconds, plain and atomic, jobs, and a graph, that write an append-only ledger;
+//! databases that come and go; and faults: kill -9 of workers, schedulers and launchers, processes frozen, sessions cancelled and
+//! terminated, the server restarted as in a crash, the server away for up to two minutes, almost all connections taken away, launchers whose clock is an hour or five years off. The
 //! last third is calm: load and databases go on, nothing is killed, and memory and descriptors must stay flat. At the
 //! end a table says what was done and what was found; the exit status says whether all held.
 //!
-//! `world` is server and launchers, `work` inserts tasks, `faults` breaks things, `books` adds up.
+//! `world` is server and launchers, `work` inserts tasks, `graph` draws a graph, `faults` breaks things, `books` adds up,
+//! `chronicle` keeps the logs.
 #![forbid(unsafe_code)]
 
 mod books;
+mod chronicle;
 mod faults;
+mod graph;
 mod work;
 mod world;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use books::Sizes;
+use chronicle::Chronicle;
 use faults::Faults;
 use work::Work;
 use world::World;
@@ -34,16 +39,17 @@ fn main() -> ExitCode {
         Some(_) => None,
     };
     let (Some(minutes), Some(rate)) = (number(MINUTES), number(RATE)) else {
-        eprintln!("usage: soak [minutes] [tasks per second]");
+        eprintln!("usage: soak [minutes] [tasks per second] [folder for logs]");
         return ExitCode::from(2);
     };
+    let chronicle = Chronicle::in_folder(arguments.next().map(PathBuf::from));
     let length = Duration::from_secs_f64(minutes * 60.0);
     // It lives as long as the program: threads work on it. Guardians clean up behind us.
-    let world: &'static World = Box::leak(Box::new(World::make()));
+    let world: &'static World = Box::leak(Box::new(World::make(chronicle)));
     let work = Work::begin(world, rate);
-    let mut faults = Faults::new(world);
-    let began = Instant::now();
     let storm = length * 2 / 3;
+    let mut faults = Faults::new(world, storm);
+    let began = Instant::now();
     while began.elapsed() < storm {
         faults.strike(began.elapsed().as_secs_f64() / storm.as_secs_f64());
     }
@@ -58,5 +64,7 @@ fn main() -> ExitCode {
     }
     let inserted = work.end(world);
     let sound = books::close(world, &faults, &inserted, before, most);
+    world.with_launchers(|launchers| launchers.iter().for_each(|launcher| world.chronicle.keep(launcher)));
+    world.databases.iter().for_each(|database| world.chronicle.keep_runs(database));
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

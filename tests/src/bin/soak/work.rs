@@ -14,26 +14,29 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Database, Server};
 
+use crate::graph;
 use crate::world::World;
 
 const BOOKS: &str = "CREATE TABLE public.ledger (task bigint, attempt int, pid int DEFAULT pg_backend_pid(), alone bool, \
-    at timestamptz DEFAULT clock_timestamp()); CREATE TABLE public.work (task bigint, at timestamptz DEFAULT clock_timestamp()); \
+    at timestamptz DEFAULT clock_timestamp()); CREATE TABLE public.work (task bigint, attempt int, \
+    pid int DEFAULT pg_backend_pid(), at timestamptz DEFAULT clock_timestamp()); \
     CREATE TABLE public.tick (job text, at text, pid int DEFAULT pg_backend_pid()); \
     GRANT ALL ON public.ledger, public.work, public.tick TO PUBLIC";
 
 const FIRST: &str = "INSERT INTO public.ledger (task, attempt, alone) SELECT id, attempt, pg_try_advisory_lock(77, id::int) \
     FROM public.task WHERE id = current_setting('pg_task.id')::bigint";
-const LAST: &str = "INSERT INTO public.work VALUES (current_setting('pg_task.id')::bigint);\
+const LAST: &str = "INSERT INTO public.work (task, attempt) SELECT id, attempt FROM public.task WHERE id = current_setting('pg_task.id')::bigint;\
     SELECT pg_advisory_unlock(77, current_setting('pg_task.id')::int)";
 
-/// Jobs, made by the queue's own user: an atomic one and a plain one each second, and one that always fails.
-const JOBS: &str = "INSERT INTO mill.job (name, input, schedule_interval, atomic, retry_period, crash_wait) VALUES \
-    ('exact', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1 s', true, '0.5 s', '0.5 s'), \
-    ('plain', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1.5 s', false, '0.5 s', '0.5 s'), \
-    ('failing', 'SELECT 1 / 0', '3 s', false, '1 s', '1 s')";
+/// Jobs, made by the queue's own user: an atomic one and a plain one, and one that always fails. Rows of a job have max 0,
+/// so that a backlog of others goes before them; `plain` has more, and goes before it.
+const JOBS: &str = "INSERT INTO mill.job (name, input, schedule_interval, atomic, retry_period, crash_wait, max) VALUES \
+    ('exact', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1 s', true, '0.5 s', '0.5 s', 0), \
+    ('plain', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1.5 s', false, '0.5 s', '0.5 s', 9), \
+    ('failing', 'SELECT 1 / 0', '3 s', false, '1 s', '1 s', 0)";
 
-/// How long a database that has come may wait for its table, and for its tasks.
-const PASSING_PATIENCE: Duration = Duration::from_secs(40);
+/// How long a database that has come may wait for its table and for its tasks; time without a server does not count.
+const PASSING_PATIENCE: Duration = Duration::from_secs(120);
 const PASSING_TASKS: i64 = 5;
 
 /// What became of databases that came and went.
@@ -67,6 +70,7 @@ impl Work {
         let inserters = world.databases.iter().map(|database| {
             database.run(BOOKS);
             database.connect().batch_execute(JOBS).expect("the user of a queue makes jobs");
+            graph::declare(database);
             let stop = stop.clone();
             thread::spawn(move || insert(database, pause, &stop))
         });
@@ -83,7 +87,8 @@ impl Work {
         let tasks = self.inserters.into_iter().map(|thread| thread.join().expect("an inserter lives")).collect();
         self.passing.join().expect("who makes databases lives");
         for database in world.databases.iter() {
-            database.run("UPDATE mill.job SET scheduled = false");
+            database.run("UPDATE mill.job SET scheduled = false WHERE flow IS NULL");
+            graph::stop(database);
         }
         Inserted { tasks, passed: self.passed }
     }
@@ -156,23 +161,25 @@ fn come_and_go(world: &'static World, stop: &AtomicBool, passed: &Passed) {
 
 /// Its table is made, and some tasks run.
 fn is_served(server: &Server, owner: &str, name: &str) -> bool {
+    const PAUSE: Duration = Duration::from_millis(200);
     let tasks = format!("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, {PASSING_TASKS})");
-    let mut inserted = false;
-    tests::wait("it is served")
-        .within(PASSING_PATIENCE)
-        .attempt(|| {
-            sleep(Duration::from_millis(200));
-            let mut client = server.try_connect(owner, name).ok()?;
-            if !inserted {
-                inserted = client.batch_execute(&tasks).is_ok();
-                return None;
-            }
-            let done = "SELECT count(*) FROM public.task WHERE state = 'DONE'";
-            let done: i64 = client.query_one(done, &[]).ok()?.get(0);
-            // the answer to the insert may have been lost, and then there are more
-            (done >= PASSING_TASKS).then_some(())
-        })
-        .is_some()
+    let (mut inserted, mut waited) = (false, Duration::ZERO);
+    while waited < PASSING_PATIENCE {
+        sleep(PAUSE);
+        let Ok(mut client) = server.try_connect("postgres", name) else { continue };
+        waited += PAUSE;
+        let role = format!("SET ROLE {}", quote_ident(owner));
+        if !inserted {
+            inserted = client.batch_execute(&format!("{role};{tasks}")).is_ok();
+            continue;
+        }
+        // the answer to the insert may have been lost, and then there are more
+        let done = client.query_one("SELECT count(*) FROM public.task WHERE state = 'DONE'", &[]);
+        if done.is_ok_and(|row| row.get::<_, i64>(0) >= PASSING_TASKS) {
+            return true;
+        }
+    }
+    false
 }
 
 /// As anybody would, then by force.

@@ -7,11 +7,15 @@ use serde_json::{Value, json};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Signal, Supervisor, wait};
 
+use crate::chronicle::Chronicle;
+
 pub const DATABASES: usize = 4;
 /// Slots: two for the launcher and the churning database, one per scheduler, sixteen for workers.
 const SLOTS: usize = 16 + DATABASES + 3;
 const NAME: &str = "soak";
 pub const CONNECTIONS: u32 = 60;
+/// What a launcher with all its rows may have open, by default; and the session of the one that stands by.
+pub const BUDGET: i64 = (SLOTS + 2 * (DATABASES + 1) + 2) as i64 + 1;
 /// Where the library that lies about the time is, if it is installed.
 const FAKETIME: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1"];
@@ -23,6 +27,7 @@ pub struct World {
     launchers: Mutex<Vec<Supervisor<'static>>>,
     /// Rows of databases that come and go.
     passing: Mutex<Vec<Value>>,
+    pub chronicle: Chronicle,
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -35,7 +40,7 @@ pub fn faketime() -> Option<&'static str> {
 }
 
 impl World {
-    pub fn make() -> World {
+    pub fn make(chronicle: Chronicle) -> World {
         let cluster = Cluster::configure().max_connections(CONNECTIONS).start();
         let databases: Vec<Database> = (0..DATABASES).map(|_| cluster.database()).collect();
         let login = quote_ident(databases[0].login());
@@ -43,7 +48,7 @@ impl World {
             database.run(&format!("GRANT {} TO {login}", quote_ident(database.owner())));
         }
         databases[0].run(&format!("GRANT pg_signal_backend, pg_read_all_stats TO {login}"));
-        let world = World { cluster, databases, launchers: Mutex::default(), passing: Mutex::default() };
+        let world = World { cluster, databases, launchers: Mutex::default(), passing: Mutex::default(), chronicle };
         for number in 0..2 {
             let launcher = world.launch(None);
             lock(&world.launchers).push(launcher);
@@ -51,7 +56,7 @@ impl World {
                 for database in &world.databases {
                     let table = || database.look("SELECT FROM mill.queue, public.task LIMIT 0", &[]).is_some();
                     wait("the tables are made")
-                        .within(Duration::from_secs(60))
+                        .within(Duration::from_secs(180))
                         .telling(|| world.describe())
                         .until(table);
                 }
@@ -101,7 +106,7 @@ impl World {
 
     /// Waits until one of the two leads and serves every row.
     pub fn settle(&self) {
-        wait("somebody leads").within(Duration::from_secs(60)).telling(|| self.describe()).until(|| {
+        wait("somebody leads").within(Duration::from_secs(180)).telling(|| self.describe()).until(|| {
             self.with_launchers(|launchers| {
                 launchers.iter().any(|launcher| launcher.schedulers().len() >= DATABASES && launcher.status().is_some())
             })
