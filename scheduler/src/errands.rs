@@ -60,9 +60,9 @@ pub struct Errands {
 }
 
 impl Errands {
-    pub fn new(queue: Queue) -> Errands {
+    pub fn new(queue: Queue, lazy_commit: bool) -> Errands {
         Errands {
-            book: Rc::new(Book::new(queue)),
+            book: Rc::new(Book::new(queue, lazy_commit)),
             batches: 0,
             beginning: Vec::new(),
             rows: BTreeMap::new(),
@@ -198,6 +198,8 @@ impl Scheduler {
             output_limit: self.settings.output_limit,
             remotes: self.order.remotes.clone(),
             lent: None,
+            batch: self.settings.batch,
+            lazy_commit: !self.settings.synchronous_commit,
         }
     }
 

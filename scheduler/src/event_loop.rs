@@ -16,6 +16,7 @@ use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Owner, Prepared, Readiness, Unfinished};
+use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
@@ -72,6 +73,8 @@ pub enum Answer {
         settlement: Settlement,
     },
     Unfinished(Vec<Unfinished>),
+    /// Of what was to go back from batches: what somebody has locked.
+    Returned(Vec<(i64, i32)>),
     Settings(Vec<(String, String)>),
     Chores {
         rows: i64,
@@ -171,6 +174,8 @@ pub struct Scheduler {
     pub(crate) runs: RunTable,
     pub(crate) lending: Lending,
     pub(crate) errands: Errands,
+    /// What is to go back from batches, and when it is tried next; None while it is being done.
+    pub(crate) returns: Returns,
     /// Sessions on remotes that dead workers have left.
     pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
@@ -234,7 +239,11 @@ impl Scheduler {
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
             lending: Lending::open()?,
-            errands: Errands::new(Queue { schema: order.schema.clone(), table: order.table.clone() }),
+            errands: Errands::new(
+                Queue { schema: order.schema.clone(), table: order.table.clone() },
+                !order.settings.synchronous_commit,
+            ),
+            returns: Returns::default(),
             elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
@@ -348,6 +357,7 @@ impl Scheduler {
             self.runs.deadline(),
             self.lending.deadline().filter(|_| working),
             self.errands.deadline().filter(|_| working),
+            self.returns.deadline().filter(|_| working),
             self.graph.deadline().filter(|_| leads && !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
@@ -414,6 +424,7 @@ impl Scheduler {
         self.runs.all_unsettled(now);
         self.lending.all_unretired(now);
         self.errands_lost(now);
+        self.returns.all_undone(now);
         self.elsewhere.all_unmarked();
         self.session_event(SessionEvent::Lost { now, trouble });
     }
@@ -434,6 +445,8 @@ impl Scheduler {
         self.reap(now);
         self.retire(now);
         self.send_clerks(now);
+        self.returns.add(self.runs.slow_batches(), now);
+        self.give_back(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
         self.pass_jobs(now);

@@ -28,6 +28,7 @@ mod mending;
 mod next_start;
 mod queue;
 mod renewal;
+mod returns;
 mod run_table;
 mod serving;
 mod session_state;

@@ -123,9 +123,33 @@ impl RunTable {
             .filter_map(|hands| self.region.slots().notes(hands.slot).running())
     }
 
-    /// What runs at this moment.
+    /// What runs at this moment, or is about to in a live worker's batch.
     pub fn running(&self) -> Vec<(i64, i32)> {
-        self.current().map(|(task, attempt, _)| (task, attempt)).collect()
+        let mut all: Vec<(i64, i32)> = self.current().map(|(task, attempt, _)| (task, attempt)).collect();
+        for hands in self.runs.values().filter_map(|run| run.hands.as_ref()) {
+            all.extend(self.region.batch_in_hand(hands.slot));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// What live workers have taken and will not send, because a task of their batch takes long: it is to go back.
+    pub fn slow_batches(&self) -> Vec<(i64, i32)> {
+        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
+        let slow = hands.filter(|hands| self.region.batch_is_slow(hands.slot));
+        slow.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
+    }
+
+    /// The rest of the batch that a task waits in, which its owner has taken back: the task itself then stays as it is.
+    pub fn batch_around(&self, task: i64) -> Vec<(i64, i32)> {
+        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
+        let around = hands.filter(|hands| {
+            let running = self.region.slots().notes(hands.slot).running();
+            running.is_none_or(|(current, _, _)| current != task)
+                && self.region.batch_in_hand(hands.slot).iter().any(|(waiting, _)| *waiting == task)
+        });
+        around.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
     }
 
     /// Asks the worker that runs `task` to cancel it. The worker checks that it still does.
@@ -265,6 +289,9 @@ impl RunTable {
             if unwritten {
                 let named = self.runs.get(&id).map(|run| (run.task, run.attempt));
                 self.unwritten.extend(current.map(|(task, attempt, _)| (task, attempt)).or(named));
+                // Others of its batch may be in the same case; those whose end is written are in nobody's way.
+                let slot = self.runs.get(&id).and_then(|run| run.hands.as_ref()).map(|hands| hands.slot);
+                self.unwritten.extend(slot.map(|slot| self.region.batch_sent(slot)).unwrap_or_default());
             }
             if let (Some(run), Some((task, attempt, _)), false) = (self.runs.get_mut(&id), current, clean) {
                 (run.task, run.attempt) = (task, attempt);

@@ -37,6 +37,11 @@ impl Scheduler {
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
+            Answer::Returned(locked) => {
+                if self.returns.done(locked, now) {
+                    self.doze.hurry(now);
+                }
+            }
             Answer::Unfinished(unfinished) => {
                 self.unfinished = UnfinishedQuestion::None;
                 self.adopt(unfinished, now);
@@ -358,7 +363,10 @@ impl Scheduler {
         self.doze.looked(looked, pace);
         fault::point("scheduler.after_take");
         self.say_running();
-        seen.unwanted.iter().for_each(|task| self.runs.drop_unwanted(*task));
+        for task in &seen.unwanted {
+            self.runs.drop_unwanted(*task);
+            self.returns.add(self.runs.batch_around(*task), now);
+        }
         let starts = !self.stopping.asked() && self.start.region.leads();
         let mut errands = Vec::new();
         for row in seen.taken {
@@ -424,6 +432,21 @@ impl Scheduler {
                 Ok(Answer::Retired { backend, gone })
             });
         }
+    }
+
+    /// Plans again what workers have taken in batches and will not send.
+    pub(crate) fn give_back(&mut self, now: Instant) {
+        let (Some(link), Some(statements), true) = (&mut self.link, &self.statements, self.session.working()) else {
+            return;
+        };
+        let Some(tasks) = self.returns.begin(now) else { return };
+        let statements = statements.clone();
+        link.ask("giving tasks of a batch back", PATIENCE, move |client| async move {
+            let (tasks, attempts): (Vec<i64>, Vec<i32>) = tasks.into_iter().unzip();
+            let rows = client.query(&statements.return_batch, &[&tasks, &attempts]).await;
+            let rows = rows.map_err(|error| Trouble::of(&error))?;
+            Ok(Answer::Returned(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect()))
+        });
     }
 
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.

@@ -55,8 +55,8 @@ pub fn run((birth, errand): (Birth, Errand)) -> ExitCode {
     let desk = Some((&region, slot));
     let reuse = alone(&row);
     let row = (*row).clone();
-    let run =
-        Run { order: &order, target: &target, book: &book, row, watchdog: &watchdog, reuse, floor: None, notes, desk };
+    let (row, watchdog, pace) = (&row, &watchdog, None);
+    let run = Run { order: &order, target: &target, book: &book, row, watchdog, reuse, floor: None, notes, desk, pace };
     run.run(session).code()
 }
 
@@ -73,8 +73,8 @@ pub fn write_down((birth, clerk): (Birth, Clerk)) -> ExitCode {
     let notes = region.slots().notes(slot);
     let (reuse, row) = (alone(&row), (*row).clone());
     let desk = None;
-    let run =
-        Run { order: &order, target: &target, book: &book, row, watchdog: &watchdog, reuse, floor: None, notes, desk };
+    let (row, watchdog, pace) = (&row, &watchdog, None);
+    let run = Run { order: &order, target: &target, book: &book, row, watchdog, reuse, floor: None, notes, desk, pace };
     let state = if result.failed { "FAIL" } else { "DONE" };
     let (output, error) = (result.output.as_deref(), result.error.as_deref());
     let (output, error) = (output.map(str::as_bytes), error.map(str::as_bytes));

@@ -3,12 +3,13 @@
 //! A process per task, forked by a scheduler. It reads its order from a cell, opens a connection of its own, marks
 //! the row WORK, runs the input, writes the result, and leaves. `wire` is its client, `format` and `error_text` make
 //! the result's texts, `outcome` decides what is written, `book` writes it, `watchdog` cancels; `atomic` and `remote` are
-//! the two ways to run a task otherwise. A worker has threads
+//! the two ways to run a task otherwise, `batch` runs several that `pace` says are short. A worker has threads
 //! and never forks. Exit 0 says that the row has been dealt with, exit 100 that its
 //! end cannot be written; anything else sends the scheduler to look.
 #![forbid(unsafe_code)]
 
 mod atomic;
+mod batch;
 mod book;
 pub mod errand;
 pub mod error_text;
@@ -16,6 +17,7 @@ mod execute;
 pub mod format;
 mod lexer;
 mod outcome;
+mod pace;
 mod remote;
 mod session;
 mod watchdog;
@@ -52,9 +54,9 @@ pub fn run(start: Start) -> ExitCode {
     // The group joins it once the row is read.
     title::set(&format!("pgmill: worker {} {}.{} #{}", order.target.database, order.schema, order.table, order.task));
     fault::point("worker.after_accept");
-    let Start { region, slot, life, gifts, .. } = start;
+    let Start { region, slot, life, gifts, parent, .. } = start;
     session::keep_to(&region, slot, gifts);
-    let watchdog = match Watchdog::start(bell, life, region.clone(), slot) {
+    let watchdog = match Watchdog::start(bell, life, parent, region.clone(), slot) {
         Ok(watchdog) => watchdog,
         Err(error) => {
             shared::error!("cannot start the watchdog", error = error);

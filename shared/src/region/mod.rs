@@ -7,6 +7,7 @@
 //! Who writes what is told in `slot.rs`, `cell.rs`, `gate.rs` and `lease.rs`, above the words concerned. The region lives as long as the
 //! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
 
+mod batch;
 mod cell;
 mod gate;
 mod handed_in;
@@ -18,6 +19,7 @@ mod notes;
 mod returned;
 mod slot;
 
+pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
 pub use handed_in::HandedIn;

@@ -90,6 +90,11 @@ impl Link {
         self.start < self.end || self.pipe.has_unread()
     }
 
+    /// Sends, and waits until something can be read, until then at most. False: nothing came.
+    pub(super) fn await_answer(&mut self, outgoing: &mut Outgoing<'_>, until: Instant) -> bool {
+        self.has_unread() || self.pipe.await_answer(outgoing, until)
+    }
+
     /// Reads the header of the next message.
     pub(super) fn head(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<Head> {
         let header = self.peek(5, outgoing)?;

@@ -3,12 +3,13 @@
 //! A task's SQL needs what the common clients hide: command tags, column types, COPY, the transaction status, and
 //! an answer to COPY FROM STDIN that does not hang. From the wire upwards: `pipe` (bytes both ways at once),
 //! `tls` (the same encrypted), `link` (frames), `incoming` and `outgoing` (messages), `startup` (login), `simple` (a task's input),
-//! `extended` (our statements), `cancel`. Text is bytes everywhere, because a server may hold any.
+//! `extended` (our statements), `chain` (inputs behind each other), `cancel`. Text is bytes everywhere, because a server may hold any.
 //!
 //! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. A task's input
 //! has no time limit here: the watchdog cancels, then ends, then hangs up. Our own statements have one. Not spoken: GSSAPI.
 
 mod cancel;
+mod chain;
 mod dial;
 mod error;
 mod extended;
@@ -36,6 +37,7 @@ use shared::region::{Region, Returned, Seat, SlotHandle};
 use shared::tls::Prepared;
 
 pub use cancel::Canceller;
+pub use chain::Chain;
 pub use error::{ConnectError, LinkError, QueryError};
 pub use extended::{Row, Statement};
 pub use incoming::TransactionStatus;

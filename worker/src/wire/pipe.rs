@@ -214,6 +214,28 @@ impl Pipe {
         self.deadline.get_or_insert_with(|| Instant::now() + FAREWELL_WAIT);
     }
 
+    /// Sends, and waits for something to receive, until then at most. False: nothing came.
+    pub(super) fn await_answer(&mut self, outgoing: &mut Outgoing<'_>, until: Instant) -> bool {
+        loop {
+            self.send(outgoing);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let write = if outgoing.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | write)];
+            let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+            let polled = poll(&mut fds, timeout);
+            let seen = fds[0].revents().unwrap_or(PollFlags::empty());
+            match polled {
+                Ok(_) if seen.intersects(!PollFlags::POLLOUT) => return true,
+                Ok(_) | Err(Errno::EINTR) => {}
+                // Whoever reads finds out.
+                Err(_) => return true,
+            }
+        }
+    }
+
     fn wait(&self, writing: bool) -> io::Result<()> {
         let write = if writing { PollFlags::POLLOUT } else { PollFlags::empty() };
         self.poll(PollFlags::POLLIN | write)
