@@ -109,7 +109,7 @@ fn a_task_planned_again_by_its_owner_does_not_wait_for_the_backend_that_is_kept(
 /// Seventeen ways in which a task may leave its session; `{n}` is the number that must come out as its own result.
 const KINDS: [&str; 17] = [
     "SELECT {n}",
-    "SELECT {n}, pg_sleep(0.05)",
+    "SELECT {n}, pg_sleep(0.4)",
     "SELECT {n}; SELECT 1/0",
     "BEGIN; SELECT {n}",
     "BEGIN; SELECT {n}; SELECT 1/0",
@@ -157,6 +157,7 @@ fn seventeen_ways_to_end_and_random_kills_leave_nothing_behind_and_nothing_out_o
         ended == tasks
     });
     assert_eq!(count(OUT_OF_STEP), 0, "{}", mill.describe());
+    assert!(count("SELECT count(*) FROM public.task WHERE attempt > 1") > 0, "somebody was killed");
     // What is kept is idle, has nothing of anybody, and is not more than could be used.
     mill.eventually("what was lent to the dead is ended", || {
         let kept = database.sessions().into_iter().filter(|session| session.application_name.starts_with("pg_task"));
