@@ -136,7 +136,7 @@ impl Walk<'_> {
         let mut seen = HashSet::new();
         let mut unique = Vec::new();
         for (key, json) in pairs {
-            let shown: String = key.chars().take(64).flat_map(char::escape_debug).collect();
+            let shown = shown_key(key);
             let inner = if place.is_empty() { shown } else { format!("{place}.{shown}") };
             if seen.insert(key) {
                 unique.push((inner, key.as_str(), json));
@@ -376,6 +376,15 @@ impl Walk<'_> {
             }
         }
         self.config.rows = kept;
+    }
+}
+
+/// A key as a place names it. What cannot be one may be a text with a password that slipped: it is only counted.
+fn shown_key(key: &str) -> String {
+    if key.chars().all(|c| c.is_alphanumeric() || "_.-".contains(c)) {
+        key.chars().take(64).collect()
+    } else {
+        format!("(a key of {} characters)", key.chars().count())
     }
 }
 

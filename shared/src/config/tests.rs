@@ -127,6 +127,7 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
     assert_eq!(told(r#"[{},{},{"sleeep":1}]"#), [r#"json[2].sleeep: unknown key; did you mean "sleep"?"#]);
     assert_eq!(told(r#"{"max_wrokers":1}"#), [r#"max_wrokers: unknown key; did you mean "max_workers"?"#]);
     assert_eq!(told(r#"{"zzzzzz":1}"#), ["zzzzzz: unknown key"]);
+    assert_eq!(told(r#"{"//me:hush@host":1}"#), ["(a key of 14 characters): unknown key"]);
     for (text, word) in [
         (r#"{"sleep":1}"#, "\"defaults\""),
         (r#"{"data":"a"}"#, "a row"),

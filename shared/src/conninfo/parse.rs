@@ -29,11 +29,16 @@ impl Conninfo {
         if self.has_password() {
             return Err(ConninfoError::UnknownAfterPassword { at });
         }
-        if !key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        if !is_word(key) {
             return Err(ConninfoError::NotAWord { at });
         }
         Err(unknown(key))
     }
+}
+
+/// What is none may be a part of a URI that went wrong, with its password.
+fn is_word(key: &str) -> bool {
+    key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 pub(super) fn unknown(key: &str) -> ConninfoError {
@@ -162,6 +167,7 @@ fn parse_parameter(conninfo: &mut Conninfo, parameter: &str) -> Result<(), Conni
     // JDBC's spelling, which libpq takes as well
     match (key.as_str(), value.as_str()) {
         ("ssl", "true") => conninfo.set("sslmode", "require"),
+        _ if !is_word(&key) => return Err(ConninfoError::Uri("the name of a query parameter has other than letters")),
         _ if keyword::find(&key).is_none() => return Err(unknown(&key)),
         _ => conninfo.set(&key, &value),
     }
@@ -211,6 +217,12 @@ mod tests {
     fn expect(text: &str, wanted: &[(&str, &str)]) {
         let wanted: Vec<_> = wanted.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
         assert_eq!(pairs(text), wanted, "{text}");
+    }
+
+    #[test]
+    fn a_uri_that_went_wrong_behind_its_question_mark_tells_no_password() {
+        let error = Conninfo::parse("postgresql://me@h/app?:hush@h:1/app?x=1").expect_err("a query of that kind");
+        assert!(matches!(error, ConninfoError::Uri(_)) && !error.to_string().contains("hush"), "{error}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn bad_config() -> String {
 
 const BAD_PLACES: [(&str, &str); 10] = [
     ("max_wrokers", "max_workers"),
-    ("poll", "soon"),
+    ("poll", "is not a length of time"),
     ("name", "stands twice"),
     ("defaults.sleep", "found true or false"),
     ("defaults.password", "belongs"),
