@@ -204,14 +204,16 @@ impl Entry {
         workers_backends(region, slot).into_iter().chain(own).collect()
     }
 
-    /// Its scheduler has a session, or a worker.
+    /// Its scheduler has a session, or a worker at something here. What runs on a remote goes on, and waits with its result:
+    /// whoever leads by then ends it there before anything is done again.
     pub fn serves(&self, region: &Region) -> bool {
         let Some(slot) = self.state.slot() else { return false };
         let slots = region.slots();
         let own = slots.notes(slot).running().is_some();
         own || slots.holders().into_iter().any(|holder| {
             let notes = slots.notes(holder.handle);
-            notes.kind() == Some(Kind::Worker) && notes.parent() == Some(slot.index())
+            let far = notes.running().is_some_and(|(_, _, backend)| backend < 0);
+            notes.kind() == Some(Kind::Worker) && notes.parent() == Some(slot.index()) && !far
         })
     }
 

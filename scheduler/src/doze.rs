@@ -108,7 +108,7 @@ impl Doze {
         let rung = self.caused;
         self.armed = armed;
         if found {
-            self.quiet = Duration::ZERO;
+            (self.quiet, self.quiet_until) = (Duration::ZERO, now);
             self.empty_polls = 0;
         } else if !rung {
             self.empty_polls = self.empty_polls.saturating_add(1);

@@ -8,6 +8,7 @@
 use crate::catalog::Lack;
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
+use crate::errands::Errands;
 use crate::graph::{Graph, GraphAnswer, Watched};
 use crate::graph_state::GraphEvent;
 use crate::jobs::{Definition, JobStatements, Jobs};
@@ -15,6 +16,7 @@ use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Owner, Prepared, Readiness, Unfinished};
+use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
@@ -33,13 +35,14 @@ use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
 use shared::log::Level;
 use shared::nursery::Nursery;
-use shared::region::{LET_GO, Notes, Phase, SlotHandle};
+use shared::region::{LET_GO, Notes, Phase, Returned, SlotHandle};
 use shared::stopping::{self, StopEvent, Stopping};
 use shared::sys::signal::Bell;
 use shared::sys::wait::End;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use worker::TaskRow;
 
 /// The longest wait: the beat in the notes must not stand still.
 const BEAT: Duration = Duration::from_secs(5);
@@ -70,6 +73,8 @@ pub enum Answer {
         settlement: Settlement,
     },
     Unfinished(Vec<Unfinished>),
+    /// Of what was to go back from batches: what somebody has locked.
+    Returned(Vec<(i64, i32)>),
     Settings(Vec<(String, String)>),
     Chores {
         rows: i64,
@@ -86,6 +91,13 @@ pub enum Answer {
         backend: i32,
         gone: bool,
     },
+    /// Which tasks of a batch have been begun, with their rows.
+    Begun {
+        batch: u64,
+        rows: Vec<TaskRow>,
+    },
+    /// Whose results have been written.
+    Booked(Vec<i64>),
     Mended(Mended),
     /// Whether the graph is ours to keep.
     Graph(Watched),
@@ -161,6 +173,9 @@ pub struct Scheduler {
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
     pub(crate) lending: Lending,
+    pub(crate) errands: Errands,
+    /// What is to go back from batches, and when it is tried next; None while it is being done.
+    pub(crate) returns: Returns,
     /// Sessions on remotes that dead workers have left.
     pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
@@ -224,6 +239,11 @@ impl Scheduler {
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
             lending: Lending::open()?,
+            errands: Errands::new(
+                Queue { schema: order.schema.clone(), table: order.table.clone() },
+                !order.settings.synchronous_commit,
+            ),
+            returns: Returns::default(),
             elsewhere: Elsewhere::default(),
             looking: None,
             wants_slot: false,
@@ -259,6 +279,7 @@ impl Scheduler {
             while let Ok(event) = self.events.1.try_recv() {
                 self.handle(event);
             }
+            self.book_errands();
             self.ask_unfinished();
             self.start_look();
             self.offer_slots();
@@ -335,6 +356,8 @@ impl Scheduler {
             self.mend_at.filter(|_| looks && self.mender.is_none()),
             self.runs.deadline(),
             self.lending.deadline().filter(|_| working),
+            self.errands.deadline().filter(|_| working),
+            self.returns.deadline().filter(|_| working),
             self.graph.deadline().filter(|_| leads && !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
@@ -400,6 +423,8 @@ impl Scheduler {
         self.release_reserved();
         self.runs.all_unsettled(now);
         self.lending.all_unretired(now);
+        self.errands_lost(now);
+        self.returns.all_undone(now);
         self.elsewhere.all_unmarked();
         self.session_event(SessionEvent::Lost { now, trouble });
     }
@@ -419,6 +444,9 @@ impl Scheduler {
         self.runs.acknowledge();
         self.reap(now);
         self.retire(now);
+        self.send_clerks(now);
+        self.returns.add(self.runs.slow_batches(), now);
+        self.give_back(now);
         let questions = self.runs.pass(now);
         self.put(questions, now);
         self.pass_jobs(now);
@@ -447,7 +475,9 @@ impl Scheduler {
         // Whoever has ended has offered before.
         self.lending.turn(&self.start.region, |slot, pid| slot_of(&ends, &self.runs, slot, pid), now);
         for worker in &ends {
-            self.lending.ended(&self.start.region, worker.slot, worker.end == End::Exited(0), now);
+            let quiet = worker.returned.is_some_and(Returned::is_quiet);
+            self.lending.ended(worker.slot, worker.end == End::Exited(0) && quiet, now);
+            self.errand_ended(worker, now);
         }
         for worker in &ends {
             match worker.end {
@@ -583,7 +613,7 @@ impl Scheduler {
             return None;
         }
         // What only a remote knows that cannot be reached is for the next start.
-        let done = self.looking.is_none() && self.runs.len() <= self.elsewhere.unknown();
+        let done = self.looking.is_none() && self.errands.is_empty() && self.runs.len() <= self.elsewhere.unknown();
         // Without a server nothing can be settled; the next start will.
         let stranded = !self.session.working() && !self.runs.has_workers();
         (done || stranded || self.stopping.over(Instant::now())).then_some(self.parting.unwrap_or(ExitCode::Asked))

@@ -21,9 +21,11 @@ use tokio_postgres::{Client, Row, Statement};
 const TIMERS: i32 = 1024;
 /// Jobs without input that are ended in one transaction.
 const ERRANDS: i32 = 256;
-/// Back-fills that take their turn in one round, and times of each in one transaction.
+/// Back-fills that take their turn in one round, and times of each in one transaction: the first, and the most while that
+/// is quick.
 const BACKFILLS: i32 = 8;
-const CHUNK: usize = 128;
+const CHUNK: usize = 16;
+const CHUNK_MOST: usize = 128;
 /// Back-fills, and jobs without input, give way after this long: live timers are looked at.
 const FILLING: Duration = Duration::from_millis(50);
 /// A pass gives way after this long; what is left is for the next one.
@@ -101,7 +103,12 @@ pub async fn pass(client: Rc<Client>, statements: Rc<GraphStatements>, ask: Grap
     }
     let began = Instant::now();
     loop {
-        let worked = round.timers().await? | round.errands().await? | round.backfills().await?;
+        // A timer that fires every second may be several behind: none is due before anything else has its turn.
+        let mut worked = false;
+        while began.elapsed() < TURN && round.timers().await? {
+            worked = true;
+        }
+        worked |= round.errands().await? | round.backfills().await?;
         if worked && began.elapsed() < TURN {
             continue;
         }
@@ -247,12 +254,12 @@ impl Round {
         let schedule = columns(row).and_then(|columns| columns.schedule().map_err(unreckoned));
         let mut fired: i64 = row.get("fired");
         let began = Instant::now();
-        let mut worked = false;
+        let (mut worked, mut most) = (false, CHUNK);
         loop {
             let chunk = schedule
                 .as_ref()
                 .map_err(Trouble::clone)
-                .and_then(|schedule| stretch::chunk(schedule, &stretch, CHUNK).map_err(unreckoned));
+                .and_then(|schedule| stretch::chunk(schedule, &stretch, most).map_err(unreckoned));
             let chunk = match chunk {
                 Ok(chunk) => chunk,
                 Err(trouble) => {
@@ -263,7 +270,11 @@ impl Round {
                 }
             };
             let values: Values<'_> = &[&number, &fired, &chunk.times, &chunk.spans, &chunk.positions, &chunk.ends];
+            let asked = Instant::now();
             let answer: Option<i32> = self.one(&self.statements.fill_back, values).await?.get(0);
+            if asked.elapsed() < FILLING / 4 {
+                most = (most * 2).min(CHUNK_MOST);
+            }
             fault::point("scheduler.after_backfill");
             let Some(last) = answer.and_then(|n| usize::try_from(n).ok()).and_then(|n| n.checked_sub(1)) else { break };
             worked = true;

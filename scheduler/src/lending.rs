@@ -31,6 +31,9 @@ const RETIRE_PAUSE: Duration = Duration::from_millis(50);
 /// A farewell, as the protocol has it.
 const FAREWELL: &[u8] = b"X\0\0\0\x04";
 
+#[cfg(test)]
+mod tests;
+
 #[derive(Debug)]
 enum State {
     /// In the hands of the worker in this slot.
@@ -40,6 +43,8 @@ enum State {
         deadline: Instant,
     },
     Idle,
+    /// For a task that is just being begun.
+    Promised,
     /// Its backend is to be ended; the question is put when it is due.
     Retiring {
         due: Option<Instant>,
@@ -85,8 +90,50 @@ impl Lending {
 
     /// Backends that run nothing: a row that names one of them is not being run by it.
     pub fn idle_backends(&self) -> Vec<i32> {
-        let quiet = |connection: &&Connection| matches!(connection.state, State::Idle | State::Renewing { .. });
+        let quiet = |connection: &&Connection| {
+            matches!(connection.state, State::Idle | State::Promised | State::Renewing { .. })
+        };
         self.connections.iter().filter(quiet).map(|connection| connection.facts.backend).collect()
+    }
+
+    /// Backends that do not run `task`, whatever its row says: idle ones, and those of workers that are at another.
+    /// `task_at` says what the worker in a slot is at.
+    pub fn strangers_to(&self, task: i64, task_at: impl Fn(SlotHandle) -> Option<i64>) -> Vec<i32> {
+        let stranger = |connection: &&Connection| match connection.state {
+            State::Idle | State::Promised | State::Renewing { .. } => true,
+            State::Lent(slot) => task_at(slot).is_some_and(|other| other != task),
+            State::Retiring { .. } => false,
+        };
+        self.connections.iter().filter(stranger).map(|connection| connection.facts.backend).collect()
+    }
+
+    /// Sets an idle connection aside, and says which.
+    pub fn promise(&mut self) -> Option<i32> {
+        // The one used last is the likeliest to be warm.
+        let idle = self.connections.iter_mut().rev();
+        let found =
+            idle.into_iter().find(|connection| matches!(connection.state, State::Idle) && connection.is_silent())?;
+        found.state = State::Promised;
+        Some(found.facts.backend)
+    }
+
+    /// It is not needed after all.
+    pub fn unpromise(&mut self, backend: i32) {
+        if let Some(connection) = self.promised(backend) {
+            connection.state = State::Idle;
+        }
+    }
+
+    /// What the worker gets that it was promised to.
+    pub fn gift(&mut self, backend: i32) -> Option<(Lent, OwnedFd)> {
+        let connection = self.promised(backend)?;
+        Some((connection.facts.clone(), connection.socket.try_clone().ok()?))
+    }
+
+    fn promised(&mut self, backend: i32) -> Option<&mut Connection> {
+        self.connections
+            .iter_mut()
+            .find(|connection| connection.facts.backend == backend && matches!(connection.state, State::Promised))
     }
 
     /// What the next worker gets: a connection, or the means to offer one.
@@ -147,12 +194,11 @@ impl Lending {
         });
     }
 
-    /// A worker is gone. `clean`: it left by itself, with status 0.
-    pub fn ended(&mut self, region: &Region, slot: SlotHandle, clean: bool, now: Instant) {
+    /// A worker is gone. `clean`: it left by itself, with status 0, and its last word was that nothing is under way.
+    pub fn ended(&mut self, slot: SlotHandle, clean: bool, now: Instant) {
         let in_hand = |connection: &&mut Connection| matches!(connection.state, State::Lent(held) if held == slot);
         for connection in self.connections.iter_mut().filter(in_hand) {
-            let quiet = region.left_clean(slot).is_some_and(|returned| returned.is_quiet());
-            connection.state = if clean && quiet && connection.is_silent() {
+            connection.state = if clean && connection.is_silent() {
                 connection.renew(now)
             } else {
                 State::Retiring { due: Some(now) }
@@ -215,7 +261,7 @@ impl Lending {
         let deadlines = self.connections.iter().filter_map(|connection| match &connection.state {
             State::Renewing { deadline, .. } => Some(*deadline),
             State::Retiring { due } => *due,
-            State::Lent(_) | State::Idle => None,
+            State::Lent(_) | State::Idle | State::Promised => None,
         });
         deadlines.min()
     }

@@ -8,7 +8,10 @@ use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio_postgres::{Client, Row, ToStatement};
 
@@ -16,6 +19,8 @@ use tokio_postgres::{Client, Row, ToStatement};
 const FEW: usize = 8;
 /// Groups looked at in one go; with more of them a cursor goes round.
 const GROUPS: i32 = 1000;
+/// So few groups are looked at without a walk before.
+const FEW_GROUPS: usize = 32;
 /// Candidates over all groups in one go.
 const CANDIDATES: usize = 4000;
 /// Rounds of expiry in one look: a backlog of expired rows is worked off in several looks.
@@ -35,11 +40,13 @@ pub struct Taken {
 pub struct GroupCursor {
     pub after: i32,
     pub groups: usize,
+    /// They have been counted, and all of them.
+    pub known: bool,
 }
 
 impl Default for GroupCursor {
     fn default() -> GroupCursor {
-        GroupCursor { after: i32::MIN, groups: 1 }
+        GroupCursor { after: i32::MIN, groups: 1, known: false }
     }
 }
 
@@ -84,9 +91,10 @@ pub struct Seen {
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
     let look = Look { client, statements, idle_backends: ask.idle_backends.clone() };
     let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
-    if ask.disarm {
-        look.sign(lock_key::BELL, false).await?;
-    }
+    // All that does not wait for an answer goes in one write.
+    let disarmed = async || if ask.disarm { look.sign(lock_key::BELL, false).await } else { Ok(false) };
+    let (disarmed, released) = both(disarmed(), look.execute(&look.statements.release)).await;
+    disarmed.and(released)?;
     for (kind, stand) in &ask.signs {
         look.sign(*kind, *stand).await?;
     }
@@ -95,7 +103,6 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     }
     // All of them: the take itself sees which have been stopped by now.
     let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
-    look.execute(&look.statements.release).await?;
     if let Some(jobs) = &ask.jobs
         && jobs.start
     {
@@ -107,13 +114,21 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     if ask.count > 0 {
         look.take(ask.count, &running, &mut seen).await?;
     }
+    let speaks_of_jobs = ask.jobs.as_ref().is_some_and(|jobs| jobs.start || jobs.stale);
+    if !seen.taken.is_empty() && seen.taken.len() < ask.count && !speaks_of_jobs {
+        // They are started first; the next look, which follows at once, sees to the bell.
+        return Ok(seen);
+    }
     // Without a slot nothing can start, but a row can still be stopped: that must ring too.
     if ask.arm && (ask.count == 0 || seen.taken.len() < ask.count) {
-        seen.armed = look.sign(lock_key::BELL, true).await?;
+        // What was committed before the lock was ours rang nobody; what comes later will ring. The server does one after
+        // the other, so what comes behind the lock has a later snapshot.
+        let armed = look.sign(lock_key::BELL, true);
+        let (armed, released) = both(armed, look.execute(&look.statements.release)).await;
+        released?;
+        seen.armed = armed?;
         seen.refused = !seen.armed;
         if seen.armed && ask.count > 0 {
-            // What was committed before the lock was ours rang nobody; what comes later will ring.
-            look.execute(&look.statements.release).await?;
             let before = seen.taken.len();
             look.take(ask.count - before, &running, &mut seen).await?;
             if seen.taken.len() == ask.count {
@@ -188,6 +203,10 @@ impl Look {
     }
 
     async fn take_once(&self, count: usize, cursor: &mut GroupCursor, running: &[i64]) -> Result<Harvest, Trouble> {
+        // Few groups: their heads are as quickly looked at as a walk that may come to nothing, and that is always exact.
+        if cursor.known && cursor.groups <= FEW_GROUPS {
+            return self.take_groups(count, cursor, running).await;
+        }
         let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
         let rows = self.many(walk, &[&(count as i64), &running, &self.idle_backends]).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
@@ -215,6 +234,7 @@ impl Look {
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
         let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
         cursor.groups = groups.max(1) as usize;
+        cursor.known = groups < i64::from(GROUPS);
         cursor.after = if groups >= i64::from(GROUPS) { last.unwrap_or(i32::MIN) } else { i32::MIN };
         Ok(harvest(&rows))
     }
@@ -274,6 +294,32 @@ impl Look {
     {
         self.client.query(statement, values).await.map_err(|error| Trouble::of(&error))
     }
+}
+
+/// Both at once: the second is asked while the first is not answered. The server answers in that order.
+async fn both<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    let (mut one, mut other) = (None, None);
+    poll_fn(|context| {
+        if one.is_none()
+            && let Poll::Ready(answer) = first.as_mut().poll(context)
+        {
+            one = Some(answer);
+        }
+        if other.is_none()
+            && let Poll::Ready(answer) = second.as_mut().poll(context)
+        {
+            other = Some(answer);
+        }
+        match (one.take(), other.take()) {
+            (Some(first), Some(second)) => Poll::Ready((first, second)),
+            (first, second) => {
+                (one, other) = (first, second);
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }
 
 type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];

@@ -33,6 +33,7 @@ pub struct Prepared {
     pub release: Statement,
     pub next_plan: Statement,
     pub look_runs: Statement,
+    pub return_batch: Statement,
     pub lock: Statement,
     pub unlock: Statement,
     pub measure: Statement,
@@ -41,6 +42,8 @@ pub struct Prepared {
     pub end_backend: Statement,
     pub plan_again: Statement,
     pub retire: Statement,
+    pub begin_errands: Statement,
+    pub finish_errands: Statement,
     pub unfinished: Statement,
     pub find_marker: Statement,
 }
@@ -165,6 +168,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         next_plan: text(queue.fill(statement::NEXT_PLAN)).await?,
         look_runs: text(queue.fill(statement::LOOK_RUNS)).await?,
+        return_batch: text(queue.fill(statement::RETURN_BATCH)).await?,
         lock: text(queue.fill(statement::LOCK_SIGN)).await?,
         unlock: text(queue.fill(statement::UNLOCK_SIGN)).await?,
         measure: text(queue.fill(statement::MEASURE_QUEUE)).await?,
@@ -173,6 +177,8 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         end_backend: text(queue.fill(statement::END_BACKEND)).await?,
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
+        begin_errands: text(queue.fill(statement::BEGIN_ERRANDS)).await?,
+        finish_errands: text(queue.fill(statement::FINISH_ERRANDS)).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
         find_marker: text(statement::bare(statement::FIND_MARKER)).await?,
     })

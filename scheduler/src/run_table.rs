@@ -11,7 +11,7 @@ use crate::task_state::{self, Effect, TaskEvent, TaskState};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::exit_code::ExitCode;
-use shared::region::{Cancel, Phase, Region, Request, SlotHandle, Ticket};
+use shared::region::{Cancel, HandedIn, Phase, Region, Request, Returned, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
@@ -26,7 +26,10 @@ const INTERRUPTED: &str = "interrupted";
 struct Hands {
     child: Child,
     slot: SlotHandle,
-    ticket: Ticket,
+    /// Of a worker that takes its order out of a cell.
+    ticket: Option<Ticket>,
+    /// It writes a result down and runs nothing.
+    clerk: bool,
 }
 
 /// Names an entry; never used twice.
@@ -57,6 +60,7 @@ pub struct ToSettle {
 /// A worker that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEnd {
+    pub run: RunId,
     pub task: i64,
     pub end: End,
     pub slot: SlotHandle,
@@ -65,6 +69,9 @@ pub struct WorkerEnd {
     pub left: Option<i32>,
     /// Why it could not begin, as it left it in its slot.
     pub reason: Option<String>,
+    /// Its last word about its connection, and the result that it leaves to us.
+    pub returned: Option<Returned>,
+    pub handed_in: Option<HandedIn>,
 }
 
 #[derive(Debug)]
@@ -116,9 +123,33 @@ impl RunTable {
             .filter_map(|hands| self.region.slots().notes(hands.slot).running())
     }
 
-    /// What runs at this moment.
+    /// What runs at this moment, or is about to in a live worker's batch.
     pub fn running(&self) -> Vec<(i64, i32)> {
-        self.current().map(|(task, attempt, _)| (task, attempt)).collect()
+        let mut all: Vec<(i64, i32)> = self.current().map(|(task, attempt, _)| (task, attempt)).collect();
+        for hands in self.runs.values().filter_map(|run| run.hands.as_ref()) {
+            all.extend(self.region.batch_in_hand(hands.slot));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// What live workers have taken and will not send, because a task of their batch takes long: it is to go back.
+    pub fn slow_batches(&self) -> Vec<(i64, i32)> {
+        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
+        let slow = hands.filter(|hands| self.region.batch_is_slow(hands.slot));
+        slow.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
+    }
+
+    /// The rest of the batch that a task waits in, which its owner has taken back: the task itself then stays as it is.
+    pub fn batch_around(&self, task: i64) -> Vec<(i64, i32)> {
+        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
+        let around = hands.filter(|hands| {
+            let running = self.region.slots().notes(hands.slot).running();
+            running.is_none_or(|(current, _, _)| current != task)
+                && self.region.batch_in_hand(hands.slot).iter().any(|(waiting, _)| *waiting == task)
+        });
+        around.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
     }
 
     /// Asks the worker that runs `task` to cancel it. The worker checks that it still does.
@@ -148,8 +179,22 @@ impl RunTable {
         slot: SlotHandle,
         ack_by: Instant,
     ) -> RunId {
-        let hands = Some(Hands { child: worker.0, slot, ticket: worker.1 });
+        let hands = Some(Hands { child: worker.0, slot, ticket: Some(worker.1), clerk: false });
         self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands, why: CRASHED })
+    }
+
+    /// One was forked that has nothing to accept.
+    pub fn started_plain(&mut self, task: i64, attempt: i32, child: Child, slot: SlotHandle, clerk: bool) -> RunId {
+        let hands = Some(Hands { child, slot, ticket: None, clerk });
+        self.insert(Run { task, attempt, state: TaskState::Running, hands, why: CRASHED })
+    }
+
+    /// The task that the worker in a slot is at.
+    pub fn task_in(&self, slot: SlotHandle) -> Option<i64> {
+        self.runs
+            .values()
+            .find(|run| run.hands.as_ref().is_some_and(|hands| hands.slot == slot))
+            .map(|run| self.at(run))
     }
 
     pub fn has_worker(&self, id: RunId) -> bool {
@@ -218,7 +263,9 @@ impl RunTable {
         let accepted: Vec<RunId> = self
             .runs
             .iter()
-            .filter(|(_, run)| run.hands.as_ref().is_some_and(|hands| self.region.accepted(hands.ticket)))
+            .filter(|(_, run)| {
+                run.hands.as_ref().is_some_and(|hands| hands.ticket.is_some_and(|ticket| self.region.accepted(ticket)))
+            })
             .map(|(id, _)| *id)
             .collect();
         for id in accepted {
@@ -235,10 +282,16 @@ impl RunTable {
         let mut ends = Vec::new();
         for (id, end) in ended {
             let unwritten = end == End::Exited(ExitCode::Permanent.status());
-            let clean = end == End::Exited(ExitCode::Asked.status()) || unwritten;
+            let (returned, handed_in, clerk) = self.left_by(id);
+            // A task with a result has run, however its worker ended; and what a clerk leaves undone, another one does.
+            let clean = end == End::Exited(ExitCode::Asked.status()) || unwritten || handed_in.is_some() || clerk;
             let current = self.current_of(id);
             if unwritten {
-                self.unwritten.extend(current.map(|(task, attempt, _)| (task, attempt)));
+                let named = self.runs.get(&id).map(|run| (run.task, run.attempt));
+                self.unwritten.extend(current.map(|(task, attempt, _)| (task, attempt)).or(named));
+                // Others of its batch may be in the same case; those whose end is written are in nobody's way.
+                let slot = self.runs.get(&id).and_then(|run| run.hands.as_ref()).map(|hands| hands.slot);
+                self.unwritten.extend(slot.map(|slot| self.region.batch_sent(slot)).unwrap_or_default());
             }
             if let (Some(run), Some((task, attempt, _)), false) = (self.runs.get_mut(&id), current, clean) {
                 (run.task, run.attempt) = (task, attempt);
@@ -258,10 +311,20 @@ impl RunTable {
             self.region.sweep(pid);
             hands.child.reap();
             let left = current.filter(|_| !clean).map(|(_, _, backend)| backend);
-            ends.push(WorkerEnd { task: run.task, end, slot, pid: pid.as_raw(), left, reason });
+            let (task, pid) = (run.task, pid.as_raw());
+            ends.push(WorkerEnd { run: id, task, end, slot, pid, left, reason, returned, handed_in });
             self.forget_if_over(id);
         }
         (ends, questions)
+    }
+
+    /// What a worker that has ended has left in its slot, read before the slot is given back; and whether it is a clerk.
+    fn left_by(&self, id: RunId) -> (Option<Returned>, Option<HandedIn>, bool) {
+        let Some(run) = self.runs.get(&id) else { return Default::default() };
+        let Some(hands) = &run.hands else { return Default::default() };
+        let result = self.region.take_result(hands.slot);
+        let own = result.filter(|result| result.task == run.task && result.attempt == run.attempt);
+        (self.region.left_clean(hands.slot), own, hands.clerk)
     }
 
     /// Lets time pass for all.
@@ -312,7 +375,11 @@ impl RunTable {
         let mut question = None;
         for effect in step.effects {
             match (effect, &run.hands) {
-                (Effect::FreeCell, Some(hands)) => self.region.free(hands.ticket),
+                (Effect::FreeCell, Some(hands)) => {
+                    if let Some(ticket) = hands.ticket {
+                        self.region.free(ticket);
+                    }
+                }
                 (Effect::Kill, Some(hands)) => {
                     shared::warning!(
                         "worker killed: it did not answer in time",

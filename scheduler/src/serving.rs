@@ -37,6 +37,11 @@ impl Scheduler {
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
+            Answer::Returned(locked) => {
+                if self.returns.done(locked, now) {
+                    self.doze.hurry(now);
+                }
+            }
             Answer::Unfinished(unfinished) => {
                 self.unfinished = UnfinishedQuestion::None;
                 self.adopt(unfinished, now);
@@ -44,6 +49,8 @@ impl Scheduler {
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
+            Answer::Begun { batch, rows } => self.begun(batch, rows, now),
+            Answer::Booked(written) => self.booked(&written, now),
             Answer::Retired { backend, gone } => self.lending.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
             Answer::Chores { rows, bytes, deleted } => {
@@ -212,7 +219,7 @@ impl Scheduler {
     /// Rows that were claimed and are nobody's: not one of our workers'.
     fn adopt(&mut self, unfinished: Vec<Unfinished>, now: Instant) {
         for Unfinished { task, attempt, backend } in unfinished {
-            if !self.runs.knows(task, attempt, backend) {
+            if !self.runs.knows(task, attempt, backend) && !self.errands.knows(task) {
                 shared::info!("unfinished task found", queue = self.label, task = task);
                 self.runs.orphaned(task, attempt, now);
             }
@@ -240,7 +247,7 @@ impl Scheduler {
             return;
         }
         let arm = self.doze.begin(now);
-        let running = self.runs.len().saturating_sub(self.elsewhere.unknown());
+        let running = self.runs.len().saturating_sub(self.elsewhere.unknown()) + self.errands.beginning();
         let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize + self.lending.idle();
@@ -356,34 +363,37 @@ impl Scheduler {
         self.doze.looked(looked, pace);
         fault::point("scheduler.after_take");
         self.say_running();
-        seen.unwanted.iter().for_each(|task| self.runs.drop_unwanted(*task));
+        for task in &seen.unwanted {
+            self.runs.drop_unwanted(*task);
+            self.returns.add(self.runs.batch_around(*task), now);
+        }
         let starts = !self.stopping.asked() && self.start.region.leads();
+        let mut errands = Vec::new();
         for row in seen.taken {
             match slots.pop() {
-                Some(slot) if starts => self.start_worker(row, slot, now),
+                Some(slot) if starts => {
+                    let lends = self.settings.lend && row.job.is_none();
+                    match lends.then(|| self.lending.promise()).flatten() {
+                        Some(backend) => errands.push((row, slot, backend)),
+                        None => self.start_worker(row, slot, now),
+                    }
+                }
                 slot => {
                     slots.extend(slot);
                     self.runs.orphaned(row.task, row.attempt, now);
                 }
             }
         }
+        self.begin_errands(errands, now);
         self.looking = Some(slots);
         self.release_reserved();
     }
 
-    fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
+    pub(crate) fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
         let (lent, gifts) = if self.settings.lend { self.lending.gifts() } else { Default::default() };
         self.start.region.expect_return(slot);
-        let order = WorkerOrder {
-            target: self.order.target.clone(),
-            schema: self.order.schema.clone(),
-            table: self.order.table.clone(),
-            task: row.task,
-            attempt: row.attempt,
-            output_limit: self.settings.output_limit,
-            remotes: self.order.remotes.clone(),
-            lent,
-        };
+        self.start.region.expect_result(slot);
+        let order = WorkerOrder { lent, ..self.worker_order(row.task, row.attempt) };
         let inherited = order.lent.as_ref().map(|lent| lent.backend);
         match self.nursery.spawn_with(slot, Kind::Worker, &self.label, &order, worker::run, gifts) {
             Ok(worker) => {
@@ -424,13 +434,29 @@ impl Scheduler {
         }
     }
 
+    /// Plans again what workers have taken in batches and will not send.
+    pub(crate) fn give_back(&mut self, now: Instant) {
+        let (Some(link), Some(statements), true) = (&mut self.link, &self.statements, self.session.working()) else {
+            return;
+        };
+        let Some(tasks) = self.returns.begin(now) else { return };
+        let statements = statements.clone();
+        link.ask("giving tasks of a batch back", PATIENCE, move |client| async move {
+            let (tasks, attempts): (Vec<i64>, Vec<i32>) = tasks.into_iter().unzip();
+            let rows = client.query(&statements.return_batch, &[&tasks, &attempts]).await;
+            let rows = rows.map_err(|error| Trouble::of(&error))?;
+            Ok(Answer::Returned(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect()))
+        });
+    }
+
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
         for ToSettle { run, task, attempt, terminate, why } in questions {
+            let strangers = self.lending.strangers_to(task, |slot| self.runs.task_in(slot));
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() => {
                     link.ask("settling a task", PATIENCE, move |client| async move {
-                        let settlement = settle(client, statements, task, attempt, terminate, why).await?;
+                        let settlement = settle(client, statements, task, attempt, strangers, terminate, why).await?;
                         Ok(Answer::Settled { run, task, settlement })
                     });
                 }

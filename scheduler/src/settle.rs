@@ -30,12 +30,13 @@ pub async fn settle(
     statements: Rc<Prepared>,
     task: i64,
     attempt: i32,
+    strangers: Vec<i32>,
     terminate: bool,
     why: &str,
 ) -> Result<Settlement, Trouble> {
     shared::fault::point("scheduler.before_settle");
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let row = client.query_opt(&statements.look, &[&task, &attempt]).await.map_err(trouble)?;
+    let row = client.query_opt(&statements.look, &[&task, &attempt, &strangers]).await.map_err(trouble)?;
     let Some(row) = row else { return Ok(Settlement::NotOurs) };
     let state: String = row.get("state");
     if state != "TAKE" && state != "WORK" {

@@ -5,7 +5,7 @@
 //! in memory that all of them share).
 
 /// Every point, in the order of a task's life.
-pub const POINTS: [&str; 21] = [
+pub const POINTS: [&str; 23] = [
     "launcher.before_fork",
     "launcher.after_fork",
     "launcher.after_hand_over",
@@ -24,6 +24,8 @@ pub const POINTS: [&str; 21] = [
     "worker.before_commit",
     "worker.after_commit",
     "worker.after_finish",
+    "worker.after_hand_in",
+    "scheduler.before_booking",
     "scheduler.before_settle",
     "launcher.before_answer",
     "upgrade.before_commit",

@@ -87,6 +87,12 @@ pub struct WorkerOrder {
     /// The connection that the worker inherits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lent: Option<Lent>,
+    /// It may take several short tasks at once.
+    #[serde(default)]
+    pub batch: bool,
+    /// The ends that it writes need not wait for the disk.
+    #[serde(default)]
+    pub lazy_commit: bool,
 }
 
 /// What must be known of a connection to go on with it: it travels beside its socket.
@@ -119,6 +125,15 @@ pub struct Gifts {
     pub lent: Option<OwnedFd>,
     /// Where a connection of its own may be offered.
     pub back: Option<OwnedFd>,
+}
+
+/// What a child begins with that is handed everything else by the fork itself.
+#[derive(Debug)]
+pub struct Birth {
+    pub region: Region,
+    pub slot: SlotHandle,
+    /// As in `Start`.
+    pub life: OwnedFd,
 }
 
 /// What a forked child begins with.
@@ -158,9 +173,14 @@ impl Start {
 
     /// "Look": at the cells, at the notes. Never at a stranger: the parent may have died and its pid been reused.
     pub fn ring_parent(&self) {
-        if getppid() == self.parent {
-            crate::sys::signal::ring(self.parent, Signal::SIGUSR2);
-        }
+        ring_parent(self.parent);
+    }
+}
+
+/// The same for a part of the process that has not the whole start.
+pub fn ring_parent(parent: Pid) {
+    if getppid() == parent {
+        crate::sys::signal::ring(parent, Signal::SIGUSR2);
     }
 }
 

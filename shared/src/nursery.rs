@@ -6,14 +6,14 @@
 
 use crate::exit_code::ExitCode;
 use crate::fault;
-use crate::hand_over::{Gifts, Start, encode};
+use crate::hand_over::{Birth, Gifts, Start, encode};
 use crate::region::{CellError, Kind, Region, SlotHandle, SlotLost, Ticket};
 use crate::sys::fork::{self, ForkError};
 use crate::sys::wait::Child;
 use nix::sys::signal::Signal;
 use serde::Serialize;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
@@ -87,6 +87,31 @@ impl Nursery {
         self.try_spawn_with(slot, kind, label, order, entry, Gifts::default())
     }
 
+    /// Starts `entry` with what the fork itself hands down: nothing stands in the cell, and nothing is to be accepted. On
+    /// any error the slot is free again.
+    pub fn spawn_plain<A>(
+        &self,
+        slot: SlotHandle,
+        kind: Kind,
+        label: &str,
+        entry: fn((Birth, A)) -> ExitCode,
+        argument: A,
+        kept: &[RawFd],
+    ) -> Result<Child, SpawnError> {
+        let born = || {
+            let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
+            self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
+            let life = self.life.try_clone()?;
+            let mut keep = vec![life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
+            keep.extend_from_slice(kept);
+            let birth = Birth { region: self.region.clone(), slot, life };
+            self.fork_with(slot, entry, (birth, argument), &keep)
+        };
+        born().inspect_err(|_| {
+            self.region.slots().release(slot);
+        })
+    }
+
     fn try_spawn_with<T: Serialize>(
         &self,
         slot: SlotHandle,
@@ -117,8 +142,18 @@ impl Nursery {
         let mut keep = vec![life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
         keep.extend([&gifts.lent, &gifts.back].into_iter().flatten().map(AsRawFd::as_raw_fd));
         let start = Start { region: self.region.clone(), slot, ticket, parent: nix::unistd::getpid(), life, gifts };
+        self.fork_with(slot, entry, start, &keep)
+    }
+
+    fn fork_with<A>(
+        &self,
+        slot: SlotHandle,
+        entry: fn(A) -> ExitCode,
+        argument: A,
+        keep: &[RawFd],
+    ) -> Result<Child, SpawnError> {
         fault::point(self.points[0]);
-        let child = fork::start(entry, start, &keep)?;
+        let child = fork::start(entry, argument, keep)?;
         fault::point(self.points[1]);
         if let Err(lost) = self.region.slots().hand_over(slot, child.pid()) {
             child.signal(Signal::SIGKILL);

@@ -44,6 +44,15 @@ for file in "$home"/*/postmaster.pid "$home"/*/*/postmaster.pid; do
 done
 "#;
 
+/// PGMILL_LEND=on or off: every row with lent connections, or none; for running the same tests in both ways.
+fn lending() -> Option<bool> {
+    match std::env::var("PGMILL_LEND").as_deref() {
+        Ok("on") => Some(true),
+        Ok("off") => Some(false),
+        _ => None,
+    }
+}
+
 #[derive(Default)]
 enum ConfigFile {
     #[default]
@@ -90,7 +99,11 @@ impl<'d> Launch<'d> {
     /// Serves one more database, and prints its rows when a wait is in vain.
     pub fn and(mut self, database: &'d Database) -> Self {
         self.databases.push(database);
-        self.rows.push(json!({"data": database.name(), "user": database.owner()}));
+        let mut row = json!({"data": database.name(), "user": database.owner()});
+        if let Some(lend) = lending() {
+            row["lend"] = lend.into();
+        }
+        self.rows.push(row);
         self
     }
 

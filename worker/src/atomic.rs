@@ -44,7 +44,7 @@ impl Run<'_> {
         let record = Record { state: "DONE", output: texts.output.as_deref(), error: None, reason: None };
         // Deferred constraints are the task's own; what fails behind them is the completion's.
         let recorded = match session.execute("SET CONSTRAINTS ALL IMMEDIATE", &[]) {
-            Ok(_) => self.book.record_in_block(&mut session, &self.row, record),
+            Ok(_) => self.book.record_in_block(&mut session, self.row, record),
             Err(error) => Err(error),
         };
         fault::point("worker.before_commit");
@@ -97,7 +97,7 @@ impl Run<'_> {
         let next =
             if cancelled.is_none() && self.goes_on() { self.book.next(&mut session, &self.reuse) } else { Ok(None) };
         match next {
-            Ok(next) => self.go_on(session, next),
+            Ok(next) => self.go_on(session, next.into_iter().collect()),
             Err(_) => Next::Leave(ExitCode::Temporary),
         }
     }

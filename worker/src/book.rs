@@ -15,12 +15,13 @@ use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
 use shared::db::statement::{self, Queue};
 use shared::remote_session::RemoteSession;
+use std::time::Duration;
 
 /// A deadlock or a late cancel is worth another try; more of them in a row are not bad luck.
 const TRIES: usize = 5;
 
 /// A task's row, as far as the worker needs it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct TaskRow {
     pub task: i64,
     pub attempt: i32,
@@ -109,7 +110,36 @@ pub struct FarReuse {
 pub struct Finished {
     /// False: the task was no longer ours.
     pub written: bool,
-    pub next: Option<TaskRow>,
+    /// In the order in which they are to run.
+    pub next: Vec<TaskRow>,
+}
+
+/// One of several ends that are written together.
+#[derive(Clone, Copy, Debug)]
+pub struct End<'a> {
+    pub task: i64,
+    pub attempt: i32,
+    pub record: Record<'a>,
+    /// Since it was taken.
+    pub began: Duration,
+    pub ended: Duration,
+}
+
+/// How many tasks a worker asks for at once, and from where on it looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    pub reuse: &'a Reuse,
+    pub size: usize,
+    pub floor: Option<Floor>,
+}
+
+/// What came of several ends.
+#[derive(Debug)]
+pub struct BatchFinished {
+    /// Whose ends are written.
+    pub written: Vec<i64>,
+    /// In the order in which they are to run.
+    pub next: Vec<TaskRow>,
 }
 
 /// The books of one queue.
@@ -121,13 +151,23 @@ pub struct Book {
     next: String,
     next_dressed: String,
     next_floored: String,
+    /// By the state that they write.
+    finish_batch: [(&'static str, String); 2],
+    delete_batch: String,
+    return_batch: String,
     /// The queue's name as SQL.
     name: String,
+    /// Its commits need not wait for the disk.
+    lazy: bool,
 }
 
 impl Book {
-    pub fn new(queue: Queue) -> Book {
+    pub fn new(queue: Queue, lazy: bool) -> Book {
         Book {
+            lazy,
+            finish_batch: ["DONE", "FAIL"].map(|state| (state, queue.fill_finish_batch(state))),
+            delete_batch: queue.fill(statement::DELETE_BATCH),
+            return_batch: queue.fill(statement::RETURN_BATCH),
             finish: queue.fill(statement::FINISH_TASK),
             delete: queue.fill(statement::DELETE_FINISHED),
             next: queue.fill_take_next(false, false),
@@ -170,6 +210,10 @@ impl Book {
             Statement::standing(if server_major(session) >= 17 { FRAME_17 } else { FRAME }, &prefix),
             Statement::standing(&self.finish, &end),
         ];
+        if self.lazy {
+            statements.insert(1, Statement::standing(LAZY, &[]));
+        }
+        let head = statements.len();
         if record.output.is_none() && record.error.is_none() {
             statements.push(Statement::standing(&self.delete, &own));
         }
@@ -177,19 +221,95 @@ impl Book {
         statements.push(Statement::standing("COMMIT", &[]));
         let mut rows = tried(|| session.transaction_after(Some(RENEW), &statements))?;
         let next = rows.len().checked_sub(2).and_then(|at| rows[at].pop()).map(task_row);
-        let next = next.map(|next| TaskRow { dressed: true, ..next });
-        let strange = rows[1].first().and_then(|row| row.first()).is_some_and(|count| count.as_deref() != Some(b"0"));
+        let next = next.map(|next| TaskRow { dressed: true, ..next }).into_iter().collect();
+        let strange =
+            rows[head - 2].first().and_then(|row| row.first()).is_some_and(|count| count.as_deref() != Some(b"0"));
         if strange {
             session.deallocate_all()?;
         }
-        Ok(Finished { written: !rows[2].is_empty(), next })
+        Ok(Finished { written: !rows[head - 1].is_empty(), next })
+    }
+
+    /// WORK → DONE or FAIL of several tasks without consequences, WORK → PLAN of those that were never sent, and the
+    /// take of the next ones, if there are to be any. A task that is not among the written ones is no longer ours, or
+    /// has consequences by now.
+    pub fn finish_batch(
+        &self,
+        session: &mut Session,
+        ends: &[End<'_>],
+        back: &[(i64, i32)],
+        wish: Option<Wish<'_>>,
+    ) -> Result<BatchFinished, QueryError> {
+        let ended: Vec<(&String, Ends)> = self
+            .finish_batch
+            .iter()
+            .map(|(state, text)| (text, Ends::of(ends.iter().filter(|end| end.record.state == *state))))
+            .filter(|(_, ends)| ends.count > 0)
+            .collect();
+        let ended: Vec<(&String, [Option<&[u8]>; 7])> =
+            ended.iter().map(|(text, ends)| (*text, ends.values.each_ref().map(|values| Some(&values[..])))).collect();
+        let returned: Vec<Key> = back.iter().map(|(task, attempt)| Key::new(*task, *attempt)).collect();
+        let returned = [
+            array(returned.iter().map(|key| Some(key.task.as_bytes()))),
+            array(returned.iter().map(|key| Some(key.attempt.as_bytes()))),
+        ];
+        let returned = returned.each_ref().map(|values| Some(&values[..]));
+        let asking = wish.map(Asking::new);
+        let asked = wish.zip(asking.as_ref()).map(|(wish, asking)| asking.params(wish));
+        let take = wish.map(|wish| self.take_text(wish));
+        let mut statements = Vec::new();
+        statements.extend(ended.iter().map(|(text, values)| Statement::once(text, values)));
+        let silent = ends.iter().any(|end| end.record.output.is_none() && end.record.error.is_none());
+        statements.extend(
+            ended.iter().filter(|_| silent).map(|(_, values)| Statement::once(&self.delete_batch, &values[..2])),
+        );
+        if !back.is_empty() {
+            statements.push(Statement::once(&self.return_batch, &returned));
+        }
+        if let (Some(take), Some(asked)) = (&take, &asked) {
+            statements.push(Statement::once(take, asked));
+        }
+        let mut rows = self.retried(session, &statements)?;
+        let next = in_order(if take.is_some() { rows.pop().unwrap_or_default() } else { Vec::new() });
+        let written = rows.into_iter().take(ended.len()).flatten().collect();
+        let written = names(written).iter().filter_map(|id| id.parse().ok()).collect();
+        Ok(BatchFinished { written, next })
+    }
+
+    /// The same for the first of several: what is taken for it may be a batch. The session is as the task has left it.
+    pub fn next_batch(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        record: Record<'_>,
+        wish: Wish<'_>,
+    ) -> Result<Finished, QueryError> {
+        let key = Key::new(row.task, row.attempt);
+        let own = key.params();
+        let [task, attempt] = own;
+        let reason = record.reason.map(str::as_bytes);
+        let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, reason, Some(&b"f"[..])];
+        let mut statements = vec![Statement::once(&self.finish, &end)];
+        if record.output.is_none() && record.error.is_none() {
+            statements.push(Statement::once(&self.delete, &own));
+        }
+        let asking = Asking::new(wish);
+        let (take, asked) = (self.take_text(wish), asking.params(wish));
+        statements.push(Statement::once(&take, &asked));
+        let mut rows = self.retried(session, &statements)?;
+        let next = in_order(rows.pop().unwrap_or_default());
+        Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
+    }
+
+    fn take_text(&self, wish: Wish<'_>) -> String {
+        self.queue.fill_take_batch(wish.size, wish.floor.is_some())
     }
 
     /// TAKE → WORK. None: the task is no longer ours.
     pub fn begin(&self, session: &mut Session, task: i64, attempt: i32) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::BEGIN_TASK);
         let key = Key::new(task, attempt);
-        let mut rows = transaction(session, &[Statement::once(&text, &key.params())])?;
+        let mut rows = self.transaction(session, &[Statement::once(&text, &key.params())])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
@@ -206,7 +326,7 @@ impl Book {
         let [task, attempt] = key.params();
         let (pid, name) = (pid.to_string(), name.to_string());
         let params = [task, attempt, Some(pid.as_bytes()), Some(name.as_bytes())];
-        let rows = retried(session, &[Statement::once(&text, &params)])?;
+        let rows = self.retried(session, &[Statement::once(&text, &params)])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -240,8 +360,9 @@ impl Book {
         if let Some(asked) = &asked {
             statements.push(Statement::once(&self.next, asked));
         }
-        let mut rows = retried(session, &statements)?;
-        let next = if asked.is_some() { rows.pop().and_then(|mut rows| rows.pop()).map(task_row) } else { None };
+        let mut rows = self.retried(session, &statements)?;
+        let next = if asked.is_some() { rows.pop().unwrap_or_default() } else { Vec::new() };
+        let next = next.into_iter().map(task_row).collect();
         Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
     }
 
@@ -251,7 +372,7 @@ impl Book {
         let key = Key::new(row.task, row.attempt);
         let [task, attempt] = key.params();
         let params = [task, attempt, Some(reason.as_bytes())];
-        let rows = retried(session, &[Statement::once(&text, &params)])?;
+        let rows = self.retried(session, &[Statement::once(&text, &params)])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
@@ -285,14 +406,32 @@ impl Book {
     pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
         let numbers = Numbers::new(reuse);
         let asked = numbers.params(reuse);
-        let mut rows = retried(session, &[Statement::once(&self.next, &asked)])?;
+        let mut rows = self.retried(session, &[Statement::once(&self.next, &asked)])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
+    }
+
+    fn retried(&self, session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
+        tried(|| self.transaction(session, statements))
+    }
+
+    /// The statements' rows, without those of the frame around them.
+    fn transaction(&self, session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
+        let mut own = frame(server_major(session));
+        if self.lazy {
+            own.push(LAZY);
+        }
+        let mut all: Vec<Statement<'_>> = own.iter().map(|sql| Statement::once(sql, &[])).collect();
+        all.extend_from_slice(statements);
+        all.push(Statement::once("COMMIT", &[]));
+        let mut rows = session.transaction(&all)?;
+        rows.truncate(own.len() + statements.len());
+        Ok(rows.split_off(own.len()))
     }
 
     /// The repetition copies the columns that the table has at this moment.
     fn repeat_text(&self, session: &mut Session) -> Result<String, QueryError> {
         let text = self.queue.fill(statement::LIST_COLUMNS);
-        let rows = retried(session, &[Statement::once(&text, &[])])?;
+        let rows = self.retried(session, &[Statement::once(&text, &[])])?;
         let columns = rows.into_iter().next().unwrap_or_default();
         Ok(self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns)))
     }
@@ -301,6 +440,57 @@ impl Book {
 /// The first value of each row, as text.
 fn names(rows: Vec<Row>) -> Vec<String> {
     rows.into_iter().filter_map(|row| String::from_utf8(row.into_iter().next()??).ok()).collect()
+}
+
+/// Values as the text of an array.
+fn array<'v>(values: impl Iterator<Item = Option<&'v [u8]>>) -> Vec<u8> {
+    let mut text = vec![b'{'];
+    for (i, value) in values.enumerate() {
+        if i > 0 {
+            text.push(b',');
+        }
+        match value {
+            None => text.extend_from_slice(b"NULL"),
+            Some(value) => {
+                text.push(b'"');
+                for byte in value {
+                    if matches!(byte, b'"' | b'\\') {
+                        text.push(b'\\');
+                    }
+                    text.push(*byte);
+                }
+                text.push(b'"');
+            }
+        }
+    }
+    text.push(b'}');
+    text
+}
+
+/// Several ends as parameters of one statement.
+struct Ends {
+    count: usize,
+    values: [Vec<u8>; 7],
+}
+
+impl Ends {
+    fn of<'e>(ends: impl Iterator<Item = &'e End<'e>>) -> Ends {
+        let ends: Vec<&End<'_>> = ends.collect();
+        let numbers = |number: &dyn Fn(&End<'_>) -> String| {
+            let texts: Vec<String> = ends.iter().map(|end| number(end)).collect();
+            array(texts.iter().map(|text| Some(text.as_bytes())))
+        };
+        let values = [
+            numbers(&|end| end.task.to_string()),
+            numbers(&|end| end.attempt.to_string()),
+            array(ends.iter().map(|end| end.record.output)),
+            array(ends.iter().map(|end| end.record.error)),
+            array(ends.iter().map(|end| end.record.reason.map(str::as_bytes))),
+            numbers(&|end| end.began.as_micros().to_string()),
+            numbers(&|end| end.ended.as_micros().to_string()),
+        ];
+        Ends { count: ends.len(), values }
+    }
 }
 
 /// Id and attempt as parameters.
@@ -345,14 +535,36 @@ impl Numbers {
     }
 }
 
+/// The numbers of a `Wish` as parameters.
+struct Asking {
+    numbers: Numbers,
+    floor: Option<[String; 3]>,
+}
+
+impl Asking {
+    fn new(wish: Wish<'_>) -> Asking {
+        let floor = wish.floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
+        Asking { numbers: Numbers::new(wish.reuse), floor }
+    }
+
+    fn params<'a>(&'a self, wish: Wish<'a>) -> Vec<Option<&'a [u8]>> {
+        let mut asked = self.numbers.params(wish.reuse)[..4].to_vec();
+        asked.extend(self.floor.iter().flatten().map(|number| Some(number.as_bytes())));
+        asked
+    }
+}
+
+/// Rows that were taken together, in the order in which they are to run.
+fn in_order(rows: Vec<Row>) -> Vec<TaskRow> {
+    let mut rows: Vec<TaskRow> = rows.into_iter().map(task_row).collect();
+    rows.sort_by_key(|row| (std::cmp::Reverse((row.max, row.priority)), row.task));
+    rows
+}
+
 /// When the server started: a session lost to a restart is told from one that somebody ended.
 pub fn postmaster(session: &mut Session) -> Result<Vec<u8>, QueryError> {
     let rows = session.execute("SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())", &[])?;
     Ok(rows.into_iter().flatten().flatten().next().unwrap_or_default())
-}
-
-fn retried(session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
-    tried(|| transaction(session, statements))
 }
 
 fn tried(mut once: impl FnMut() -> Result<Vec<Vec<Row>>, QueryError>) -> Result<Vec<Vec<Row>>, QueryError> {
@@ -371,16 +583,8 @@ fn passes(error: &ServerError) -> bool {
         || (error.code() == Some(b"0A000") && error.message().is_some_and(|text| text.starts_with(b"cached plan")))
 }
 
-/// The statements' rows, without those of the frame around them.
-fn transaction(session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
-    let own = frame(server_major(session));
-    let mut all: Vec<Statement<'_>> = own.iter().map(|sql| Statement::once(sql, &[])).collect();
-    all.extend_from_slice(statements);
-    all.push(Statement::once("COMMIT", &[]));
-    let mut rows = session.transaction(&all)?;
-    rows.truncate(own.len() + statements.len());
-    Ok(rows.split_off(own.len()))
-}
+/// The books of a queue whose owner wants it so: its last commits may be lost with the server.
+const LAZY: &str = "SET LOCAL synchronous_commit = off";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
@@ -438,10 +642,11 @@ fn character(value: Option<Vec<u8>>) -> Option<u8> {
 }
 
 /// In the order of the statement's RETURNING list.
-fn task_row(row: Row) -> TaskRow {
+pub fn task_row(row: Row) -> TaskRow {
     let mut values = row.into_iter();
     let mut next = || values.next().flatten();
-    let truth = |value: Option<Vec<u8>>| value.as_deref() == Some(b"t");
+    // As a truth value is written, or as it is cast to text.
+    let truth = |value: Option<Vec<u8>>| matches!(value.as_deref(), Some(b"t" | b"true"));
     let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     let task = text(next()).parse().unwrap_or_default();
     let attempt = text(next()).parse().unwrap_or_default();
@@ -482,7 +687,14 @@ fn task_row(row: Row) -> TaskRow {
 
 #[cfg(test)]
 mod tests {
-    use super::character;
+    use super::{array, character};
+
+    #[test]
+    fn an_array_says_which_values_are_null_and_which_only_look_like_it() {
+        let values: [Option<&[u8]>; 4] = [Some(b"a\"b\\c"), None, Some(b"NULL"), Some(b"")];
+        assert_eq!(array(values.into_iter()), br#"{"a\"b\\c",NULL,"NULL",""}"#);
+        assert_eq!(array(std::iter::empty()), b"{}");
+    }
 
     #[test]
     fn a_character_is_one_byte_however_the_server_writes_it() {

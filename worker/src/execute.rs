@@ -6,22 +6,25 @@
 //! task's own (written into the row).
 
 use crate::atomic::BEGIN;
-use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, TaskRow};
+use crate::batch;
+use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, TaskRow, Wish};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
+use crate::pace::Pace;
 use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{ConnectError, QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{ConnectError, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::conninfo::Target;
 use shared::db::statement::Queue;
 use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
-use shared::region::{Notes, Phase, Region, SlotHandle};
+use shared::region::{HandedIn, Notes, Phase, Region, SlotHandle};
 use shared::sys::title;
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,6 +35,9 @@ const FLOOR_LIFE: Duration = Duration::from_millis(200);
 /// has put off. Only a server that will never answer is left so late.
 const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
+/// How long a task may run before a sleeping watchdog is woken.
+const UNWATCHED: Duration = Duration::from_millis(3);
+
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
 
@@ -39,8 +45,8 @@ const NOTICES: usize = 100;
 pub(crate) enum Next {
     /// This worker is done.
     Leave(ExitCode),
-    /// Another task of the group has been taken, on the same session.
-    Run(Box<(TaskRow, Session)>),
+    /// Further tasks of the group have been taken, on the same session.
+    Run(Box<(Vec<TaskRow>, Session)>),
 }
 
 pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog: &Watchdog) -> ExitCode {
@@ -51,7 +57,8 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             return stumble(region, slot, order.task, &error, refusal);
         }
     };
-    let book = Book::new(Queue { schema: order.schema.clone(), table: order.table.clone() });
+    let queue = Queue { schema: order.schema.clone(), table: order.table.clone() };
+    let book = Book::new(queue, order.lazy_commit);
     fault::point("worker.before_begin");
     let mut begun = book.begin(&mut session, order.task, order.attempt);
     if let (Err(QueryError::Link(_)), true) = (&begun, order.lent.is_some()) {
@@ -65,7 +72,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             }
         }
     }
-    let mut row = match begun {
+    let row = match begun {
         Ok(Some(row)) => row,
         Ok(None) => {
             shared::debug!("the task is no longer ours", task = order.task);
@@ -77,28 +84,85 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
     if row.remote.is_some() {
         return remote::execute(&Workplace { order, region, slot, watchdog, book: &book }, session, row);
     }
-    let target = Arc::new(order.target.clone());
-    let (max, started) = (row.max, row.start.clone());
-    let mut executed = 0;
+    let shift = Shift {
+        order,
+        target: &Arc::new(order.target.clone()),
+        book: &book,
+        watchdog,
+        region,
+        slot,
+        max: row.max,
+        started: row.start.clone(),
+        executed: Cell::new(0),
+        pace: Cell::new(Pace::new(order.batch && !order.target.late_settings)),
+    };
     let mut floored = Instant::now();
+    let (mut rows, mut own) = (vec![row], false);
     loop {
-        executed += 1;
-        // Before the input is sent: whoever finds this worker dead must know what it was at.
-        region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
-        announce(order, &row);
-        fault::point("worker.after_begin");
-        let job = row.job.clone();
-        let reuse = Reuse { group: row.group.clone(), max, executed, started: started.clone(), far: None, job };
         let fresh = floored.elapsed() < FLOOR_LIFE;
-        let floor = (fresh && row.dressed).then(|| row.floor());
         if !fresh {
             floored = Instant::now();
         }
-        let notes = region.slots().notes(slot);
-        let run = Run { order, target: &target, book: &book, row, watchdog, reuse, floor, notes };
-        match run.run(session) {
+        // The first one was taken by the scheduler, who looks at the groups in another way.
+        let floor = rows.last().filter(|_| fresh && own).map(TaskRow::floor);
+        own = true;
+        let next = match &rows[..] {
+            [row] => {
+                // Before the input is sent: whoever finds this worker dead must know what it was at.
+                region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
+                announce(order, row);
+                fault::point("worker.after_begin");
+                shift.count();
+                shift.run(row, floor).run(session)
+            }
+            rows => batch::run(&shift, session, rows, floor),
+        };
+        match next {
             Next::Leave(code) => return code,
-            Next::Run(next) => (row, session) = *next,
+            Next::Run(next) => (rows, session) = *next,
+        }
+    }
+}
+
+/// What stays the same for all tasks of a worker, and what it has learnt of them.
+pub(crate) struct Shift<'a> {
+    pub(crate) order: &'a WorkerOrder,
+    pub(crate) target: &'a Arc<Target>,
+    pub(crate) book: &'a Book,
+    pub(crate) watchdog: &'a Watchdog,
+    pub(crate) region: &'a Region,
+    pub(crate) slot: SlotHandle,
+    max: i32,
+    started: Vec<u8>,
+    executed: Cell<u32>,
+    pub(crate) pace: Cell<Pace>,
+}
+
+impl Shift<'_> {
+    /// One more task has run, or is about to.
+    pub(crate) fn count(&self) {
+        self.executed.set(self.executed.get().saturating_add(1));
+    }
+
+    pub(crate) fn run<'r>(&'r self, row: &'r TaskRow, floor: Option<Floor>) -> Run<'r> {
+        Run {
+            order: self.order,
+            target: self.target,
+            book: self.book,
+            row,
+            watchdog: self.watchdog,
+            reuse: Reuse {
+                group: row.group.clone(),
+                max: self.max,
+                executed: self.executed.get(),
+                started: self.started.clone(),
+                far: None,
+                job: row.job.clone(),
+            },
+            floor,
+            notes: self.region.slots().notes(self.slot),
+            desk: None,
+            pace: Some(&self.pace),
         }
     }
 }
@@ -130,13 +194,17 @@ pub(crate) struct Run<'a> {
     pub(crate) order: &'a WorkerOrder,
     pub(crate) target: &'a Arc<Target>,
     pub(crate) book: &'a Book,
-    pub(crate) row: TaskRow,
+    pub(crate) row: &'a TaskRow,
     pub(crate) watchdog: &'a Watchdog,
     /// What this worker says of itself when it asks for more.
     pub(crate) reuse: Reuse,
     /// From where on it looks, while that is fresh.
     pub(crate) floor: Option<Floor>,
     pub(crate) notes: Notes<'a>,
+    /// Where a short result is handed in, if its parent writes it down.
+    pub(crate) desk: Option<(&'a Region, SlotHandle)>,
+    /// How long its tasks take; None where each comes alone.
+    pub(crate) pace: Option<&'a Cell<Pace>>,
 }
 
 /// What came of the input.
@@ -145,9 +213,20 @@ pub(crate) struct Outcome {
     pub(crate) ending: Ending,
     /// Gone when the link was lost.
     pub(crate) session: Option<Session>,
-    last_word: Option<ServerError>,
+    pub(crate) last_word: Option<ServerError>,
     /// The server itself speaks of a statement timeout: the role's, or one that the task has set.
     pub(crate) said_timeout: bool,
+}
+
+impl Outcome {
+    pub(crate) fn lost(texts: Texts, lost: LinkError) -> Outcome {
+        let code = lost.fatal.as_ref().and_then(farewell);
+        let last_word = Some(lost.fatal.unwrap_or_else(|| {
+            ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
+        }));
+        let ending = Ending::Lost { code, server: Server::Other };
+        Outcome { texts, ending, session: None, last_word, said_timeout: false }
+    }
 }
 
 impl Next {
@@ -166,33 +245,52 @@ impl Run<'_> {
         if self.row.atomic { self.refused_before_sending(session) } else { None }
     }
 
-    fn run(self, mut session: Session) -> Next {
+    pub(crate) fn run(self, mut session: Session) -> Next {
         if let Some(text) = self.refused(&session) {
             let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
             return self.write(Some(session), record, true);
         }
         let dressed = if self.row.dressed {
-            session::limit(&mut session, &self.row)
+            session::limit(&mut session, self.row)
         } else {
-            session::dress(&mut session, self.order, &self.row)
+            session::dress(&mut session, self.order, self.row)
         };
         if let Err(error) = dressed {
             return self.undressed(session, error);
         }
-        let timeout = u64::try_from(self.row.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         self.watchdog.started(Watched {
             task: self.row.task,
             attempt: self.row.attempt,
             canceller: session.canceller(),
-            hang_up: session.as_fd().try_clone_to_owned().ok(),
-            timeout,
+            hang_up: session.as_fd().try_clone_to_owned().ok().map(Arc::new),
+            timeout: self.timeout(),
             target: self.target.clone(),
             far: false,
+            batch: false,
         });
         session.set_patience(END_PATIENCE);
         let began = Instant::now();
+        if self.watchdog.is_dormant() {
+            let watchdog = self.watchdog.clone();
+            session.set_alarm(began + UNWATCHED, move || watchdog.wake());
+        }
         let mut outcome = self.send(session);
-        let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
+        if let Some(session) = &mut outcome.session {
+            session.clear_alarm();
+        }
+        if let Some(pace) = self.pace {
+            pace.set(pace.get().counted(began.elapsed()));
+        }
+        self.judge(outcome, began)
+    }
+
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        u64::try_from(self.row.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis)
+    }
+
+    /// The input has run, or its session was lost meanwhile.
+    pub(crate) fn judge(&self, mut outcome: Outcome, began: Instant) -> Next {
+        let timed_out = outcome.said_timeout || self.timeout().is_some_and(|timeout| began.elapsed() >= timeout);
         let cancelled = self.cancelled(&outcome);
         if let (Some(_), Some(session)) = (cancelled, &mut outcome.session) {
             session.taint();
@@ -236,8 +334,7 @@ impl Run<'_> {
     /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
     pub(crate) fn send(&self, mut session: Session) -> Outcome {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
-        let mut log =
-            TaskLog { task: self.row.task, notices: 0, code: None, said_timeout: false, watchdog: self.watchdog };
+        let mut log = TaskLog::new(self.row.task, self.watchdog);
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
         let mut ran = Ok(());
         if self.row.atomic {
@@ -257,14 +354,7 @@ impl Run<'_> {
                 let ending = Ending::Ran { code: log.code };
                 Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: log.said_timeout }
             }
-            Err(lost) => {
-                let code = lost.fatal.as_ref().and_then(farewell);
-                let last_word = Some(lost.fatal.unwrap_or_else(|| {
-                    ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
-                }));
-                let ending = Ending::Lost { code, server: Server::Other };
-                Outcome { texts, ending, session: None, last_word, said_timeout: false }
-            }
+            Err(lost) => Outcome::lost(texts, lost),
         }
     }
 
@@ -302,7 +392,12 @@ impl Run<'_> {
         }
     }
 
-    fn fail_text(&self, text: FailText, collected: Option<Vec<u8>>, last_word: Option<ServerError>) -> Vec<u8> {
+    pub(crate) fn fail_text(
+        &self,
+        text: FailText,
+        collected: Option<Vec<u8>>,
+        last_word: Option<ServerError>,
+    ) -> Vec<u8> {
         let own = |code: &str, message: &str| {
             error_text(&ServerError::local("ERROR", code, message), Some(&self.row.input), self.row.verbosity)
         };
@@ -338,7 +433,7 @@ impl Run<'_> {
     fn give_back(&self, session: Option<Session>, reason: &'static str) -> ExitCode {
         self.leave_word(reason);
         let Some(mut session) = session else { return ExitCode::Temporary };
-        match self.book.plan_again(&mut session, &self.row, reason) {
+        match self.book.plan_again(&mut session, self.row, reason) {
             Ok(planned) => {
                 shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();
@@ -353,6 +448,7 @@ impl Run<'_> {
     /// refuse the end, it is written as a failure with that error; if the link breaks, on a new session: the fence
     /// makes a second writing harmless.
     pub(crate) fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
+        let Some(session) = self.hand_in(session, record, again) else { return Next::Leave(ExitCode::Asked) };
         let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
             return Next::Leave(ExitCode::Temporary);
         };
@@ -397,26 +493,62 @@ impl Run<'_> {
         }
     }
 
+    /// Leaves a short and plain result to the parent, and the session too; None: so it was done. What may be deleted, is
+    /// in another encoding, or stems from a session in disorder is written by this worker.
+    fn hand_in(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Option<Option<Session>> {
+        let (Some((region, slot)), Some(open)) = (self.desk, &session) else { return Some(session) };
+        let plain = again
+            && (record.output.is_some() || record.error.is_some())
+            && record.reason.is_none()
+            && open.status() == TransactionStatus::Idle
+            && session::speaks_as_opened(open);
+        let text = |bytes: Option<&[u8]>| bytes.map(|bytes| String::from_utf8(bytes.to_vec())).transpose();
+        let (Ok(output), Ok(error), true) = (text(record.output), text(record.error), plain) else {
+            return Some(session);
+        };
+        let failed = record.state == "FAIL";
+        let result = HandedIn { task: self.row.task, attempt: self.row.attempt, failed, output, error };
+        if !region.hand_in(slot, &result) {
+            return Some(session);
+        }
+        fault::point("worker.after_hand_in");
+        if let Some(session) = session {
+            session.close();
+        }
+        None
+    }
+
     /// A row that began to repeat while it ran is only finished together with its repetition.
-    fn finish(&self, session: &mut Session, record: Record<'_>, reuse: Option<&Reuse>) -> Result<Finished, QueryError> {
+    pub(crate) fn finish(
+        &self,
+        session: &mut Session,
+        record: Record<'_>,
+        reuse: Option<&Reuse>,
+    ) -> Result<Finished, QueryError> {
+        let size = self.pace.map_or(1, |pace| pace.get().size());
         if let (Some(reuse), true) = (reuse, self.short_way(session)) {
-            let mut first = self.book.finish_renewed(session, &self.row, record, reuse, self.floor)?;
-            if first.next.is_none() && self.floor.is_some() {
+            let mut first = if size > 1 {
+                let next = self.book.next_batch(session, self.row, record, Wish { reuse, size, floor: self.floor })?;
+                Finished { written: next.written, next: next.next }
+            } else {
+                self.book.finish_renewed(session, self.row, record, reuse, self.floor)?
+            };
+            if first.next.is_empty() && self.floor.is_some() {
                 // The floor was only a hint.
-                first.next = self.book.next(session, reuse)?;
+                first.next = self.book.next(session, reuse)?.into_iter().collect();
             }
             if first.written {
                 return Ok(first);
             }
-            let second = self.book.finish(session, &self.row, record, Consequences::Full, None)?;
+            let second = self.book.finish(session, self.row, record, Consequences::Full, None)?;
             return Ok(Finished { written: second.written, next: first.next });
         }
         let expected = if self.row.consequences { Consequences::Full } else { Consequences::NoneExpected };
-        let first = self.book.finish(session, &self.row, record, expected, reuse)?;
+        let first = self.book.finish(session, self.row, record, expected, reuse)?;
         if first.written || expected == Consequences::Full {
             return Ok(first);
         }
-        let second = self.book.finish(session, &self.row, record, Consequences::Full, None)?;
+        let second = self.book.finish(session, self.row, record, Consequences::Full, None)?;
         Ok(Finished { written: second.written, next: first.next })
     }
 
@@ -431,26 +563,31 @@ impl Run<'_> {
             && session::speaks_as_opened(session)
     }
 
-    pub(crate) fn go_on(&self, mut session: Session, next: Option<TaskRow>) -> Next {
-        let Some(next) = next else {
+    pub(crate) fn go_on(&self, mut session: Session, next: Vec<TaskRow>) -> Next {
+        let Some(first) = next.first() else {
             session.close();
             return Next::Leave(ExitCode::Asked);
         };
-        if next.dressed {
+        if first.dressed {
             return Next::Run(Box::new((next, session)));
         }
-        match session::undress(&mut session, self.order, &self.row) {
+        match session::undress(&mut session, self.order, self.row) {
             Ok(()) => Next::Run(Box::new((next, session))),
             // The next task is ours and not begun: the scheduler finds it by this session's backend.
             Err(error) => {
-                shared::warning!("the session cannot be used again", task = next.task, error = error);
+                shared::warning!("the session cannot be used again", task = first.task, error = error);
                 Next::Leave(ExitCode::Temporary)
             }
         }
     }
 
     /// First with the texts as they are, then without what the database may have choked on.
-    fn write_refused(&self, session: &mut Session, record: Record<'_>, refusal: &str) -> Result<Finished, QueryError> {
+    pub(crate) fn write_refused(
+        &self,
+        session: &mut Session,
+        record: Record<'_>,
+        refusal: &str,
+    ) -> Result<Finished, QueryError> {
         shared::warning!("the result was refused; written as a failure", task = self.row.task, error = refusal);
         let mut error = record.error.map(<[u8]>::to_vec).unwrap_or_default();
         if !error.is_empty() {
@@ -458,11 +595,11 @@ impl Run<'_> {
         }
         error.extend_from_slice(refusal.as_bytes());
         let failed = Record { state: "FAIL", error: Some(&error), reason: Some("completion"), ..record };
-        match self.book.finish(session, &self.row, failed, Consequences::Suppressed, None) {
+        match self.book.finish(session, self.row, failed, Consequences::Suppressed, None) {
             Err(QueryError::Server(_)) => {
                 let plain: String = refusal.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
                 let bare = Record { output: None, error: Some(plain.as_bytes()), ..failed };
-                self.book.finish(session, &self.row, bare, Consequences::Suppressed, None)
+                self.book.finish(session, self.row, bare, Consequences::Suppressed, None)
             }
             answer => answer,
         }
@@ -480,12 +617,18 @@ fn farewell(word: &ServerError) -> Option<Vec<u8>> {
 }
 
 /// What of a task's answers goes elsewhere than into its row.
-struct TaskLog<'a> {
+pub(crate) struct TaskLog<'a> {
     task: i64,
     notices: usize,
-    code: Option<Vec<u8>>,
-    said_timeout: bool,
+    pub(crate) code: Option<Vec<u8>>,
+    pub(crate) said_timeout: bool,
     watchdog: &'a Watchdog,
+}
+
+impl TaskLog<'_> {
+    pub(crate) fn new(task: i64, watchdog: &Watchdog) -> TaskLog<'_> {
+        TaskLog { task, notices: 0, code: None, said_timeout: false, watchdog }
+    }
 }
 
 impl Watch for TaskLog<'_> {

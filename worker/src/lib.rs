@@ -3,28 +3,31 @@
 //! A process per task, forked by a scheduler. It reads its order from a cell, opens a connection of its own, marks
 //! the row WORK, runs the input, writes the result, and leaves. `wire` is its client, `format` and `error_text` make
 //! the result's texts, `outcome` decides what is written, `book` writes it, `watchdog` cancels; `atomic` and `remote` are
-//! the two ways to run a task otherwise. A worker has threads
+//! the two ways to run a task otherwise, `batch` runs several that `pace` says are short. A worker has threads
 //! and never forks. Exit 0 says that the row has been dealt with, exit 100 that its
 //! end cannot be written; anything else sends the scheduler to look.
 #![forbid(unsafe_code)]
 
 mod atomic;
+mod batch;
 mod book;
+pub mod errand;
 pub mod error_text;
 mod execute;
 pub mod format;
 mod lexer;
 mod outcome;
+mod pace;
 mod remote;
 mod session;
 mod watchdog;
 pub mod wire;
 
-use nix::sys::signal::Signal;
+pub use book::{Book, TaskRow, task_row};
+
 use shared::exit_code::ExitCode;
 use shared::hand_over::{Start, WorkerOrder};
 use shared::region::Kind;
-use shared::sys::signal::Bell;
 use shared::sys::title;
 use shared::{fault, log};
 use watchdog::Watchdog;
@@ -33,8 +36,7 @@ use watchdog::Watchdog;
 pub fn run(start: Start) -> ExitCode {
     log::speak_as(Kind::Worker);
     title::set("pgmill: worker");
-    // TERM means "finish", which it does anyway; INT and USR1 mean "give it back".
-    let bell = match Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1]) {
+    let bell = match watchdog::hang_bell() {
         Ok(bell) => bell,
         Err(error) => {
             shared::error!("cannot hang the signal bell", error = error);
@@ -52,9 +54,9 @@ pub fn run(start: Start) -> ExitCode {
     // The group joins it once the row is read.
     title::set(&format!("pgmill: worker {} {}.{} #{}", order.target.database, order.schema, order.table, order.task));
     fault::point("worker.after_accept");
-    let Start { region, slot, life, gifts, .. } = start;
+    let Start { region, slot, life, gifts, parent, .. } = start;
     session::keep_to(&region, slot, gifts);
-    let watchdog = match Watchdog::start(bell, life, region.clone(), slot) {
+    let watchdog = match Watchdog::start(bell, life, parent, region.clone(), slot) {
         Ok(watchdog) => watchdog,
         Err(error) => {
             shared::error!("cannot start the watchdog", error = error);

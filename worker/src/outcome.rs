@@ -68,7 +68,7 @@ pub enum FailText {
     LastWord,
 }
 
-const QUERY_CANCELED: &[u8] = b"57014";
+pub const QUERY_CANCELED: &[u8] = b"57014";
 const ADMIN_SHUTDOWN: &[u8] = b"57P01";
 pub const CRASH_SHUTDOWN: &[u8] = b"57P02";
 

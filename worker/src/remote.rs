@@ -67,16 +67,18 @@ pub(crate) fn execute(place: &Workplace<'_>, mut home: Session, mut row: TaskRow
             order: place.order,
             target: &target,
             book: place.book,
-            row,
+            row: &row,
             watchdog: place.watchdog,
             reuse,
             floor: None,
             notes: place.region.slots().notes(place.slot),
+            desk: None,
+            pace: None,
         };
         let there = match far.take() {
             Some(far) => far,
             None => match run.reach(&home) {
-                Ok(far) => match place.book.begin_remote(&mut home, &run.row, far.pid, &far.name) {
+                Ok(far) => match place.book.begin_remote(&mut home, run.row, far.pid, &far.name) {
                     Ok(true) => far,
                     Ok(false) => {
                         shared::debug!("the task is no longer ours", task = run.row.task);
@@ -95,7 +97,11 @@ pub(crate) fn execute(place: &Workplace<'_>, mut home: Session, mut row: TaskRow
         let (next, kept) = run.run_far(home, there);
         match next {
             Next::Leave(code) => return code,
-            Next::Run(next) => (row, home) = *next,
+            Next::Run(next) => {
+                let (rows, session) = *next;
+                let Some(next) = rows.into_iter().next() else { return ExitCode::Asked };
+                (row, home) = (next, session);
+            }
         }
         far = kept;
         if far.is_none() {
@@ -165,11 +171,11 @@ impl Run<'_> {
     fn run_far(self, mut home: Session, far: Far) -> (Next, Option<Far>) {
         let Far { mut session, remote, pid, name } = far;
         // For `why`, and against a second attempt: whoever stops the row and plans it again must wait for us.
-        let marked = session::mark(&mut home, self.order, &self.row);
+        let marked = session::mark(&mut home, self.order, self.row);
         if let Err(error) = marked {
             shared::debug!("the task's lock is not held", task = self.row.task, error = error);
         }
-        match session::dress_far(&mut session, self.order, &self.row) {
+        match session::dress_far(&mut session, self.order, self.row) {
             Ok(()) => {}
             Err(QueryError::Server(refusal)) => {
                 return (self.fail(home, &error_text(&refusal, None, self.row.verbosity), false), None);
@@ -184,10 +190,11 @@ impl Run<'_> {
             task: self.row.task,
             attempt: self.row.attempt,
             canceller: session.canceller(),
-            hang_up: session.as_fd().try_clone_to_owned().ok(),
+            hang_up: session.as_fd().try_clone_to_owned().ok().map(Arc::new),
             timeout,
             target: Arc::new(remote.target.clone()),
             far: true,
+            batch: false,
         });
         let began = Instant::now();
         let mut outcome = self.send(session);
@@ -207,7 +214,7 @@ impl Run<'_> {
         outcome.session = self.come_home(home);
         let next = self.conclude(outcome, cancelled, timed_out);
         let kept = match (&next, session) {
-            (Next::Run(_), Some(mut session)) => match session::undress_far(&mut session, &self.row) {
+            (Next::Run(_), Some(mut session)) => match session::undress_far(&mut session, self.row) {
                 Ok(()) => Some(Far { session, remote, pid, name }),
                 Err(error) => {
                     shared::warning!("the remote session cannot be used again", task = self.row.task, error = error);

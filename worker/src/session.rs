@@ -173,6 +173,28 @@ pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Resul
     Ok(())
 }
 
+/// What `dress` sets for one task of a batch, as parameters of `batch_dress`. On a session of our own, which is watched
+/// from its start.
+pub struct BatchDress {
+    dress: Dress,
+    queue: String,
+}
+
+impl BatchDress {
+    pub fn new(order: &WorkerOrder, row: &TaskRow) -> BatchDress {
+        BatchDress { dress: Dress::new(order, row), queue: qualified(&order.schema, &order.table) }
+    }
+
+    pub fn params<'a>(&'a self, order: &'a WorkerOrder, row: &'a TaskRow) -> [Option<&'a [u8]>; 7] {
+        let [id, group, schema, table, name, timeout] = self.dress.values(order, row);
+        [id, group, schema, table, name, timeout, self.queue.as_bytes()].map(Some)
+    }
+}
+
+pub fn batch_dress() -> String {
+    format!("{DRESS}, pg_catalog.pg_try_advisory_lock({})", sign("$7", "$1"))
+}
+
 /// What the run of a job may read beside: whose run it is, for which time, and the how-manieth try.
 fn dress_run(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
     let Some(job) = &row.job else { return Ok(()) };

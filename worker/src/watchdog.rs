@@ -6,14 +6,17 @@
 //! cancel does not help, the backend is terminated over a second connection; if that does not help, we hang up.
 
 use crate::outcome::Cancelled;
+use crate::pace::SLOW;
 use crate::session::connect_in_turn;
 use crate::wire::{Canceller, Session};
 use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Shutdown, shutdown};
+use nix::unistd::{Pid, getppid};
 use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
+use shared::hand_over::ring_parent;
 use shared::region::{Cancel, Region, Request, SlotHandle};
 use shared::sys::fork::leave;
 use shared::sys::signal::Bell;
@@ -40,12 +43,14 @@ pub struct Watched {
     pub attempt: i32,
     pub canceller: Canceller,
     /// The session's socket, to be shut when nothing else helps.
-    pub hang_up: Option<OwnedFd>,
+    pub hang_up: Option<Arc<OwnedFd>>,
     pub timeout: Option<Duration>,
     /// For the last resort.
     pub target: Arc<Target>,
     /// On a remote, whose connections are not of our budget.
     pub far: bool,
+    /// One of a batch: if it takes long, the scheduler is to have the rest back.
+    pub batch: bool,
 }
 
 /// What is going on, under one lock: whoever holds it decides. The kennel keeps it while a cancel is under way.
@@ -54,6 +59,8 @@ struct Post {
     watched: Option<Watched>,
     cancelled: Option<Cancelled>,
     deadline: Option<Instant>,
+    /// When the task of a batch is called slow. Stands on after its end: the kennel sees to it.
+    slow_at: Option<Instant>,
     terminations: usize,
     /// The worker was told to give its task back.
     interrupted: bool,
@@ -68,43 +75,90 @@ enum Word {
     Overflowed(u64),
 }
 
+/// The life pipe, and what its threads listen to.
+type Bed = (OwnedFd, Receiver<Word>);
+
 /// The task's side of it.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
+    parent: Pid,
     words: Sender<Word>,
     post: Arc<Mutex<Post>>,
     last: Arc<AtomicBool>,
     region: Region,
     slot: SlotHandle,
+    /// What its threads begin with, while it sleeps.
+    asleep: Arc<Mutex<Option<Bed>>>,
 }
 
 impl Watchdog {
     /// Starts the watchdog and the thread that listens to the bell. From here on this process must not fork.
-    pub fn start(bell: Bell, life: OwnedFd, region: Region, slot: SlotHandle) -> io::Result<Watchdog> {
+    pub fn start(bell: Bell, life: OwnedFd, parent: Pid, region: Region, slot: SlotHandle) -> io::Result<Watchdog> {
+        let (watchdog, heard) = Watchdog::new(parent, region, slot);
+        watchdog.start_threads(bell, life, heard)?;
+        Ok(watchdog)
+    }
+
+    /// One that sleeps until somebody wakes it: most tasks have ended before it would have anything to do, and threads
+    /// cost as much as they. Signals wait for it.
+    pub fn dormant(life: OwnedFd, region: Region, slot: SlotHandle) -> Watchdog {
+        let (watchdog, heard) = Watchdog::new(getppid(), region, slot);
+        *watchdog.asleep.lock().unwrap_or_else(PoisonError::into_inner) = Some((life, heard));
+        watchdog
+    }
+
+    pub fn is_dormant(&self) -> bool {
+        self.asleep.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// A worker that cannot be watched leaves; what it runs is ended by its parent.
+    pub fn wake(&self) {
+        let asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some((life, heard)) = asleep else { return };
+        let awake = hang_bell().and_then(|bell| self.start_threads(bell, life, heard));
+        if let Err(error) = awake {
+            shared::error!("cannot start the watchdog", error = error);
+            leave(ExitCode::Temporary);
+        }
+        let _ = self.words.send(Word::Look);
+    }
+
+    fn new(parent: Pid, region: Region, slot: SlotHandle) -> (Watchdog, Receiver<Word>) {
         let (words, heard) = unbounded();
+        let (post, last) = (Arc::new(Mutex::new(Post::default())), Arc::new(AtomicBool::new(false)));
+        (Watchdog { parent, words, post, last, region, slot, asleep: Arc::default() }, heard)
+    }
+
+    fn start_threads(&self, bell: Bell, life: OwnedFd, heard: Receiver<Word>) -> io::Result<()> {
         let (rings, rung) = unbounded();
         thread::Builder::new().name("bell".into()).stack_size(STACK_BYTES).spawn(move || listen(bell, life, &rings))?;
-        let last = Arc::new(AtomicBool::new(false));
-        let post = Arc::new(Mutex::new(Post::default()));
-        let kennel = Kennel { heard, rung, post: post.clone(), region: region.clone(), slot, last: last.clone() };
+        let (post, region, last) = (self.post.clone(), self.region.clone(), self.last.clone());
+        let kennel = Kennel { parent: self.parent, heard, rung, post, region, slot: self.slot, last };
         thread::Builder::new().name("watchdog".into()).stack_size(STACK_BYTES).spawn(move || kennel.watch())?;
-        Ok(Watchdog { words, post, last, region, slot })
+        Ok(())
     }
 
     /// The kennel is only woken if there is something to do for it: a time limit, or a cancel asked for already.
     pub fn started(&self, watched: Watched) {
         let mut post = lock(&self.post);
         post.deadline = watched.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
+        let watched_batch = watched.batch;
         post.watched = Some(watched);
         (post.cancelled, post.terminations) = (None, 0);
         post.number += 1;
-        if post.deadline.is_some() || asked(&post, &self.region, self.slot).is_some() {
+        // The kennel is at it already while the tasks of batches follow each other.
+        let idle = post.slow_at.is_none();
+        if watched_batch {
+            post.slow_at = Some(Instant::now() + SLOW);
+        }
+        if post.deadline.is_some() || (watched_batch && idle) || asked(&post, &self.region, self.slot).is_some() {
             let _ = self.words.send(Word::Look);
         }
     }
 
     /// The output has reached its limit: the statement is cancelled while the rest is drained.
     pub fn overflowed(&self) {
+        self.wake();
         let number = lock(&self.post).number;
         let _ = self.words.send(Word::Overflowed(number));
     }
@@ -120,6 +174,11 @@ impl Watchdog {
         (post.watched, post.deadline) = (None, None);
         post.cancelled
     }
+}
+
+/// TERM means "finish", which a worker does anyway; INT and USR1 mean "give it back".
+pub fn hang_bell() -> io::Result<Bell> {
+    Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1])
 }
 
 fn lock(post: &Mutex<Post>) -> MutexGuard<'_, Post> {
@@ -143,6 +202,7 @@ fn listen(mut bell: Bell, life: OwnedFd, rings: &Sender<Signal>) {
 }
 
 struct Kennel {
+    parent: Pid,
     heard: Receiver<Word>,
     rung: Receiver<Signal>,
     post: Arc<Mutex<Post>>,
@@ -154,7 +214,10 @@ struct Kennel {
 impl Kennel {
     fn watch(&self) {
         loop {
-            let deadline = lock(&self.post).deadline;
+            let deadline = {
+                let post = lock(&self.post);
+                [post.deadline, post.slow_at].into_iter().flatten().min()
+            };
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
                 recv(self.heard) -> word => match word {
@@ -181,6 +244,13 @@ impl Kennel {
                 },
                 recv(alarm) -> _ => {
                     let mut post = lock(&self.post);
+                    if post.slow_at.is_some_and(|at| Instant::now() >= at) {
+                        post.slow_at = None;
+                        if post.watched.as_ref().is_some_and(|watched| watched.batch) {
+                            self.region.call_batch_slow(self.slot);
+                            ring_parent(self.parent);
+                        }
+                    }
                     // The task may have ended meanwhile, and another one begun.
                     if post.deadline.is_some_and(|at| Instant::now() >= at) {
                         if post.cancelled.is_none() {

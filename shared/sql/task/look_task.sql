@@ -1,8 +1,10 @@
 -- What became of an attempt, and whether the backend that it ran on still lives. Only a backend that began before
 -- the task did is its own: a reused pid belongs to an innocent session. A remote task's pid means nothing here:
 -- where its session is, is told instead.
--- parameters: id, attempt; locks: none; caller: scheduler, for a task whose worker is gone
+-- A connection that was lent on since serves another: its backend is a stranger to this task.
+-- parameters: id, attempt, backends that do not run it; locks: none; caller: scheduler, for a task whose worker is gone
 SELECT t.state::text AS state, a.pid AS backend, t.pid AS pid, t.remote::text AS remote, t.remote_session::text AS remote_session
   FROM {queue} t
   LEFT JOIN pg_catalog.pg_stat_activity a ON t.state = 'WORK' AND t.remote_session IS NULL AND a.pid = t.pid AND a.backend_start <= t.start
+       AND a.pid <> ALL ($3::int[])
  WHERE t.id = $1::bigint AND t.attempt = $2::int

@@ -40,6 +40,10 @@ pub struct Settings {
     pub keep_ms: Option<u64>,
     /// Workers may inherit a connection that an earlier one has left clean. Off unless asked for.
     pub lend: bool,
+    /// Live workers may take several short tasks at once. Off unless asked for.
+    pub batch: bool,
+    /// The commit of a task's end waits for the disk.
+    pub synchronous_commit: bool,
 }
 
 impl Default for Settings {
@@ -56,13 +60,28 @@ impl Default for Settings {
             restart_ms: 300_000,
             keep_ms: None,
             lend: false,
+            batch: false,
+            synchronous_commit: true,
         }
     }
 }
 
 impl Settings {
-    pub(super) const KEYS: [&'static str; 11] =
-        ["sleep", "reset", "limit", "run", "close", "output_limit", "idle", "fetch", "restart", "keep", "lend"];
+    pub(super) const KEYS: [&'static str; 13] = [
+        "sleep",
+        "reset",
+        "limit",
+        "run",
+        "close",
+        "output_limit",
+        "idle",
+        "fetch",
+        "restart",
+        "keep",
+        "lend",
+        "batch",
+        "synchronous_commit",
+    ];
 
     /// Takes a key that is one of ours; `Ok(false)` if it is not.
     pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
@@ -77,6 +96,8 @@ impl Settings {
             "fetch" => self.fetch = value::integer(json, 1..=1000)?,
             "restart" => self.restart_ms = value::duration_ms(json, 1..=LONGEST_MS)?,
             "lend" => self.lend = value::boolean(json)?,
+            "batch" => self.batch = value::boolean(json)?,
+            "synchronous_commit" => self.synchronous_commit = value::boolean(json)?,
             "keep" => self.keep_ms = Some(value::duration_ms(json, 1..=KEEP_MS)?),
             _ => return Ok(false),
         }

@@ -44,7 +44,13 @@ pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
 pub const RETIRE_BACKEND: &str = include_str!("../../sql/task/retire_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
+pub const BEGIN_ERRANDS: &str = include_str!("../../sql/task/begin_errands.sql");
+pub const FINISH_ERRANDS: &str = include_str!("../../sql/task/finish_errands.sql");
 pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
+pub const TAKE_BATCH: &str = include_str!("../../sql/task/take_batch.sql");
+pub const FINISH_BATCH: &str = include_str!("../../sql/task/finish_batch.sql");
+pub const DELETE_BATCH: &str = include_str!("../../sql/task/delete_batch.sql");
+pub const RETURN_BATCH: &str = include_str!("../../sql/task/return_batch.sql");
 pub const TAKE_NEXT: &str = include_str!("../../sql/task/take_next.sql");
 pub const FINISH_TASK: &str = include_str!("../../sql/task/finish_task.sql");
 pub const REPEAT_TASK: &str = include_str!("../../sql/task/repeat_task.sql");
@@ -122,11 +128,11 @@ const EXPIRED: &str = r#"(t."max" >= 0 AND t.plan <= statement_timestamp() AND C
 const YOUNG: &str = "(CASE WHEN t.live < interval '200000 years'
     THEN pg_catalog.to_timestamp($4::float8) + t.live > statement_timestamp() ELSE true END)";
 
-/// An earlier attempt still runs: somebody planned the row again before its worker had let go of it. A backend that has
-/// a row in WORK is at that one, and one that is kept for the next worker ($3) is at none. Of a remote task's backend nothing is seen here: its worker holds the task's lock as
+/// An earlier attempt still runs: somebody planned the row again before its worker had let go of it ($2, what live workers
+/// are at or have in their batches). A backend that has a row in WORK is at that one, and one that is kept for the next worker ($3) is at none. Of a remote task's backend nothing is seen here: its worker holds the task's lock as
 /// long as it is at it, and the scheduler another one while nobody knows.
 const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
-    THEN EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
+    THEN t.id = ANY ($2::bigint[]) OR EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
         WHERE a.pid = t.pid AND a.backend_start <= t.start AND a.pid <> pg_catalog.pg_backend_pid()
           AND a.pid <> ALL ($3::int[])
           AND NOT EXISTS (SELECT FROM {queue} w WHERE w.state = 'WORK' AND w.remote_session IS NULL AND w.pid = t.pid))
@@ -141,11 +147,13 @@ const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
 const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 ELSE 1 END";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
-/// are at: one that was stopped counts until its worker has let go of it.
-const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) AS others FROM (
-        SELECT "group", remote FROM {queue} WHERE state IN ('TAKE', 'WORK')
+/// are at: one that was stopped counts until its worker has let go of it. Of a batch one task runs at a time: all rows of
+/// one backend are one.
+const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) FILTER (WHERE pid IS NULL) + count(DISTINCT pid) AS others FROM (
+        SELECT "group", remote, CASE WHEN state = 'WORK' AND remote IS NULL THEN pid END AS pid
+          FROM {queue} WHERE state IN ('TAKE', 'WORK')
         UNION ALL
-        SELECT "group", remote FROM {queue} WHERE id = ANY ($2::bigint[])
+        SELECT "group", remote, NULL FROM {queue} WHERE id = ANY ($2::bigint[])
            AND (state IN ('STOP', 'PLAN') OR (job IS NOT NULL AND state NOT IN ('TAKE', 'WORK')))) AS r
     GROUP BY "group", remote)"#;
 
@@ -168,6 +176,9 @@ const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog
 
 /// $13 max, $14 priority, $15 id of the last row taken.
 const FLOOR: &str = r#"AND t."max" = $13::int AND t.priority = $14::int AND t.id > $15::bigint"#;
+
+/// The same for a batch, in $5, $6 and $7.
+const BATCH_FLOOR: &str = r#"AND t."max" = $5::int AND t.priority = $6::int AND t.id > $7::bigint"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
@@ -209,6 +220,17 @@ impl Queue {
             if dressed { DRESSING.replace("{task_key}", &lock_key::TASK.to_string()) } else { String::new() };
         let floor = if floor { FLOOR } else { "" };
         self.fill_with(TAKE_NEXT, [("{dressing}".to_owned(), dressing), ("{floor}".to_owned(), floor.to_owned())])
+    }
+
+    /// `TAKE_BATCH` of at most `size` rows. A literal: as a parameter it would be planned anew each time.
+    pub fn fill_take_batch(&self, size: usize, floor: bool) -> String {
+        let floor = if floor { BATCH_FLOOR } else { "" };
+        self.fill_with(TAKE_BATCH, [("{size}".to_owned(), size.to_string()), ("{floor}".to_owned(), floor.to_owned())])
+    }
+
+    /// `FINISH_BATCH` with the state as a literal, whatever type the table has for it.
+    pub fn fill_finish_batch(&self, state: &str) -> String {
+        self.fill_with(FINISH_BATCH, [("{final}".to_owned(), literal(state))])
     }
 
     /// A statement that makes repetitions, with the columns that they copy.
@@ -358,6 +380,8 @@ mod tests {
             FINISH_TASK,
             PAUSE_GROUP,
             DELETE_FINISHED,
+            DELETE_BATCH,
+            RETURN_BATCH,
             LOOK_SHAPE,
             LIST_SHAPE_COLUMNS,
             LIST_SHAPE_TRIGGERS,
@@ -385,6 +409,8 @@ mod tests {
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{'));
         assert!([true, false].iter().all(|dressed| !queue.fill_take_next(*dressed, *dressed).contains('{')));
+        assert!([true, false].iter().all(|floor| !queue.fill_take_batch(16, *floor).contains('{')));
+        assert!(!queue.fill_finish_batch("DONE").contains('{'));
         for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
         }

@@ -2,7 +2,7 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 6;
+pub const LAYOUT_VERSION: u64 = 8;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
@@ -67,6 +67,26 @@ pub const RETURNED_ASKED: usize = 3;
 pub const RETURNED_ANSWERED: usize = 4;
 const RETURNED_WORDS: usize = 8;
 
+/// What a worker has found out and its parent writes down, see `handed_in.rs`: 2 KiB.
+pub const HANDED_MARK: usize = 0;
+pub const HANDED_TASK: usize = 1;
+pub const HANDED_ATTEMPT: usize = 2;
+pub const HANDED_FLAGS: usize = 3;
+pub const HANDED_OUTPUT_BYTES: usize = 4;
+pub const HANDED_ERROR_BYTES: usize = 5;
+pub const HANDED_TEXTS: usize = 8;
+const HANDED_WORDS: usize = 256;
+pub const HANDED_TEXT_BYTES: usize = (HANDED_WORDS - HANDED_TEXTS) * 8;
+
+/// A live worker's batch, see `batch.rs`: its word, a copy of it when it stood still for too long, then id and attempt
+/// of each task.
+pub const BATCH_TASKS: usize = 16;
+pub const BATCH_WORD: usize = 0;
+pub const BATCH_SLOW: usize = 1;
+pub const BATCH_LIST: usize = 2;
+const BATCH_WORDS: usize = 40;
+
+const _: () = assert!(BATCH_LIST + 2 * BATCH_TASKS <= BATCH_WORDS);
 const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(RETURNED_ANSWERED < RETURNED_WORDS);
 const _: () = assert!(SLOT_WORDS * 8 == 1024);
@@ -75,7 +95,8 @@ const _: () = assert!(HEADER_TERM < HEADER_WORDS);
 const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);
 const SLOTS_START: usize = HEADER_WORDS + GATES * GATE_WORDS;
 
-/// Header, gates, slots, cells, what is returned, and a word for each seat of the budget of connections.
+/// Header, gates, slots, cells, what is returned and handed in, batches, and a word for each seat of the budget of
+/// connections.
 pub const fn total_words(limit: u32, seats: u32) -> usize {
     seat(limit, seats)
 }
@@ -93,9 +114,17 @@ pub const fn cell_start(limit: u32, index: u32) -> usize {
 }
 
 pub const fn seat(limit: u32, index: u32) -> usize {
-    returned_start(limit, limit) + index as usize
+    batch_start(limit, limit) + index as usize
+}
+
+pub const fn batch_start(limit: u32, index: u32) -> usize {
+    handed_start(limit, limit) + index as usize * BATCH_WORDS
 }
 
 pub const fn returned_start(limit: u32, index: u32) -> usize {
     cell_start(limit, limit) + index as usize * RETURNED_WORDS
+}
+
+pub const fn handed_start(limit: u32, index: u32) -> usize {
+    returned_start(limit, limit) + index as usize * HANDED_WORDS
 }

@@ -7,8 +7,10 @@
 //! Who writes what is told in `slot.rs`, `cell.rs`, `gate.rs` and `lease.rs`, above the words concerned. The region lives as long as the
 //! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
 
+mod batch;
 mod cell;
 mod gate;
+mod handed_in;
 mod layout;
 mod lease;
 #[cfg(test)]
@@ -17,8 +19,10 @@ mod notes;
 mod returned;
 mod slot;
 
+pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
+pub use handed_in::HandedIn;
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use lease::{HostMoment, LEASE, LET_GO, SILENCE_MS};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 use serde_json::json;
+use tests::process::Process;
 use tests::{Cluster, Database, Proxy, Signal, Supervisor, sized};
 
 use crate::asking::{all, linger, one};
@@ -37,7 +38,7 @@ impl<'d> Host<'d> {
         Host { database, name: name.to_owned(), proxy, mill, trouble: None }
     }
 
-    fn befall(&mut self, trouble: Trouble, lasts: Duration) {
+    fn befall(&mut self, trouble: Trouble, lasts: Duration) -> bool {
         match trouble {
             Trouble::Cut => {
                 self.proxy.play_dead(true);
@@ -48,6 +49,7 @@ impl<'d> Host<'d> {
             Trouble::Dead => tell(self.mill.pid(), Signal::SIGKILL),
         }
         self.trouble = Some((trouble, Instant::now() + lasts));
+        true
     }
 
     fn recover(&mut self) {
@@ -102,32 +104,37 @@ fn no_kill_cut_or_freeze_makes_two_schedulers_of_one_queue() {
          COMMIT",
     );
     let mut eye = database.connect_superuser();
-    let (events, mut samples, mut served) = (sized(12, 200), 0, 0);
+    let (events, mut samples, mut served): (i64, i32, i64) = (sized(12, 200), 0, 0);
     let mut counts = [0; 6];
     let began = Instant::now();
-    for _ in 0..events {
-        database.run(&format!(
-            "INSERT INTO public.task (input, \"group\", \"max\", live, atomic) \
-             SELECT CASE WHEN i % 3 = 0 THEN $a${ATOMIC}$a$ ELSE $a${INPUT}$a$ END, 'g' || i % 4, 1, \
-                    CASE WHEN i % 2 = 0 THEN interval '1 hour' ELSE interval '0' END, i % 3 = 0 FROM generate_series(1, 6) AS i"
-        ));
+    // only what has struck somebody counts
+    while counts.iter().sum::<i64>() < events {
         let host = rand::random_range(0..hosts.len());
         let lasts = Duration::from_millis(rand::random_range(200..6000));
         let kind = rand::random_range(0..6);
         // at least one host is well: otherwise nothing would be shown
         let others_well = hosts.iter().enumerate().any(|(index, other)| index != host && other.trouble.is_none());
-        let well = hosts[host].trouble.is_none();
-        match kind {
-            0 => hosts[host].mill.workers().iter().take(1).for_each(|one| tell(one.pid, Signal::SIGKILL)),
-            1 => hosts[host].mill.schedulers().iter().take(1).for_each(|one| tell(one.pid, Signal::SIGKILL)),
-            _ if !well || !others_well => {}
-            2 => hosts[host].befall(Trouble::Cut, lasts),
-            3 => hosts[host].befall(Trouble::Frozen, lasts),
-            4 => hosts[host].befall(Trouble::Stopped, lasts),
-            _ => hosts[host].befall(Trouble::Dead, lasts),
+        let (may, hit) = (hosts[host].trouble.is_none() && others_well, &mut hosts[host]);
+        let victim = |all: Vec<Process>| all.first().map(|one| tell(one.pid, Signal::SIGKILL)).is_some();
+        let struck = match kind {
+            0 => victim(hit.mill.workers()),
+            1 => victim(hit.mill.schedulers()),
+            _ if !may => false,
+            2 => hit.befall(Trouble::Cut, lasts),
+            3 => hit.befall(Trouble::Frozen, lasts),
+            4 => hit.befall(Trouble::Stopped, lasts),
+            _ => hit.befall(Trouble::Dead, lasts),
+        };
+        if struck {
+            counts[kind] += 1;
+            database.run(&format!(
+                "INSERT INTO public.task (input, \"group\", \"max\", live, atomic) \
+                 SELECT CASE WHEN i % 3 = 0 THEN $a${ATOMIC}$a$ ELSE $a${INPUT}$a$ END, 'g' || i % 4, 1, \
+                        CASE WHEN i % 2 = 0 THEN interval '1 hour' ELSE interval '0' END, i % 3 = 0 FROM generate_series(1, 6) AS i"
+            ));
         }
-        counts[kind] += usize::from(kind < 2 || (well && others_well));
-        let until = Instant::now() + Duration::from_millis(rand::random_range(100..sized(700, 3000)));
+        let longest = if struck { sized(600, 2500) } else { 50 };
+        let until = Instant::now() + Duration::from_millis(rand::random_range(20..=longest));
         while Instant::now() < until {
             let (queue, leaders) = holders(&mut eye, &name);
             assert!(queue <= 1 && leaders <= 1, "{queue} hold the queue, {leaders} lead");
@@ -143,7 +150,7 @@ fn no_kill_cut_or_freeze_makes_two_schedulers_of_one_queue() {
     }
     hosts.iter_mut().for_each(Host::recover);
     println!(
-        "{events} events in {:.0?}: workers {}, schedulers {}, cut {}, frozen {}, stopped {}, dead {}; \
+        "{events} strokes in {:.0?}: workers {}, schedulers {}, cut {}, frozen {}, stopped {}, dead {}; \
          {samples} samples, {:.0} % with a scheduler",
         began.elapsed(),
         counts[0],

@@ -3,6 +3,7 @@
 
 mod asking;
 mod atomic;
+mod batches;
 mod books;
 mod by_itself;
 mod calendar;

@@ -202,3 +202,28 @@ fn a_queue_that_waits_for_another_queues_slot_gets_it_soon() {
     busy.run(&format!("SELECT pg_cancel_backend({backend})"));
     mill.wait("it has run").within(Duration::from_secs(5)).until(|| starved.finished(id));
 }
+
+/// A statement that was planned when the table was empty reads all of it once there is something in it, and the server
+/// compiles what it thinks expensive. A quarter of a second for each look, and a long queue was served at five tasks
+/// per second.
+#[test]
+fn no_look_at_the_queue_is_compiled_or_reads_the_whole_table() {
+    let cluster = Cluster::configure()
+        .setting("session_preload_libraries", "auto_explain")
+        .setting("auto_explain.log_min_duration", "0")
+        .setting("auto_explain.log_analyze", "on")
+        .setting("jit_above_cost", "0")
+        .start();
+    let database = cluster.database();
+    let mill = Supervisor::of(&database).start();
+    let id = database.insert("SELECT 1");
+    mill.finished(&database, id);
+    database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 5)");
+    all_are(&mill, &database, "state = 'DONE'", 6);
+    let log = cluster.log();
+    let plans: Vec<&str> = log.split(" LOG:  duration: ").filter(|plan| plan.contains("SET state = 'TAKE'")).collect();
+    assert!(!plans.is_empty(), "the server has explained its takes");
+    for plan in plans {
+        assert!(!plan.contains("JIT:") && !plan.contains("Seq Scan on task"), "{plan}");
+    }
+}

@@ -74,7 +74,7 @@ impl Standing {
         format!("{}{}_{index}", self.prefix, self.epoch)
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.texts.iter_mut().for_each(|(_, parsed)| *parsed = false);
         self.epoch += 1;
     }

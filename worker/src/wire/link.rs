@@ -13,7 +13,7 @@ use shared::tls::{Prepared, TlsError};
 
 use super::error::{ConnectError, LinkError};
 use super::outgoing::Outgoing;
-use super::pipe::Pipe;
+use super::pipe::{Alarm, Pipe};
 use super::server_error::ServerError;
 
 /// Receive buffer: most messages fit, and an idle worker stays small.
@@ -57,6 +57,10 @@ impl Link {
         self.pipe.set_deadline(deadline);
     }
 
+    pub(super) fn set_alarm(&mut self, alarm: Option<Alarm>) {
+        self.pipe.set_alarm(alarm);
+    }
+
     /// Sends without reading.
     pub(super) fn send_all(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<()> {
         self.pipe.send_all(outgoing)
@@ -84,6 +88,11 @@ impl Link {
     /// Is there something that was received and not yet read?
     pub(super) fn has_unread(&self) -> bool {
         self.start < self.end || self.pipe.has_unread()
+    }
+
+    /// Sends, and waits until something can be read, until then at most. False: nothing came.
+    pub(super) fn await_answer(&mut self, outgoing: &mut Outgoing<'_>, until: Instant) -> bool {
+        self.has_unread() || self.pipe.await_answer(outgoing, until)
     }
 
     /// Reads the header of the next message.

@@ -3,12 +3,13 @@
 //! A task's SQL needs what the common clients hide: command tags, column types, COPY, the transaction status, and
 //! an answer to COPY FROM STDIN that does not hang. From the wire upwards: `pipe` (bytes both ways at once),
 //! `tls` (the same encrypted), `link` (frames), `incoming` and `outgoing` (messages), `startup` (login), `simple` (a task's input),
-//! `extended` (our statements), `cancel`. Text is bytes everywhere, because a server may hold any.
+//! `extended` (our statements), `chain` (inputs behind each other), `cancel`. Text is bytes everywhere, because a server may hold any.
 //!
 //! The worker's session room calls it, one thread per session; a `Canceller` serves another thread. A task's input
 //! has no time limit here: the watchdog cancels, then ends, then hangs up. Our own statements have one. Not spoken: GSSAPI.
 
 mod cancel;
+mod chain;
 mod dial;
 mod error;
 mod extended;
@@ -36,6 +37,7 @@ use shared::region::{Region, Returned, Seat, SlotHandle};
 use shared::tls::Prepared;
 
 pub use cancel::Canceller;
+pub use chain::Chain;
 pub use error::{ConnectError, LinkError, QueryError};
 pub use extended::{Row, Statement};
 pub use incoming::TransactionStatus;
@@ -47,6 +49,7 @@ use extended::Standing;
 use incoming::Parameters;
 use link::Link;
 use outgoing::Outgoing;
+use pipe::Alarm;
 
 /// A farewell is not worth a longer wait.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
@@ -271,6 +274,15 @@ impl Session {
     pub fn learn_backend(&mut self, text: Option<&[u8]>) {
         let number = text.and_then(|text| std::str::from_utf8(text).ok()).and_then(|text| text.parse().ok());
         self.canceller.backend = number.unwrap_or(self.canceller.backend);
+    }
+
+    /// If an answer is not there by then, `ring` is called, once.
+    pub fn set_alarm(&mut self, at: Instant, ring: impl FnOnce() + Send + 'static) {
+        self.link.set_alarm(Some(Alarm { at, ring: Box::new(ring) }));
+    }
+
+    pub fn clear_alarm(&mut self) {
+        self.link.set_alarm(None);
     }
 
     /// Holds a place in the budget as long as the session lives.

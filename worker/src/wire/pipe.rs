@@ -21,9 +21,22 @@ use super::tls::Records;
 /// How long the last word of a server is waited for after a write to it has failed.
 const FAREWELL_WAIT: Duration = Duration::from_secs(5);
 
+/// What is done, once, if an answer takes longer.
+pub(super) struct Alarm {
+    pub(super) at: Instant,
+    pub(super) ring: Box<dyn FnOnce() + Send>,
+}
+
+impl std::fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Alarm({:?})", self.at)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Pipe {
     socket: OwnedFd,
+    alarm: Option<Alarm>,
     /// Past it every call fails with `TimedOut`. None: wait for ever.
     deadline: Option<Instant>,
     /// Why nothing more can be written, once that is so.
@@ -36,11 +49,35 @@ const TLS_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 impl Pipe {
     pub(super) fn new(socket: OwnedFd, deadline: Option<Instant>) -> Pipe {
-        Pipe { socket, deadline, unwritable: None, records: None }
+        Pipe { socket, alarm: None, deadline, unwritable: None, records: None }
     }
 
     pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
+    }
+
+    pub(super) fn set_alarm(&mut self, alarm: Option<Alarm>) {
+        self.alarm = alarm;
+    }
+
+    /// Waits for an answer until the alarm goes off, and lets it.
+    fn wait_for_alarm(&mut self) -> io::Result<()> {
+        while let Some(alarm) = &self.alarm {
+            let left = alarm.at.saturating_duration_since(Instant::now());
+            let timeout = PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Ok(0) if Instant::now() >= alarm.at => {
+                    if let Some(alarm) = self.alarm.take() {
+                        (alarm.ring)();
+                    }
+                }
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => break,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Asks for TLS and shakes hands. False: the server does not offer it. The answer is read alone, not a byte more:
@@ -95,6 +132,7 @@ impl Pipe {
         }
         loop {
             self.send(outgoing);
+            self.wait_for_alarm()?;
             let flags = if outgoing.is_empty() && self.deadline.is_none() {
                 MsgFlags::empty()
             } else {
@@ -174,6 +212,28 @@ impl Pipe {
     fn give_up_writing(&mut self, errno: Errno) {
         self.unwritable = Some(errno);
         self.deadline.get_or_insert_with(|| Instant::now() + FAREWELL_WAIT);
+    }
+
+    /// Sends, and waits for something to receive, until then at most. False: nothing came.
+    pub(super) fn await_answer(&mut self, outgoing: &mut Outgoing<'_>, until: Instant) -> bool {
+        loop {
+            self.send(outgoing);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let write = if outgoing.is_empty() { PollFlags::empty() } else { PollFlags::POLLOUT };
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN | write)];
+            let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+            let polled = poll(&mut fds, timeout);
+            let seen = fds[0].revents().unwrap_or(PollFlags::empty());
+            match polled {
+                Ok(_) if seen.intersects(!PollFlags::POLLOUT) => return true,
+                Ok(_) | Err(Errno::EINTR) => {}
+                // Whoever reads finds out.
+                Err(_) => return true,
+            }
+        }
     }
 
     fn wait(&self, writing: bool) -> io::Result<()> {

@@ -16,7 +16,7 @@ use super::outgoing::Outgoing;
 use super::sink::Sink;
 
 /// What the user reads after a COPY FROM STDIN (the server puts its own words before it).
-const NO_COPY_IN: &str = "COPY FROM STDIN is not supported";
+pub(super) const NO_COPY_IN: &str = "COPY FROM STDIN is not supported";
 
 impl Session {
     /// Runs an input and waits for its end. An input that cannot be sent (it has a NUL, or is longer than the

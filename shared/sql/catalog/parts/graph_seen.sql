@@ -46,7 +46,7 @@ BEGIN
         SELECT a.id AS edge, a.name, a.job, d.live + d.filled + d.by_hand AS n, a.shift = interval '0' AS plain,
                CASE WHEN a.shift = interval '0' THEN d.at ELSE mill.land(d.at, a.shift, a.timezone) END AS at
           FROM arrows a JOIN mill.fired d ON d.timer = a.timer
-         WHERE d.made > a.made AND d.seen > a.made_in AND d.made > a.since AND (a.shift = interval '0' OR d.revision = a.revision))
+         WHERE d.made > a.made AND pg_visible_in_snapshot(a.made_in, d.seen) AND d.made > a.since AND (a.shift = interval '0' OR d.revision = a.revision))
     SELECT c.edge, c.name, c.at, CASE WHEN c.found < c.n THEN 'less was delivered than the timer has fired'
                                       ELSE 'more was delivered than the timer has fired' END, c.found, NULL::bigint, NULL::bigint
       FROM (SELECT f.edge, f.name, f.at, f.n, f.plain, COALESCE(cardinality(array_positions(k.delivered, f.edge)), 0)::bigint AS found

@@ -92,7 +92,7 @@ CREATE TABLE mill.fired (
     by_hand int NOT NULL DEFAULT 0,
     revision int NOT NULL,
     made timestamptz NOT NULL DEFAULT clock_timestamp(),
-    seen xid8 NOT NULL DEFAULT pg_snapshot_xmin(pg_current_snapshot()),
+    seen pg_snapshot NOT NULL DEFAULT pg_current_snapshot(),
     PRIMARY KEY (timer, at)
 );
 CREATE INDEX ON mill.fired (made);
@@ -100,7 +100,7 @@ COMMENT ON TABLE mill.fired IS 'pgmill: the logical times that timers have fired
 COMMENT ON COLUMN mill.fired.live IS 'by its own clock: once, and never again';
 COMMENT ON COLUMN mill.fired.filled IS 'by back-fills';
 COMMENT ON COLUMN mill.fired.by_hand IS 'by mill.fire';
-COMMENT ON COLUMN mill.fired.seen IS 'all transactions before this one were over then: what they have made was known';
+COMMENT ON COLUMN mill.fired.seen IS 'what was over by then: what that has made was known';
 COMMENT ON COLUMN mill.fired.revision IS 'of the timer, when it fired last';
 
 -- The tokens of some times of timers. how: live, filled, by_hand.

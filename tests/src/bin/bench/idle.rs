@@ -1,4 +1,4 @@
-//! What rest costs: ten databases whose schedulers sleep, for a minute; and the memory of an idle worker.
+//! What rest costs: databases whose schedulers sleep, for a minute; and the memory of an idle worker.
 
 use crate::report::{Bound, Line};
 use crate::rig::{Rig, number, stop};
@@ -7,15 +7,14 @@ use std::fs;
 use std::time::Duration;
 use tests::{Database, Supervisor};
 
-const DATABASES: usize = 10;
 const SPAN: Duration = Duration::from_secs(60);
 /// Backstop polls that may fall into the span, and the statements of one.
 const BACKSTOP_QUERIES: f64 = 12.0;
 
-pub fn measure(rig: &Rig) -> Vec<Line> {
-    eprintln!("P8: {DATABASES} databases asleep for {} s", SPAN.as_secs());
-    let databases: Vec<Database> = (0..DATABASES).map(|_| rig.cluster.database()).collect();
-    let mut launch = Supervisor::bare().key("max_workers", json!(DATABASES + 4));
+pub fn measure(rig: &Rig, count: usize) -> Vec<Line> {
+    eprintln!("P8: {count} databases asleep for {} s", SPAN.as_secs());
+    let databases: Vec<Database> = (0..count).map(|_| rig.cluster.database()).collect();
+    let mut launch = Supervisor::bare().key("max_workers", json!(count + 4));
     for database in &databases {
         launch = launch.and(database);
     }
@@ -30,7 +29,7 @@ pub fn measure(rig: &Rig) -> Vec<Line> {
         number(database, sql)
     };
     let schedulers: Vec<i32> = launcher.schedulers().iter().map(|process| process.pid).collect();
-    assert_eq!(schedulers.len(), DATABASES, "every database has its scheduler");
+    assert_eq!(schedulers.len(), count, "every database has its scheduler");
     let before: Vec<f64> = databases.iter().map(commits).collect();
     let (cpu, own) = (ticks(&schedulers), ticks(&[launcher.pid()]));
     std::thread::sleep(SPAN);
@@ -42,15 +41,16 @@ pub fn measure(rig: &Rig) -> Vec<Line> {
     launcher.eventually("a worker idles", || databases[0].task(id).is_some_and(|row| row["state"] == "WORK"));
     let worker = launcher.workers().iter().map(|process| pss_kb(process.pid)).fold(0.0, f64::max) / 1024.0;
     stop(&launcher);
-    let share = cpu / 100.0 / SPAN.as_secs_f64() * 100.0 / DATABASES as f64;
+    let share = cpu / 100.0 / SPAN.as_secs_f64() * 100.0 / count as f64;
     let launchers = own / 100.0 / SPAN.as_secs_f64() * 100.0;
-    let allowed = BACKSTOP_QUERIES * DATABASES as f64;
+    let allowed = BACKSTOP_QUERIES * count as f64;
+    let what = |text: &str| format!("{text} ({count} databases)");
     vec![
-        Line::single("P8", "queries of 10 sleeping schedulers in 60 s", "queries", queries, Bound::AtMost(allowed)),
-        Line::single("P8cpu", "a sleeping scheduler's share of a core", "percent", share, Bound::AtMost(0.2)),
-        Line::single("P8own", "the launcher's share of a core meanwhile", "percent", launchers, Bound::None),
-        Line::single("P8mem", "memory of a sleeping scheduler (PSS)", "MB", pss, Bound::AtMost(2.0)),
-        Line::single("P8work", "memory of an idle worker (PSS)", "MB", worker, Bound::AtMost(0.5)),
+        Line::single("P8", &what("queries of sleeping schedulers in 60 s"), "queries", queries, Bound::AtMost(allowed)),
+        Line::single("P8cpu", &what("a sleeping scheduler's share of a core"), "percent", share, Bound::AtMost(0.2)),
+        Line::single("P8own", &what("the launcher's share of a core meanwhile"), "percent", launchers, Bound::None),
+        Line::single("P8mem", &what("memory of a sleeping scheduler (PSS)"), "MB", pss, Bound::AtMost(2.0)),
+        Line::single("P8work", &what("memory of an idle worker (PSS)"), "MB", worker, Bound::AtMost(0.5)),
     ]
 }
 

@@ -2,11 +2,13 @@
 //!
 //! The machine is shared and noisy, so a figure counts only as a ratio to something that was measured beside it. Each
 //! benchmark has a work and a reference (mostly pgbench); a round runs both, and what is told is the median of the
-//! rounds' ratios with their spread. `rig` is the server and what runs on it, `works` are the benchmarks, `idle` the
-//! one that measures rest, `peers` what others need for the same work, `report` the table and the file. Started by
+//! rounds' ratios with their spread. `rig` is the server and what runs on it, `works` are the benchmarks, `graphs` those
+//! of timers and graphs, `idle` the one that measures rest, `costs` what one task costs, `peers` what others need for
+//! the same work, `report` the table and the file. Started by
 //! `scripts/bench`, which builds everything first.
 #![forbid(unsafe_code)]
 
+mod costs;
 mod graphs;
 mod growth;
 mod idle;
@@ -46,15 +48,18 @@ fn main() -> ExitCode {
             lines.push(line);
         }
     }
-    if asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case("P8")) {
-        lines.extend(idle::measure(&rig));
+    let wanted =
+        |known: &str| asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case(known));
+    if wanted("P8") {
+        lines.extend([10, 100].into_iter().flat_map(|count| idle::measure(&rig, count)));
     }
+    lines.extend(costs::measure(&rig, wanted));
     // Not part of the everyday run: it takes a while.
     if asked.names.iter().any(|name| name.eq_ignore_ascii_case("growth")) {
         lines.extend(growth::measure(&rig));
     }
     if asked.peers {
-        lines.extend(peers::measure(&rig));
+        lines.extend(peers::measure(&rig, asked.rounds));
     }
     report::print(&lines);
     if let Err(error) = report::write(&asked.out, &rig.describe(), &lines) {

@@ -31,6 +31,7 @@ impl Rig {
             .setting("checkpoint_timeout", "30min")
             .setting("autovacuum_naptime", "10s")
             .setting("track_io_timing", "on")
+            .max_connections(500)
             .start();
         Rig { cluster }
     }

@@ -43,8 +43,17 @@ pub const ALL: &[Bench] = &[
         reference: |rig, state| settle(rig, &state.reference),
     },
     Bench {
+        name: "P1one",
+        what: "the same without batches; pgbench with SELECT 1 and one UPDATE",
+        unit: "tasks/s",
+        bound: Bound::None,
+        prepare: twice,
+        work: |_, state| reused_in(&state.work, MANY, false),
+        reference: |rig, state| settle(rig, &state.reference),
+    },
+    Bench {
         name: "P1b",
-        what: "the same; pgbench with three commits (batches are still to come)",
+        what: "the same in batches; pgbench with three commits",
         unit: "tasks/s",
         bound: at_least(4.0),
         prepare: twice,
@@ -158,7 +167,7 @@ pub const ALL: &[Bench] = &[
     },
 ];
 
-fn twice(rig: &Rig) -> State {
+pub fn twice(rig: &Rig) -> State {
     let state = State { work: rig.queue(), reference: rig.queue(), latencies: Vec::new() };
     let rows = "SELECT id, 'group', 'SELECT 1', now() - interval '1 min', now(), now(), 'DONE'::state, '1'";
     state.reference.run(&format!(
@@ -184,9 +193,14 @@ pub fn serve(database: &Database, lend: bool) -> Supervisor<'_> {
 }
 
 fn reused(database: &Database, count: i64) -> f64 {
+    reused_in(database, count, true)
+}
+
+fn reused_in(database: &Database, count: i64, batch: bool) -> f64 {
     database.run("TRUNCATE public.task");
     fill(database, &format!("SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, {count})"));
-    let launcher = serve(database, true);
+    let launch = Supervisor::of(database).key("max_workers", json!(SLOTS)).row_key("lend", json!(true));
+    let launcher = launch.row_key("batch", json!(batch)).start();
     until_done(database, count);
     stop(&launcher);
     rate(database)
@@ -293,7 +307,7 @@ fn settle(rig: &Rig, database: &Database) -> f64 {
     pace.per_second
 }
 
-fn three_commits(rig: &Rig, database: &Database) -> f64 {
+pub fn three_commits(rig: &Rig, database: &Database) -> f64 {
     let script = format!(
         "\\set id random(1, {SETTLED})\nUPDATE settled SET start = statement_timestamp() WHERE id = :id;\nSELECT 1;\n\
          UPDATE settled SET stop = statement_timestamp(), output = '1' WHERE id = :id;\n"

@@ -1,0 +1,499 @@
+//! A batch: several short tasks that were taken at once, run one after the other, and recorded together.
+//!
+//! Each input is a request of its own, in a transaction of its own, on a session that is made as new and dressed for it
+//! before it is sent. Behind an input stands already what makes the session new for the next one, so a task costs one
+//! round trip, and where tasks are very short the next input stands there too. Before an input is written, the word of
+//! the batch in the region says whether it is still ours: the scheduler takes back what was not sent as soon as a task
+//! takes long. What has run and is not recorded when the worker dies runs again, as it may after any crash; that is a
+//! matter of a few milliseconds, and an `atomic` task is never in a batch.
+//!
+//! Whatever is out of the ordinary (a lost session, a cancel of ours, a session that cannot be made new) ends the batch:
+//! what has run is recorded, what was not sent goes back, and the task concerned ends as it would have alone.
+
+use crate::book::{End, Floor, Record, TaskRow, Wish};
+use crate::execute::{Next, Outcome, Run, Shift, TaskLog, announce};
+use crate::format::{Output, Texts};
+use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
+use crate::pace::SLOW;
+use crate::session::{self, BatchDress, batch_dress};
+use crate::watchdog::Watched;
+use crate::wire::{Chain, LinkError, QueryError, ServerError, Session, Statement, TransactionStatus};
+use shared::exit_code::ExitCode;
+use shared::fault;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// As much output is kept before it is recorded.
+const KEPT_BYTES: usize = 1 << 20;
+/// The end of a batch may wait for a lock that a user holds on one of its rows.
+const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
+
+/// A task that has run.
+struct Ended {
+    /// Its place in the batch.
+    place: usize,
+    state: &'static str,
+    output: Option<Vec<u8>>,
+    error: Option<Vec<u8>>,
+    reason: Option<&'static str>,
+    began: Instant,
+    ended: Instant,
+    /// The encoding of its texts, if it has changed it.
+    encoding: Option<Vec<u8>>,
+}
+
+impl Ended {
+    fn record(&self) -> Record<'_> {
+        let (output, error) = (self.output.as_deref(), self.error.as_deref());
+        Record { state: self.state, output, error, reason: self.reason }
+    }
+
+    fn bytes(&self) -> usize {
+        self.output.as_ref().map_or(0, Vec::len) + self.error.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// How it came to its end.
+enum Stop {
+    /// All that was sent has run, and the session is as new.
+    Clean,
+    /// All that was sent has run, but the session is not to be trusted with another task.
+    Spent,
+    /// The session was lost behind a task; `unknown`: something else was on its way.
+    Broken { unknown: bool },
+    /// The session was lost at the task in this place.
+    Lost { place: usize, texts: Texts, lost: LinkError, began: Instant, unknown: bool },
+}
+
+struct Batch<'a> {
+    shift: &'a Shift<'a>,
+    rows: &'a [TaskRow],
+    ended: Vec<Ended>,
+    /// Sent, and to be planned again: interrupted, hit by the cancel of the one before it, or run on a session that was
+    /// not made new for it.
+    spoilt: Vec<(i64, i32)>,
+    /// How many ends are written already.
+    flushed: usize,
+    /// When the rows were known to be ours: the server's clock may have been read a little earlier, never later.
+    taken: Instant,
+}
+
+/// Runs the rows, which are ours and in WORK; what follows is the next batch.
+pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], floor: Option<Floor>) -> Next {
+    let tasks: Vec<(i64, i32)> = rows.iter().map(|row| (row.task, row.attempt)).collect();
+    shift.region.slots().notes(shift.slot).set_running(rows[0].task, rows[0].attempt, session.backend_pid());
+    shift.region.open_batch(shift.slot, &tasks);
+    announce(shift.order, &rows[0]);
+    session.set_patience(END_PATIENCE);
+    let mut batch = Batch {
+        shift,
+        rows,
+        ended: Vec::with_capacity(rows.len()),
+        spoilt: Vec::new(),
+        flushed: 0,
+        taken: Instant::now(),
+    };
+    let stop = match session::dress(&mut session, shift.order, &rows[0]) {
+        Ok(()) => batch.work(&mut session),
+        Err(QueryError::Server(error)) => {
+            shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
+            Stop::Spent
+        }
+        // Nothing has been sent: the scheduler finds the rows by their backend.
+        Err(QueryError::Link(_)) => return Next::Leave(ExitCode::Temporary),
+    };
+    // What was not sent, unless the scheduler has it already.
+    let mut back = shift.region.close_batch(shift.slot);
+    back.append(&mut batch.spoilt);
+    fault::point("worker.before_finish");
+    match stop {
+        Stop::Clean => batch.go_on(session, &back, floor),
+        Stop::Spent => {
+            session.taint();
+            let left = batch.record(&mut session, &back, None).err().unwrap_or(ExitCode::Asked);
+            session.close();
+            Next::Leave(left)
+        }
+        Stop::Broken { unknown } => {
+            let recorded = batch.record_anew(&back);
+            let left = if unknown { ExitCode::Temporary } else { ExitCode::Asked };
+            Next::Leave(recorded.err().unwrap_or(left))
+        }
+        Stop::Lost { place, texts, lost, began, unknown } => {
+            drop(session);
+            if let Err(code) = batch.record_anew(&back) {
+                return Next::Leave(code);
+            }
+            let left = shift.run(&rows[place], None).judge(Outcome::lost(texts, lost), began);
+            if unknown { Next::Leave(ExitCode::Temporary) } else { left }
+        }
+    }
+}
+
+impl Batch<'_> {
+    fn work(&mut self, session: &mut Session) -> Stop {
+        let (shift, rows) = (self.shift, self.rows);
+        let dresses: Vec<BatchDress> = rows.iter().map(|row| BatchDress::new(shift.order, row)).collect();
+        let params: Vec<_> = dresses.iter().zip(rows).map(|(dress, row)| dress.params(shift.order, row)).collect();
+        let text = batch_dress();
+        let next: Vec<Statement<'_>> = params.iter().map(|params| Statement::once(&text, params)).collect();
+        let renewal = |place: usize| next.get(place + 1..).and_then(|rest| rest.get(..1)).unwrap_or_default();
+        let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
+        let depth = shift.pace.get().depth();
+        let quiet: Vec<bool> = rows.iter().map(|row| quiet(&row.input)).collect();
+        let mut chain = Chain::default();
+        let (mut sent, mut heard, mut kept) = (0, 0, 0);
+        // Nothing more is sent; and no other task on this session.
+        let (mut over, mut spent) = (false, false);
+        // Why the task in front of the others could not be sent.
+        let mut unsent: Option<ServerError> = None;
+        loop {
+            while !over && sent < rows.len() && sent - heard < depth && (sent == heard || quiet[sent - 1]) {
+                let last = shift.watchdog.last_task() || !session::is_led();
+                over = kept >= KEPT_BYTES || last || !shift.region.send_next(shift.slot);
+                if over {
+                    break;
+                }
+                let input = &rows[sent].input;
+                let queued = match chain.input(input) {
+                    Err(refusal) if sent == heard => {
+                        unsent = Some(refusal);
+                        Ok(())
+                    }
+                    answer => answer,
+                };
+                if queued.is_err() || (quiet[sent] && chain.renewal(renewal(sent)).is_err()) {
+                    // Too long for any server, and not in front: it goes back, and comes in front.
+                    (over, spent) = (true, true);
+                    self.spoilt.push((rows[sent].task, rows[sent].attempt));
+                    break;
+                }
+                sent += 1;
+            }
+            if heard == sent {
+                return if spent { Stop::Spent } else { Stop::Clean };
+            }
+            let (place, row) = (heard, &rows[heard]);
+            self.watch(session, row, &socket);
+            let began = Instant::now();
+            let mut log = TaskLog::new(row.task, shift.watchdog);
+            let limit = usize::try_from(shift.order.output_limit).unwrap_or(usize::MAX);
+            let mut output = Output::new(&row.format, row.verbosity, &row.input, limit, &mut log);
+            let mut ran = match unsent.take() {
+                Some(refusal) => {
+                    crate::wire::Sink::error(&mut output, refusal);
+                    Ok(())
+                }
+                None => session.hear_input(&mut chain, &mut output, began + SLOW, &mut || self.flush()),
+            };
+            if ran.is_ok() && session.status() != TransactionStatus::Idle {
+                output.own_statement();
+                ran = session.run(b"COMMIT", &mut output);
+            }
+            let (texts, ended) = (output.into_texts(), Instant::now());
+            shift.pace.set(shift.pace.get().counted(ended - began));
+            heard += 1;
+            if let Err(lost) = ran {
+                return Stop::Lost { place, texts, lost, began, unknown: sent > heard };
+            }
+            let cancelled = shift.watchdog.finished().or(texts.overflowed.then_some(Cancelled::Overflow));
+            // Whoever leads by now ends what we run, and runs it again.
+            let cancelled = cancelled.or((!log.said_timeout && !session::is_led()).then_some(Cancelled::Interrupt));
+            let timeout = shift.run(row, None).timeout();
+            let timed_out = log.said_timeout || timeout.is_some_and(|timeout| ended - began >= timeout);
+            let hit = spent && cancelled.is_none() && log.code.as_deref() == Some(QUERY_CANCELED);
+            let encoding = (!session::speaks_as_opened(session))
+                .then(|| session.parameter("client_encoding").unwrap_or_default().to_vec());
+            kept += self.end(place, texts, log.code, (cancelled, timed_out, hit), (began, ended), encoding);
+            if cancelled.is_some() {
+                (over, spent) = (true, true);
+            }
+            if !quiet[place] && chain.renewal(renewal(place)).is_err() {
+                return Stop::Spent;
+            }
+            match session.hear_renewal(&mut chain) {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => {
+                    shared::warning!(
+                        "the session cannot be made new; its batch ends",
+                        task = row.task,
+                        error = refusal
+                    );
+                    (over, spent) = (true, true);
+                    if sent > heard {
+                        // It ran in the clothes of the one before it, or in none.
+                        let row = &rows[heard];
+                        self.spoilt.push((row.task, row.attempt));
+                        self.watch(session, row, &socket);
+                        let listened =
+                            session.hear_input(&mut chain, &mut Nobody, Instant::now() + SLOW, &mut || self.flush());
+                        shift.watchdog.finished();
+                        heard += 1;
+                        if listened.is_err() {
+                            self.spoilt.pop();
+                            return Stop::Broken { unknown: true };
+                        }
+                        if quiet[heard - 1] && session.hear_renewal(&mut chain).is_err() {
+                            return Stop::Broken { unknown: false };
+                        }
+                    }
+                }
+                Err(_) => return Stop::Broken { unknown: sent > heard },
+            }
+        }
+    }
+
+    /// Before its answers are heard: whoever finds this worker dead must know what it was at, and the watchdog too.
+    fn watch(&self, session: &Session, row: &TaskRow, socket: &Option<Arc<OwnedFd>>) {
+        let shift = self.shift;
+        shift.region.slots().notes(shift.slot).set_running(row.task, row.attempt, session.backend_pid());
+        shift.watchdog.started(Watched {
+            task: row.task,
+            attempt: row.attempt,
+            canceller: session.canceller(),
+            hang_up: socket.clone(),
+            timeout: shift.run(row, None).timeout(),
+            target: shift.target.clone(),
+            far: false,
+            batch: true,
+        });
+        fault::point("worker.after_begin");
+    }
+
+    /// What is to be written about a task; how many bytes of it are kept meanwhile.
+    fn end(
+        &mut self,
+        place: usize,
+        texts: Texts,
+        code: Option<Vec<u8>>,
+        (cancelled, timed_out, hit): (Option<Cancelled>, bool, bool),
+        (began, ended): (Instant, Instant),
+        encoding: Option<Vec<u8>>,
+    ) -> usize {
+        let row = &self.rows[place];
+        let run = self.shift.run(row, None);
+        self.shift.count();
+        let end = |state, output, error, reason| Ended { place, state, output, error, reason, began, ended, encoding };
+        let end = match verdict(&Ending::Ran { code }, cancelled, timed_out) {
+            // The cancel was meant for the one before it.
+            _ if hit => {
+                self.spoilt.push((row.task, row.attempt));
+                return 0;
+            }
+            Verdict::Done => end("DONE", texts.output, None, None),
+            Verdict::Fail { reason, text } => {
+                let error = run.fail_text(text, texts.error, None);
+                end("FAIL", Some(texts.output.unwrap_or_default()), Some(error), reason)
+            }
+            Verdict::PlanAgain { .. } => {
+                shared::info!("task interrupted", task = row.task);
+                self.spoilt.push((row.task, row.attempt));
+                return 0;
+            }
+            Verdict::Nothing => {
+                shared::info!("task ended: its owner took it back", task = row.task);
+                return 0;
+            }
+        };
+        let bytes = end.bytes();
+        self.ended.push(end);
+        bytes
+    }
+
+    /// A task takes long: what ended before it is not to wait for it, nor to run again should we die meanwhile. Its session
+    /// is at work, so that goes over another one.
+    fn flush(&mut self) {
+        if self.ended.is_empty() {
+            return;
+        }
+        match self.record_anew(&[]) {
+            Ok(()) => self.flushed += std::mem::take(&mut self.ended).len(),
+            Err(_) => {
+                let task = self.rows[self.ended[0].place].task;
+                shared::warning!("the first tasks of a batch cannot be recorded before its end", task = task);
+            }
+        }
+    }
+
+    /// The ends, and the next batch, in one transaction.
+    fn go_on(self, mut session: Session, back: &[(i64, i32)], floor: Option<Floor>) -> Next {
+        let shift = self.shift;
+        let last = self.ended.last().map(|ended| &self.rows[ended.place]);
+        let reuse = last.map(|row| shift.run(row, None)).filter(Run::goes_on).map(|run| run.reuse);
+        // What goes back stands before the floor.
+        let whole = self.flushed + self.ended.len() == self.rows.len();
+        let size = shift.pace.get().size();
+        let wish = reuse.as_ref().map(|reuse| Wish { reuse, size, floor: floor.filter(|_| whole) });
+        let next = match self.record(&mut session, back, wish) {
+            Ok(next) => next,
+            Err(code) => return Next::Leave(code),
+        };
+        // All of it is recorded: nobody need know what was in it.
+        shift.region.open_batch(shift.slot, &[]);
+        fault::point("worker.after_finish");
+        if next.is_empty() {
+            session.close();
+            return Next::Leave(ExitCode::Asked);
+        }
+        Next::Run(Box::new((next, session)))
+    }
+
+    fn ends(&self) -> Vec<End<'_>> {
+        let plain = self.ended.iter().filter(|ended| ended.encoding.is_none());
+        plain
+            .map(|ended| {
+                let row = &self.rows[ended.place];
+                let since = |at: Instant| at.saturating_duration_since(self.taken);
+                let (began, at) = (since(ended.began), since(ended.ended));
+                End { task: row.task, attempt: row.attempt, record: ended.record(), began, ended: at }
+            })
+            .collect()
+    }
+
+    /// Writes what has run and plans again what goes back; the tasks that were taken beside. An error is how the worker
+    /// leaves.
+    fn record(
+        &self,
+        session: &mut Session,
+        back: &[(i64, i32)],
+        wish: Option<Wish<'_>>,
+    ) -> Result<Vec<TaskRow>, ExitCode> {
+        let ends = self.ends();
+        let task = self.rows[0].task;
+        let mut next = match self.shift.book.finish_batch(session, &ends, back, wish) {
+            Ok(done) => {
+                for ended in self.ended.iter().filter(|ended| !done.written.contains(&self.rows[ended.place].task)) {
+                    self.record_alone(session, ended)?;
+                }
+                done.next
+            }
+            Err(QueryError::Link(lost)) => {
+                shared::warning!("link lost while a batch was written; once more", task = task, error = lost);
+                self.record_anew(back)?;
+                // The next ones may have been taken all the same: the scheduler looks.
+                return Err(ExitCode::Temporary);
+            }
+            Err(QueryError::Server(refusal)) => {
+                shared::warning!("a batch was refused; its tasks are written one by one", task = task, error = refusal);
+                let refused: Vec<ExitCode> =
+                    self.ended.iter().filter_map(|ended| self.record_alone(session, ended).err()).collect();
+                if let Some(code) = refused.first() {
+                    return Err(*code);
+                }
+                let returned = self.shift.book.finish_batch(session, &[], back, None);
+                return returned.map(|done| done.next).map_err(|_| ExitCode::Temporary);
+            }
+        };
+        if let (true, Some(wish)) = (next.is_empty(), wish.filter(|wish| wish.floor.is_some())) {
+            // The floor was only a hint.
+            let again = self.shift.book.finish_batch(session, &[], &[], Some(Wish { floor: None, ..wish }));
+            next = again.map_err(|_| ExitCode::Temporary)?.next;
+        }
+        for ended in &self.ended {
+            shared::debug!("task finished", task = self.rows[ended.place].task, state = ended.state);
+        }
+        Ok(next)
+    }
+
+    /// On another session: this one is lost. The fence makes a second writing harmless.
+    fn record_anew(&self, back: &[(i64, i32)]) -> Result<(), ExitCode> {
+        if self.ended.is_empty() && back.is_empty() {
+            return Ok(());
+        }
+        let mut other = session::open(self.shift.order).map_err(|_| ExitCode::Temporary)?;
+        other.set_patience(END_PATIENCE);
+        match self.shift.book.finish_batch(&mut other, &self.ends(), back, None) {
+            Ok(done) => {
+                for ended in self.ended.iter().filter(|ended| !done.written.contains(&self.rows[ended.place].task)) {
+                    self.record_alone(&mut other, ended)?;
+                }
+            }
+            Err(QueryError::Link(_)) => return Err(ExitCode::Temporary),
+            Err(QueryError::Server(_)) => {
+                for ended in &self.ended {
+                    self.record_alone(&mut other, ended)?;
+                }
+                self.shift.book.finish_batch(&mut other, &[], back, None).map_err(|_| ExitCode::Temporary)?;
+            }
+        }
+        other.close();
+        Ok(())
+    }
+
+    /// As a task that came alone is written: with what it has begun to lead to, and as a failure if the data refuse it.
+    fn record_alone(&self, session: &mut Session, ended: &Ended) -> Result<(), ExitCode> {
+        let run = self.shift.run(&self.rows[ended.place], None);
+        if let Some(encoding) = &ended.encoding {
+            let text = "SELECT pg_catalog.set_config('client_encoding', $1, false)";
+            session.execute(text, &[Some(encoding)]).map_err(|_| ExitCode::Temporary)?;
+        }
+        let mut answer = run.finish(session, ended.record(), None);
+        if let Err(QueryError::Server(refusal)) = &answer {
+            answer = run.write_refused(session, ended.record(), &refusal.to_string());
+        }
+        if ended.encoding.is_some() {
+            session.execute("RESET client_encoding", &[]).map_err(|_| ExitCode::Temporary)?;
+        }
+        match answer {
+            Ok(done) => {
+                if !done.written {
+                    shared::info!("result not written: the task was deleted or stopped", task = run.row.task);
+                }
+                Ok(())
+            }
+            Err(QueryError::Link(_)) => Err(ExitCode::Temporary),
+            Err(QueryError::Server(refusal)) => {
+                shared::error!(
+                    "the result cannot be written; the row stays WORK until the next reset",
+                    task = run.row.task,
+                    error = refusal,
+                );
+                Err(ExitCode::Permanent)
+            }
+        }
+    }
+}
+
+/// Nothing it may do keeps what stands behind it from being read as it is meant: it opens no transaction, and asks for no
+/// COPY data. Read coarsely: a word that only looks like it costs no more than a round trip.
+fn quiet(input: &[u8]) -> bool {
+    let words: [&[u8]; 3] = [b"begin", b"start", b"copy"];
+    let at =
+        |at: usize, word: &[u8]| input.get(at..at + word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
+    !(0..input.len()).any(|i| matches!(input[i] | 0x20, b'b' | b's' | b'c') && words.iter().any(|word| at(i, word)))
+}
+
+/// Hears nothing.
+struct Nobody;
+
+impl crate::wire::Sink for Nobody {
+    fn columns(&mut self, _: &[crate::wire::Column<'_>]) {}
+    fn row(&mut self, _: &[Option<&[u8]>]) {}
+    fn copy_out(&mut self) {}
+    fn copy_data(&mut self, _: &[u8]) {}
+    fn tag(&mut self, _: &[u8]) {}
+    fn error(&mut self, _: ServerError) {}
+    fn notice(&mut self, _: ServerError) {}
+    fn room(&self) -> usize {
+        0
+    }
+    fn overflow(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quiet;
+
+    #[test]
+    fn what_may_leave_a_transaction_open_or_ask_for_data_is_not_quiet() {
+        for input in ["SELECT 1", "CALL p()", "UPDATE t SET a = 1; SELECT 2", "COMMIT", ""] {
+            assert!(quiet(input.as_bytes()), "{input}");
+        }
+        for input in
+            ["BEGIN", "begin; SELECT 1", "SELECT 1;Start transaction", "COPY t FROM STDIN", "copy t from stdin"]
+        {
+            assert!(!quiet(input.as_bytes()), "{input}");
+        }
+    }
+}
