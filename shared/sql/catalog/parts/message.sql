@@ -14,6 +14,7 @@ DECLARE
     launchers bigint;
     open_messages bigint;
     number int;
+    met bool := false;
     verdict bigint;
 BEGIN
     IF place IS NULL THEN
@@ -51,8 +52,8 @@ BEGIN
         RAISE WARNING 'pgmill: too many messages at once; try again';
         RETURN false;
     END IF;
-    -- Only the word of a session that leads counts; and since anybody can take the lock of a leader, where one of them has
-    -- a launcher's rights, the word of others does not.
+    -- Only the word of a session that leads counts; and since anybody can take the lock of a leader, once one with a
+    -- launcher's rights has been seen, the word of others does not.
     LOOP
         WITH seen AS MATERIALIZED (
             SELECT l.pid, l.classid, l.objid FROM pg_locks l
@@ -63,12 +64,12 @@ BEGIN
                        OR (SELECT pg_has_role(r.oid, n.nspowner, 'MEMBER') FROM pg_namespace n WHERE n.nspname = 'mill'), false) AS known
               FROM seen s LEFT JOIN pg_stat_activity a ON a.pid = s.pid LEFT JOIN pg_roles r ON r.oid = a.usesysid
              WHERE s.classid = {leader_key}::oid)
-        SELECT a.classid::bigint - 256 * number INTO verdict
-          FROM seen a JOIN leaders leader ON leader.pid = a.pid
-         WHERE a.objid = pg_backend_pid()::oid
-           AND a.classid::bigint - 256 * number IN ({true_key}, {false_key}, {refused_key})
-           AND (leader.known OR NOT EXISTS (SELECT FROM leaders n WHERE n.known))
-         LIMIT 1;
+        SELECT met OR EXISTS (SELECT FROM leaders n WHERE n.known), (
+            SELECT a.classid::bigint - 256 * number FROM seen a JOIN leaders leader ON leader.pid = a.pid
+             WHERE a.objid = pg_backend_pid()::oid
+               AND a.classid::bigint - 256 * number IN ({true_key}, {false_key}, {refused_key})
+               AND (leader.known OR NOT met AND NOT EXISTS (SELECT FROM leaders n WHERE n.known))
+             LIMIT 1) INTO met, verdict;
         EXIT WHEN verdict IS NOT NULL OR clock_timestamp() >= until;
         PERFORM pg_sleep(0.02);
     END LOOP;
