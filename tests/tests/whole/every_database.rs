@@ -186,6 +186,8 @@ fn every_queue_that_a_found_catalog_knows_is_served_and_no_table_is_made_beside_
     assert_eq!(schedulers(&mill), 0);
     assert!(say(&mut client, "start()"));
     becomes(&mill, "several", &both);
+    // One whose scheduler is still on its way to it is made anew.
+    runs(&mill, &mut client, "two.jobs");
     must(&mut client, "DROP TABLE two.jobs CASCADE");
     mill.wait("a queue that is gone is forgotten")
         .within(SOON)

@@ -271,6 +271,10 @@ fn a_user_who_cancels_or_terminates_a_runs_session_makes_it_fail_and_it_is_tried
     for (name, end) in [("cancelled", "pg_cancel_backend"), ("terminated", "pg_terminate_backend")] {
         let job = insert(&database, name, "input, schedule_interval", "'SELECT pg_sleep(600)', '1 day'");
         let (_, backend, _) = running(&mill, &database, job);
+        // A cancel that comes between its begin and its input would hit nothing.
+        let asleep =
+            format!("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {backend} AND wait_event = 'PgSleep')");
+        mill.eventually("it sleeps", || one::<bool>(&database, &asleep));
         database.run(&format!("SELECT {end}({backend})"));
         mill.eventually("it has failed", || books(&database, job) == [1, 0, 1, 0, 1, 0]);
         assert!(stat::<bool>(&database, job, "next_start - last_finish BETWEEN '260 s' AND '340 s'"), "tried again");
