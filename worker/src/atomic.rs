@@ -9,7 +9,7 @@ use crate::book::Record;
 use crate::error_text::error_text;
 use crate::execute::{Next, Outcome, Run};
 use crate::lexer::transaction_control;
-use crate::outcome::{Cancelled, Ending, Verdict, verdict};
+use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
 use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
 use shared::exit_code::ExitCode;
 use shared::fault;
@@ -69,7 +69,9 @@ impl Run<'_> {
             Err(QueryError::Server(error)) => {
                 let text = error_text(&error, Some(&self.row.input), self.row.verbosity);
                 let output = Some(texts.output.as_deref().unwrap_or_default());
-                let failed = Record { state: "FAIL", output, error: Some(&text), reason: None };
+                // A user's cancel counts as one also while deferred constraints are checked and the record is written.
+                let reason = (error.code() == Some(QUERY_CANCELED)).then_some("cancelled");
+                let failed = Record { state: "FAIL", output, error: Some(&text), reason };
                 let rolled_back = session.execute("ROLLBACK", &[]).is_ok();
                 self.write(rolled_back.then_some(session), failed, false)
             }

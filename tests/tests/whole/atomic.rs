@@ -43,6 +43,28 @@ fn an_atomic_task_is_done_with_its_effects_or_fails_without_them() {
     assert_eq!(entries(&database), 2);
 }
 
+/// The storm has found some that had failed for no reason.
+#[test]
+fn a_cancel_behind_the_input_has_its_reason_too() {
+    let database = Cluster::shared().database();
+    open_ledger(&database);
+    database.run(
+        "CREATE FUNCTION public.linger() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(600); RETURN NULL; END'; \
+         CREATE CONSTRAINT TRIGGER linger AFTER INSERT ON entry DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.linger()",
+    );
+    let supervisor = Supervisor::of(&database).start();
+    let id = database.insert_with(SIGN, "atomic = true");
+    supervisor.eventually("its constraints are being checked", || {
+        let cancel = "SELECT pg_cancel_backend(a.pid) FROM pg_stat_activity a JOIN public.task t ON t.pid = a.pid \
+                      WHERE t.id = $1 AND a.wait_event = 'PgSleep' AND a.query = 'SET CONSTRAINTS ALL IMMEDIATE'";
+        database.look(cancel, &[&id]).is_some_and(|rows| !rows.is_empty())
+    });
+    let row = supervisor.finished(&database, id);
+    assert_eq!((&row["state"], &row["reason"]), (&"FAIL".into(), &"cancelled".into()), "{row:#}");
+    assert!(row["error"].as_str().is_some_and(|error| error.contains("due to user request")), "{row:#}");
+    assert_eq!(entries(&database), 0);
+}
+
 #[test]
 fn transaction_control_is_refused_before_anything_is_sent() {
     let database = Cluster::shared().database();
