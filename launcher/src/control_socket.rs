@@ -5,11 +5,13 @@
 //! socket of another launcher is an error with its pid; a dead one is replaced.
 
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::socket::{getsockopt, sockopt};
-use nix::sys::stat::{Mode, umask};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket, sockopt,
+};
+use nix::sys::stat::{Mode, fchmod};
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,6 +29,17 @@ pub enum ControlError {
     NotASocket { path: PathBuf },
     #[error("cannot make control socket {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
+}
+
+/// Nobody else's from the first moment on: the file gets the mode that the socket has when it is bound. (A umask would
+/// count for the whole process.)
+fn listener(path: &Path) -> nix::Result<UnixListener> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    listen(&socket, Backlog::MAXCONN)?;
+    Ok(UnixListener::from(socket))
 }
 
 fn pid_text(pid: &Option<i32>) -> String {
@@ -59,12 +72,7 @@ impl ControlSocket {
     pub fn open(path: &Path) -> Result<ControlSocket, ControlError> {
         let failed = |source: io::Error| ControlError::Io { path: path.to_owned(), source };
         make_way(path)?;
-        // Nobody else's from the first moment on.
-        let before = umask(Mode::from_bits_truncate(0o177));
-        let bound = UnixListener::bind(path);
-        umask(before);
-        let listener = bound.map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = listener(path).map_err(|errno| failed(errno.into()))?;
         Ok(ControlSocket { listener, path: path.to_owned(), callers: Vec::new(), calls: 0 })
     }
 
