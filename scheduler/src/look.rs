@@ -114,11 +114,6 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     if ask.count > 0 {
         look.take(ask.count, &running, &mut seen).await?;
     }
-    let speaks_of_jobs = ask.jobs.as_ref().is_some_and(|jobs| jobs.start || jobs.stale);
-    if !seen.taken.is_empty() && seen.taken.len() < ask.count && !speaks_of_jobs {
-        // They are started first; the next look, which follows at once, sees to the bell.
-        return Ok(seen);
-    }
     // Without a slot nothing can start, but a row can still be stopped: that must ring too.
     if ask.arm && (ask.count == 0 || seen.taken.len() < ask.count) {
         // What was committed before the lock was ours rang nobody; what comes later will ring. The server does one after
@@ -128,6 +123,10 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
         released?;
         seen.armed = armed?;
         seen.refused = !seen.armed;
+        if seen.armed && !ask.running.is_empty() {
+            // Stopped after it was looked at and before somebody would have rung for it.
+            seen.unwanted = look.unwanted(&ask.running).await?;
+        }
         if seen.armed && ask.count > 0 {
             let before = seen.taken.len();
             look.take(ask.count - before, &running, &mut seen).await?;

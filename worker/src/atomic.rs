@@ -56,7 +56,7 @@ impl Run<'_> {
             Ok(true) => {
                 fault::point("worker.after_commit");
                 shared::debug!("atomic task finished", task = self.row.task);
-                self.go_on_after_commit(session, cancelled)
+                self.leave_after_commit(session)
             }
             Ok(false) => {
                 // Deleted, stopped or taken anew: its effects go too.
@@ -95,12 +95,9 @@ impl Run<'_> {
         self.conclude(outcome, cancelled, timed_out)
     }
 
-    fn go_on_after_commit(&self, mut session: Session, cancelled: Option<Cancelled>) -> Next {
-        let next =
-            if cancelled.is_none() && self.goes_on() { self.book.next(&mut session, &self.reuse) } else { Ok(None) };
-        match next {
-            Ok(next) => self.go_on(session, next.into_iter().collect()),
-            Err(_) => Next::Leave(ExitCode::Temporary),
-        }
+    /// Its end was written with its own work; the next one would be taken by another transaction, and might run beside
+    /// what the scheduler has taken for the group in between. So the worker leaves.
+    fn leave_after_commit(&self, session: Session) -> Next {
+        self.go_on(session, Vec::new())
     }
 }

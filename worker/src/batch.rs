@@ -361,7 +361,7 @@ impl Batch<'_> {
     ) -> Result<Vec<TaskRow>, ExitCode> {
         let ends = self.ends();
         let task = self.rows[0].task;
-        let mut next = match self.shift.book.finish_batch(session, &ends, back, wish) {
+        let next = match self.shift.book.finish_batch(session, &ends, back, wish) {
             Ok(done) => {
                 for ended in self.ended.iter().filter(|ended| !done.written.contains(&self.rows[ended.place].task)) {
                     self.record_alone(session, ended)?;
@@ -385,11 +385,6 @@ impl Batch<'_> {
                 return returned.map(|done| done.next).map_err(|_| ExitCode::Temporary);
             }
         };
-        if let (true, Some(wish)) = (next.is_empty(), wish.filter(|wish| wish.floor.is_some())) {
-            // The floor was only a hint.
-            let again = self.shift.book.finish_batch(session, &[], &[], Some(Wish { floor: None, ..wish }));
-            next = again.map_err(|_| ExitCode::Temporary)?.next;
-        }
         for ended in &self.ended {
             shared::debug!("task finished", task = self.rows[ended.place].task, state = ended.state);
         }

@@ -402,14 +402,6 @@ impl Book {
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }
 
-    /// The next task for a worker whose last one is already committed.
-    pub fn next(&self, session: &mut Session, reuse: &Reuse) -> Result<Option<TaskRow>, QueryError> {
-        let numbers = Numbers::new(reuse);
-        let asked = numbers.params(reuse);
-        let mut rows = self.retried(session, &[Statement::once(&self.next, &asked)])?;
-        Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
-    }
-
     fn retried(&self, session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
         tried(|| self.transaction(session, statements))
     }

@@ -527,16 +527,14 @@ impl Run<'_> {
     ) -> Result<Finished, QueryError> {
         let size = self.pace.map_or(1, |pace| pace.get().size());
         if let (Some(reuse), true) = (reuse, self.short_way(session)) {
-            let mut first = if size > 1 {
+            // Nothing above the floor, which is only a hint: the worker leaves, and the scheduler finds the rest. Taken by
+            // another transaction, it might run beside what the scheduler has taken for the group meanwhile.
+            let first = if size > 1 {
                 let next = self.book.next_batch(session, self.row, record, Wish { reuse, size, floor: self.floor })?;
                 Finished { written: next.written, next: next.next }
             } else {
                 self.book.finish_renewed(session, self.row, record, reuse, self.floor)?
             };
-            if first.next.is_empty() && self.floor.is_some() {
-                // The floor was only a hint.
-                first.next = self.book.next(session, reuse)?.into_iter().collect();
-            }
             if first.written {
                 return Ok(first);
             }
