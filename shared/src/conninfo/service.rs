@@ -37,7 +37,10 @@ pub(super) fn find(
             return Ok(pairs);
         }
     }
-    Err(ConninfoError::Service(format!("definition of service \"{}\" not found", name.escape_debug())))
+    // What is no name may be a password that slipped.
+    let named = name.chars().all(|c| c.is_alphanumeric() || "_.- ".contains(c));
+    let shown = if named { format!(" \"{name}\"") } else { String::new() };
+    Err(ConninfoError::Service(format!("definition of service{shown} not found")))
 }
 
 /// None if the file has no such section. The first section of that name counts, and in it the first of each key.
