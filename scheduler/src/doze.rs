@@ -73,6 +73,11 @@ impl Doze {
         self.armed
     }
 
+    /// Nobody rings us awake and nobody has: the next look is our own idea.
+    pub fn unasked(&self) -> bool {
+        !self.armed && !self.rung
+    }
+
     /// A look begins. True: it may arm the bell; one that was caused by a ring does not arm again if it finds nothing,
     /// but waits for a while of quiet first.
     pub fn begin(&mut self, now: Instant) -> bool {

@@ -1,13 +1,12 @@
 //! Tasks whose beginning and end are written by the scheduler, many at once; only their input runs in a worker.
 //!
-//! A plain task that gets a lent connection is begun here, since the backend is known before the fork, and its worker
-//! is handed the row by the fork. What the worker hands in is written down here together with what others have handed
+//! A plain task that gets a lent connection is begun by the take itself, since the backend is known before the fork, and
+//! its worker is handed the row by the fork. What the worker hands in is written down here together with what others have handed
 //! in meanwhile, before the next look. A result stays in this table until the database has it: it survives a lost
 //! session, and a row that cannot be written with the others (locked, come to repeat, refused) gets a clerk, a worker
 //! that does nothing else. If the scheduler itself is killed in between, such a task runs again.
 
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
-use crate::look::Taken;
 use crate::run_table::{RunId, WorkerEnd};
 use shared::db::statement::Queue;
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -19,23 +18,12 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::types::ToSql;
 use worker::errand::{self, Clerk, Errand};
 use worker::{Book, TaskRow};
 
-/// The longest input that is handed down by a fork.
-const LONGEST_INPUT_BYTES: i32 = 64 * 1024;
 /// How long a result waits whose clerk could not be started, or did not get through.
 const CLERK_PAUSE: Duration = Duration::from_millis(500);
-
-/// A taken row that is being begun on a connection that is promised to it.
-#[derive(Clone, Copy, Debug)]
-pub struct Beginning {
-    batch: u64,
-    row: Taken,
-    slot: SlotHandle,
-    backend: i32,
-}
 
 /// A result, and the row it belongs to.
 #[derive(Debug)]
@@ -47,8 +35,6 @@ struct Ended {
 #[derive(Debug)]
 pub struct Errands {
     book: Rc<Book>,
-    batches: u64,
-    beginning: Vec<Beginning>,
     /// Of workers under way.
     rows: BTreeMap<RunId, Rc<TaskRow>>,
     /// To be written, being written, to be given to clerks, in the hands of clerks.
@@ -63,8 +49,6 @@ impl Errands {
     pub fn new(queue: Queue, lazy_commit: bool) -> Errands {
         Errands {
             book: Rc::new(Book::new(queue, lazy_commit)),
-            batches: 0,
-            beginning: Vec::new(),
             rows: BTreeMap::new(),
             handed: Vec::new(),
             booking: Vec::new(),
@@ -74,18 +58,14 @@ impl Errands {
         }
     }
 
-    /// Nothing is begun or waits to be written.
+    /// Nothing waits to be written.
     pub fn is_empty(&self) -> bool {
-        self.beginning.is_empty() && self.results().next().is_none()
+        self.results().next().is_none()
     }
 
     /// Rows that are ours without a worker that says so.
     pub fn knows(&self, task: i64) -> bool {
-        self.beginning.iter().any(|begun| begun.row.task == task) || self.results().any(|ended| ended.row.task == task)
-    }
-
-    pub fn beginning(&self) -> usize {
-        self.beginning.len()
+        self.results().any(|ended| ended.row.task == task)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
@@ -98,55 +78,8 @@ impl Errands {
 }
 
 impl Scheduler {
-    /// Begins these rows, each on the connection that is promised to it.
-    pub(crate) fn begin_errands(&mut self, rows: Vec<(Taken, SlotHandle, i32)>, now: Instant) {
-        if rows.is_empty() {
-            return;
-        }
-        self.errands.batches += 1;
-        let batch = self.errands.batches;
-        let begun =
-            rows.iter().map(|(row, slot, backend)| Beginning { batch, row: *row, slot: *slot, backend: *backend });
-        self.errands.beginning.extend(begun);
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
-            self.errands_lost(now);
-            return;
-        };
-        let tasks: Vec<i64> = rows.iter().map(|(row, _, _)| row.task).collect();
-        let attempts: Vec<i32> = rows.iter().map(|(row, _, _)| row.attempt).collect();
-        let backends: Vec<i32> = rows.iter().map(|(_, _, backend)| *backend).collect();
-        link.ask("beginning tasks", PATIENCE, move |client| async move {
-            let values: [&(dyn ToSql + Sync); 4] = [&tasks, &attempts, &backends, &LONGEST_INPUT_BYTES];
-            let rows = contained(client.query(&statements.begin_errands, &values).await, "begun")?;
-            Ok(Answer::Begun { batch, rows: rows.iter().map(task_row).collect() })
-        });
-    }
-
-    /// What could be begun gets a worker of its own at once; the rest a worker that begins by itself, as far as it may.
-    pub(crate) fn begun(&mut self, batch: u64, rows: Vec<TaskRow>, now: Instant) {
-        let mut rows: BTreeMap<i64, TaskRow> = rows.into_iter().map(|row| (row.task, row)).collect();
-        let (ours, others) =
-            std::mem::take(&mut self.errands.beginning).into_iter().partition(|begun| begun.batch == batch);
-        self.errands.beginning = others;
-        let ours: Vec<Beginning> = ours;
-        for Beginning { row, slot, backend, .. } in ours {
-            match rows.remove(&row.task).filter(|begun| begun.attempt == row.attempt) {
-                _ if self.stopping.asked() || !self.start.region.leads() => {
-                    self.lending.unpromise(backend);
-                    self.start.region.slots().release(slot);
-                    self.freed = true;
-                    self.runs.orphaned(row.task, row.attempt, now);
-                }
-                Some(begun) => self.start_errand(begun, slot, backend, now),
-                None => {
-                    self.lending.unpromise(backend);
-                    self.start_worker(row, slot, now);
-                }
-            }
-        }
-    }
-
-    fn start_errand(&mut self, row: TaskRow, slot: SlotHandle, backend: i32, now: Instant) {
+    /// A worker of its own for a row that is begun, on the connection that was promised to it.
+    pub(crate) fn start_errand(&mut self, row: TaskRow, slot: SlotHandle, backend: i32, now: Instant) {
         let (task, attempt) = (row.task, row.attempt);
         let region = &self.start.region;
         region.expect_return(slot);
@@ -287,16 +220,10 @@ impl Scheduler {
     }
 
     /// The session is gone, and every answer with it: what was being written is written again (the fence makes that
-    /// harmless), what was being begun is settled like any row without a worker.
-    pub(crate) fn errands_lost(&mut self, now: Instant) {
+    /// harmless).
+    pub(crate) fn errands_lost(&mut self) {
         let booking = std::mem::take(&mut self.errands.booking);
         self.errands.handed.extend(booking);
-        for Beginning { row, slot, backend, .. } in std::mem::take(&mut self.errands.beginning) {
-            self.lending.unpromise(backend);
-            self.start.region.slots().release(slot);
-            self.freed = true;
-            self.runs.orphaned(row.task, row.attempt, now);
-        }
     }
 }
 
@@ -314,21 +241,4 @@ fn contained(
         shared::warning!("tasks cannot be written together; each is tried alone", to_be = what, error = trouble);
         Ok(Vec::new())
     })
-}
-
-/// Texts as the server sent them, whatever their encoding.
-struct Raw(Vec<u8>);
-
-impl<'a> FromSql<'a> for Raw {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Raw(raw.to_vec()))
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        *kind == Type::TEXT
-    }
-}
-
-fn task_row(row: &tokio_postgres::Row) -> TaskRow {
-    worker::task_row((0..row.len()).map(|column| row.get::<_, Option<Raw>>(column).map(|raw| raw.0)).collect())
 }

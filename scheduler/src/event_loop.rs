@@ -42,7 +42,6 @@ use shared::sys::wait::End;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use worker::TaskRow;
 
 /// The longest wait: the beat in the notes must not stand still.
 const BEAT: Duration = Duration::from_secs(5);
@@ -90,11 +89,6 @@ pub enum Answer {
     Retired {
         backend: i32,
         gone: bool,
-    },
-    /// Which tasks of a batch have been begun, with their rows.
-    Begun {
-        batch: u64,
-        rows: Vec<TaskRow>,
     },
     /// Whose results have been written.
     Booked(Vec<i64>),
@@ -180,6 +174,11 @@ pub struct Scheduler {
     pub(crate) elsewhere: Elsewhere,
     /// Slots reserved for the rows of the look in flight.
     pub(crate) looking: Option<Vec<SlotHandle>>,
+    /// The look in flight only takes; and when it is time for one that sees to everything.
+    pub(crate) brief: bool,
+    pub(crate) next_thorough: Instant,
+    /// Backends whose connections are promised to them.
+    pub(crate) promised: Vec<i32>,
     /// No slot was free at the last look; the launcher rings when one is.
     pub(crate) wants_slot: bool,
     /// Slots came free by us since the last turn.
@@ -246,6 +245,9 @@ impl Scheduler {
             returns: Returns::default(),
             elsewhere: Elsewhere::default(),
             looking: None,
+            brief: false,
+            next_thorough: now,
+            promised: Vec::new(),
             wants_slot: false,
             freed: false,
             unfinished: UnfinishedQuestion::None,
@@ -423,7 +425,7 @@ impl Scheduler {
         self.release_reserved();
         self.runs.all_unsettled(now);
         self.lending.all_unretired(now);
-        self.errands_lost(now);
+        self.errands_lost();
         self.returns.all_undone(now);
         self.elsewhere.all_unmarked();
         self.session_event(SessionEvent::Lost { now, trouble });

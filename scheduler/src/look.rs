@@ -13,8 +13,12 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row, ToStatement};
+use worker::TaskRow;
 
+/// The longest input that is handed down by a fork.
+const LONGEST_INPUT_BYTES: i32 = 64 * 1024;
 /// Up to so many slots the short walk is enough.
 const FEW: usize = 8;
 /// Groups looked at in one go; with more of them a cursor goes round.
@@ -26,13 +30,15 @@ const CANDIDATES: usize = 4000;
 /// Rounds of expiry in one look: a backlog of expired rows is worked off in several looks.
 const EXPIRY_ROUNDS: usize = 4;
 
-/// A row that is ours now: state TAKE, this attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A row that is ours now: state TAKE, or WORK if it is begun; this attempt.
+#[derive(Clone, Debug)]
 pub struct Taken {
     pub task: i64,
     pub attempt: i32,
     /// The job whose run it is.
     pub job: Option<i32>,
+    /// Begun in the name of this backend, which is to be lent to it.
+    pub begun: Option<(i32, Box<TaskRow>)>,
 }
 
 /// Where the look at the groups goes on, and how many there were.
@@ -59,6 +65,8 @@ pub struct Ask {
     pub disarm: bool,
     /// If nothing is left that could start, arm the bell.
     pub arm: bool,
+    /// Only take: all the rest was looked at a moment ago.
+    pub brief: bool,
     pub cursor: GroupCursor,
     /// Signs for `mill.why` to be put up or taken down: lock kind, and whether it is to stand.
     pub signs: Vec<(i32, bool)>,
@@ -66,6 +74,8 @@ pub struct Ask {
     pub running: Vec<(i64, i32)>,
     /// Backends of ours that run nothing at the moment.
     pub idle_backends: Vec<i32>,
+    /// Those of them that plain tasks may be begun on.
+    pub lent: Vec<i32>,
     /// Where the queue runs jobs.
     pub jobs: Option<JobsAsk>,
 }
@@ -89,8 +99,14 @@ pub struct Seen {
 }
 
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
-    let look = Look { client, statements, idle_backends: ask.idle_backends.clone() };
+    let look = Look { client, statements, idle_backends: ask.idle_backends.clone(), lent: ask.lent.clone() };
     let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
+    // All of them: the take itself sees which have been stopped by now.
+    let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
+    if ask.brief {
+        look.take(ask.count, &running, &mut seen).await?;
+        return Ok(seen);
+    }
     // All that does not wait for an answer goes in one write.
     let disarmed = async || if ask.disarm { look.sign(lock_key::BELL, false).await } else { Ok(false) };
     let (disarmed, released) = both(disarmed(), look.execute(&look.statements.release)).await;
@@ -101,8 +117,6 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     if !ask.running.is_empty() {
         seen.unwanted = look.unwanted(&ask.running).await?;
     }
-    // All of them: the take itself sees which have been stopped by now.
-    let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
     if let Some(jobs) = &ask.jobs
         && jobs.start
     {
@@ -154,12 +168,16 @@ struct Look {
     client: Rc<Client>,
     statements: Rc<Prepared>,
     idle_backends: Vec<i32>,
+    lent: Vec<i32>,
 }
 
 impl Look {
     async fn take(&self, count: usize, running: &[i64], seen: &mut Seen) -> Result<(), Trouble> {
         for _ in 0..EXPIRY_ROUNDS {
-            let Harvest { taken, expired, busy } = self.take_once(count, &mut seen.cursor, running).await?;
+            let used: Vec<i32> = seen.taken.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
+            let lent: Vec<i32> = self.lent.iter().filter(|backend| !used.contains(backend)).copied().collect();
+            let asking = Asking { count, running, lent: &lent };
+            let Harvest { taken, expired, busy } = self.take_once(&asking, &mut seen.cursor).await?;
             seen.busy |= busy;
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
@@ -201,35 +219,36 @@ impl Look {
         Ok(())
     }
 
-    async fn take_once(&self, count: usize, cursor: &mut GroupCursor, running: &[i64]) -> Result<Harvest, Trouble> {
+    async fn take_once(&self, asking: &Asking<'_>, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
         // Few groups: their heads are as quickly looked at as a walk that may come to nothing, and that is always exact.
         if cursor.known && cursor.groups <= FEW_GROUPS {
-            return self.take_groups(count, cursor, running).await;
+            return self.take_groups(asking, cursor).await;
         }
-        let walk = if count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
-        let rows = self.many(walk, &[&(count as i64), &running, &self.idle_backends]).await?;
+        let Asking { count, running, lent } = asking;
+        let walk = if *count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
+        let values: Values<'_> = &[&(*count as i64), running, &self.idle_backends, lent, &LONGEST_INPUT_BYTES];
+        let rows = self.many(walk, values).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
         if exact {
             return Ok(harvest(&rows));
         }
         let began = cursor.after;
-        let found = self.take_groups(count, cursor, running).await?;
+        let found = self.take_groups(asking, cursor).await?;
         // Nothing behind the cursor: once more from the start, so that no group waits for the round to end.
         if found.taken.is_empty() && began != i32::MIN {
             cursor.after = i32::MIN;
-            return self.take_groups(count, cursor, running).await;
+            return self.take_groups(asking, cursor).await;
         }
         Ok(found)
     }
 
-    async fn take_groups(&self, count: usize, cursor: &mut GroupCursor, running: &[i64]) -> Result<Harvest, Trouble> {
-        let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, count.max(4)) as i64;
-        let rows = self
-            .many(
-                &self.statements.groups,
-                &[&(count as i64), &running, &self.idle_backends, &cursor.after, &GROUPS, &depth],
-            )
-            .await?;
+    async fn take_groups(&self, asking: &Asking<'_>, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
+        let Asking { count, running, lent } = asking;
+        let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, (*count).max(4)) as i64;
+        let after = cursor.after;
+        let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS, &depth];
+        let values = [heads, &[lent, &LONGEST_INPUT_BYTES]].concat();
+        let rows = self.many(&self.statements.groups, &values).await?;
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
         let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
         cursor.groups = groups.max(1) as usize;
@@ -323,6 +342,15 @@ async fn both<A, B>(first: impl Future<Output = A>, second: impl Future<Output =
 
 type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
 
+/// What a take asks for.
+struct Asking<'a> {
+    count: usize,
+    /// Tasks that workers are at.
+    running: &'a [i64],
+    /// Backends that plain tasks are begun on.
+    lent: &'a [i32],
+}
+
 /// What a take has brought.
 struct Harvest {
     taken: Vec<Taken>,
@@ -341,10 +369,26 @@ fn wait(row: &Row, column: &str) -> Option<Duration> {
     row.get::<_, Option<f64>>(column).map(|ms| Duration::from_millis(ms.max(0.0) as u64))
 }
 
+/// Texts as the server sent them, whatever their encoding.
+struct Raw(Vec<u8>);
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Raw(raw.to_vec()))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TEXT
+    }
+}
+
 fn harvest(rows: &[Row]) -> Harvest {
     let taken = rows.iter().filter_map(|row| {
         let (task, attempt) = (row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("attempt")?);
-        Some(Taken { task, attempt, job: row.get("job") })
+        let texts = row.get::<_, Option<Vec<Option<Raw>>>>("task_row");
+        let texts = texts.map(|texts| texts.into_iter().map(|text| text.map(|Raw(bytes)| bytes)).collect());
+        let begun = row.get::<_, Option<i32>>("backend").zip(texts.map(|texts| Box::new(worker::task_row(texts))));
+        Some(Taken { task, attempt, job: row.get("job"), begun })
     });
     let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
     Harvest { taken: taken.collect(), expired, busy: rows.first().is_some_and(|row| row.get("busy")) }

@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 const CHORES: Duration = Duration::from_secs(60);
 /// How often the catalog is looked for, at most.
 const MARKER: Duration = Duration::from_secs(1);
+/// How long looks may only take, while tasks come and go.
+const THOROUGH: Duration = Duration::from_millis(20);
 
 impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
@@ -49,7 +51,6 @@ impl Scheduler {
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
-            Answer::Begun { batch, rows } => self.begun(batch, rows, now),
             Answer::Booked(written) => self.booked(&written, now),
             Answer::Retired { backend, gone } => self.lending.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
@@ -238,7 +239,7 @@ impl Scheduler {
         }
     }
 
-    /// Slots first, then as many rows.
+    /// Slots first, then as many rows. While tasks come and go by themselves, most looks only take.
     pub(crate) fn start_look(&mut self) {
         let now = Instant::now();
         let leads = self.start.region.leads();
@@ -246,8 +247,9 @@ impl Scheduler {
         if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
+        let unasked = self.doze.unasked();
         let arm = self.doze.begin(now);
-        let running = self.runs.len().saturating_sub(self.elsewhere.unknown()) + self.errands.beginning();
+        let running = self.runs.len().saturating_sub(self.elsewhere.unknown());
         let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize + self.lending.idle();
@@ -260,15 +262,26 @@ impl Scheduler {
         let signs: Vec<(i32, bool)> =
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
         self.signs = wanted.into_iter().filter(|(_, on)| *on).map(|(kind, _)| kind).collect();
+        if self.settings.lend {
+            self.promised = slots.iter().map_while(|_| self.lending.promise()).collect();
+        }
+        let jobs = self.jobs.ask(now, slots.len());
+        let hasty = signs.is_empty() && !slots.is_empty() && !jobs.as_ref().is_some_and(|jobs| jobs.start || jobs.stale);
+        self.brief = unasked && hasty && now < self.next_thorough;
+        if !self.brief {
+            self.next_thorough = now + THOROUGH;
+        }
         let ask = Ask {
             signs,
             count: slots.len(),
             disarm: self.doze.armed(),
             arm,
+            brief: self.brief,
             cursor: self.cursor,
             running: self.runs.running(),
             idle_backends: self.lending.idle_backends(),
-            jobs: self.jobs.ask(now, slots.len()),
+            lent: self.promised.clone(),
+            jobs,
         };
         self.looking = Some(slots);
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
@@ -361,6 +374,11 @@ impl Scheduler {
             next_plan: [seen.next_plan, due].into_iter().flatten().min(),
         };
         self.doze.looked(looked, pace);
+        if self.brief && !looked.full {
+            // Whether there is nothing left, and when there will be, is for a look that sees to everything.
+            self.next_thorough = now;
+            self.doze.hurry(now);
+        }
         fault::point("scheduler.after_take");
         self.say_running();
         for task in &seen.unwanted {
@@ -368,23 +386,25 @@ impl Scheduler {
             self.returns.add(self.runs.batch_around(*task), now);
         }
         let starts = !self.stopping.asked() && self.start.region.leads();
-        let mut errands = Vec::new();
+        let begun: Vec<i32> = seen.taken.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
+        for backend in std::mem::take(&mut self.promised).into_iter().filter(|backend| !begun.contains(backend)) {
+            self.lending.unpromise(backend);
+        }
         for row in seen.taken {
-            match slots.pop() {
-                Some(slot) if starts => {
-                    let lends = self.settings.lend && row.job.is_none();
-                    match lends.then(|| self.lending.promise()).flatten() {
-                        Some(backend) => errands.push((row, slot, backend)),
-                        None => self.start_worker(row, slot, now),
-                    }
+            match (slots.pop(), row) {
+                (Some(slot), Taken { begun: Some((backend, row)), .. }) if starts => {
+                    self.start_errand(*row, slot, backend, now);
                 }
-                slot => {
+                (Some(slot), row) if starts => self.start_worker(row, slot, now),
+                (slot, Taken { task, attempt, begun, .. }) => {
                     slots.extend(slot);
-                    self.runs.orphaned(row.task, row.attempt, now);
+                    if let Some((backend, _)) = begun {
+                        self.lending.unpromise(backend);
+                    }
+                    self.runs.orphaned(task, attempt, now);
                 }
             }
         }
-        self.begin_errands(errands, now);
         self.looking = Some(slots);
         self.release_reserved();
     }
@@ -495,6 +515,9 @@ impl Scheduler {
     }
 
     pub(crate) fn release_reserved(&mut self) {
+        for backend in std::mem::take(&mut self.promised) {
+            self.lending.unpromise(backend);
+        }
         for slot in self.looking.take().unwrap_or_default() {
             self.start.region.slots().release(slot);
             self.freed = true;

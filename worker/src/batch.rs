@@ -7,6 +7,10 @@
 //! takes long. What has run and is not recorded when the worker dies runs again, as it may after any crash; that is a
 //! matter of a few milliseconds, and an `atomic` task is never in a batch.
 //!
+//! As new, but for prepared statements: ours stay, because planning them anew would cost as much as the tasks do. An input
+//! that speaks of prepared statements is the last of its batch; one that makes some behind our back (by dynamic SQL in a
+//! function) is found out when the batch is recorded, and its worker takes no other batch.
+//!
 //! Whatever is out of the ordinary (a lost session, a cancel of ours, a session that cannot be made new) ends the batch:
 //! what has run is recorded, what was not sent goes back, and the task concerned ends as it would have alone.
 
@@ -15,9 +19,10 @@ use crate::execute::{Next, Outcome, Run, Shift, TaskLog, announce};
 use crate::format::{Output, Texts};
 use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
 use crate::pace::SLOW;
-use crate::session::{self, BatchDress, batch_dress};
+use crate::pace::Pace;
+use crate::session::{self, batch_dress, batch_renewal};
 use crate::watchdog::Watched;
-use crate::wire::{Chain, LinkError, QueryError, ServerError, Session, Statement, TransactionStatus};
+use crate::wire::{Chain, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::exit_code::ExitCode;
 use shared::fault;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,6 +33,9 @@ use std::time::{Duration, Instant};
 const KEPT_BYTES: usize = 1 << 20;
 /// The end of a batch may wait for a lock that a user holds on one of its rows.
 const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
+
+/// SQLSTATE of a prepared statement that is there already.
+const STATEMENT_EXISTS: &[u8] = b"42P05";
 
 /// A task that has run.
 struct Ended {
@@ -94,8 +102,9 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
         flushed: 0,
         taken: Instant::now(),
     };
-    let stop = match session::dress(&mut session, shift.order, &rows[0]) {
-        Ok(()) => batch.work(&mut session),
+    let dress = batch_dress(shift.order, &rows[0].group).unwrap_or_default();
+    let stop = match session.stand(&dress) {
+        Ok(dress) => batch.work(&mut session, &dress),
         Err(QueryError::Server(error)) => {
             shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
             Stop::Spent
@@ -132,17 +141,23 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
 }
 
 impl Batch<'_> {
-    fn work(&mut self, session: &mut Session) -> Stop {
+    fn work(&mut self, session: &mut Session, dress: &str) -> Stop {
         let (shift, rows) = (self.shift, self.rows);
-        let dresses: Vec<BatchDress> = rows.iter().map(|row| BatchDress::new(shift.order, row)).collect();
-        let params: Vec<_> = dresses.iter().zip(rows).map(|(dress, row)| dress.params(shift.order, row)).collect();
-        let text = batch_dress();
-        let next: Vec<Statement<'_>> = params.iter().map(|params| Statement::once(&text, params)).collect();
-        let renewal = |place: usize| next.get(place + 1..).and_then(|rest| rest.get(..1)).unwrap_or_default();
+        let renewals: Vec<String> =
+            rows.iter().enumerate().map(|(place, row)| batch_renewal(dress, row, place == 0)).collect();
+        let behind = |place: usize| renewals.get(place + 1);
         let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
         let depth = shift.pace.get().depth();
         let quiet: Vec<bool> = rows.iter().map(|row| quiet(&row.input)).collect();
         let mut chain = Chain::default();
+        match chain.renewal(&renewals[0]).map(|()| session.hear_renewal(&mut chain)) {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) | Err(error) => {
+                shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
+                return Stop::Spent;
+            }
+            Ok(Err(_)) => return Stop::Broken { unknown: false },
+        }
         let (mut sent, mut heard, mut kept) = (0, 0, 0);
         // Nothing more is sent; and no other task on this session.
         let (mut over, mut spent) = (false, false);
@@ -163,7 +178,8 @@ impl Batch<'_> {
                     }
                     answer => answer,
                 };
-                if queued.is_err() || (quiet[sent] && chain.renewal(renewal(sent)).is_err()) {
+                let renewal = behind(sent).filter(|_| quiet[sent]);
+                if queued.is_err() || renewal.is_some_and(|renewal| chain.renewal(renewal).is_err()) {
                     // Too long for any server, and not in front: it goes back, and comes in front.
                     (over, spent) = (true, true);
                     self.spoilt.push((rows[sent].task, rows[sent].attempt));
@@ -203,13 +219,20 @@ impl Batch<'_> {
             let timeout = shift.run(row, None).timeout();
             let timed_out = log.said_timeout || timeout.is_some_and(|timeout| ended - began >= timeout);
             let hit = spent && cancelled.is_none() && log.code.as_deref() == Some(QUERY_CANCELED);
+            let clash = place > 0 && log.code.as_deref() == Some(STATEMENT_EXISTS);
             let encoding = (!session::speaks_as_opened(session))
                 .then(|| session.parameter("client_encoding").unwrap_or_default().to_vec());
-            kept += self.end(place, texts, log.code, (cancelled, timed_out, hit), (began, ended), encoding);
+            kept += self.end(place, texts, log.code, (cancelled, timed_out, hit || clash), (began, ended), encoding);
             if cancelled.is_some() {
                 (over, spent) = (true, true);
             }
-            if !quiet[place] && chain.renewal(renewal(place)).is_err() {
+            if clash || leaves_statements(&row.input) {
+                // Whatever was done to prepared statements, ours among them, is seen to with the record.
+                shift.pace.set(Pace::new(false));
+                over = true;
+            }
+            let Some(renewal) = behind(place).filter(|_| quiet[place] || !over) else { continue };
+            if !quiet[place] && chain.renewal(renewal).is_err() {
                 return Stop::Spent;
             }
             match session.hear_renewal(&mut chain) {
@@ -221,6 +244,7 @@ impl Batch<'_> {
                         error = refusal
                     );
                     (over, spent) = (true, true);
+                    shift.pace.set(Pace::new(false));
                     if sent > heard {
                         // It ran in the clothes of the one before it, or in none.
                         let row = &rows[heard];
@@ -234,7 +258,8 @@ impl Batch<'_> {
                             self.spoilt.pop();
                             return Stop::Broken { unknown: true };
                         }
-                        if quiet[heard - 1] && session.hear_renewal(&mut chain).is_err() {
+                        let more = quiet[heard - 1] && behind(heard - 1).is_some();
+                        if more && session.hear_renewal(&mut chain).is_err() {
                             return Stop::Broken { unknown: false };
                         }
                     }
@@ -276,7 +301,7 @@ impl Batch<'_> {
         self.shift.count();
         let end = |state, output, error, reason| Ended { place, state, output, error, reason, began, ended, encoding };
         let end = match verdict(&Ending::Ran { code }, cancelled, timed_out) {
-            // The cancel was meant for the one before it.
+            // What it ran into was meant for, or left by, one before it.
             _ if hit => {
                 self.spoilt.push((row.task, row.attempt));
                 return 0;
@@ -361,8 +386,11 @@ impl Batch<'_> {
     ) -> Result<Vec<TaskRow>, ExitCode> {
         let ends = self.ends();
         let task = self.rows[0].task;
-        let next = match self.shift.book.finish_batch(session, &ends, back, wish) {
-            Ok(done) => {
+        let next = match self.shift.book.finish_batch_renewed(session, &ends, back, wish) {
+            Ok((done, strange)) => {
+                if strange {
+                    self.shift.pace.set(Pace::new(false));
+                }
                 for ended in self.ended.iter().filter(|ended| !done.written.contains(&self.rows[ended.place].task)) {
                     self.record_alone(session, ended)?;
                 }
@@ -450,13 +478,22 @@ impl Batch<'_> {
     }
 }
 
-/// Nothing it may do keeps what stands behind it from being read as it is meant: it opens no transaction, and asks for no
-/// COPY data. Read coarsely: a word that only looks like it costs no more than a round trip.
+/// Nothing it may do keeps what stands behind it from being read as it is meant: it opens no transaction, asks for no
+/// COPY data, and leaves prepared statements alone. Read coarsely: a word that only looks like it costs no more than a
+/// round trip.
 fn quiet(input: &[u8]) -> bool {
-    let words: [&[u8]; 3] = [b"begin", b"start", b"copy"];
+    !speaks(input, &[b"begin", b"start", b"copy"]) && !leaves_statements(input)
+}
+
+/// It may make prepared statements, or deallocate ours.
+fn leaves_statements(input: &[u8]) -> bool {
+    speaks(input, &[b"prepare", b"deallocate", b"discard"])
+}
+
+fn speaks(input: &[u8], words: &[&[u8]]) -> bool {
     let at =
         |at: usize, word: &[u8]| input.get(at..at + word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
-    !(0..input.len()).any(|i| matches!(input[i] | 0x20, b'b' | b's' | b'c') && words.iter().any(|word| at(i, word)))
+    (0..input.len()).any(|i| words.iter().any(|word| word[0] == input[i] | 0x20 && at(i, word)))
 }
 
 /// Hears nothing.
@@ -486,7 +523,7 @@ mod tests {
             assert!(quiet(input.as_bytes()), "{input}");
         }
         for input in
-            ["BEGIN", "begin; SELECT 1", "SELECT 1;Start transaction", "COPY t FROM STDIN", "copy t from stdin"]
+            ["BEGIN", "begin; SELECT 1", "SELECT 1;Start transaction", "COPY t FROM STDIN", "copy t from stdin", "DISCARD ALL"]
         {
             assert!(!quiet(input.as_bytes()), "{input}");
         }

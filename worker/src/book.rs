@@ -205,15 +205,9 @@ impl Book {
         let take = if floor.is_some() { &self.next_floored } else { &self.next_dressed };
         let prefix = session.standing_prefix().to_owned();
         let prefix = [Some(prefix.as_bytes())];
-        let mut statements = vec![
-            Statement::standing(BEGIN, &[]),
-            Statement::standing(if server_major(session) >= 17 { FRAME_17 } else { FRAME }, &prefix),
-            Statement::standing(&self.finish, &end),
-        ];
-        if self.lazy {
-            statements.insert(1, Statement::standing(LAZY, &[]));
-        }
+        let mut statements = self.short_frame(session, &prefix);
         let head = statements.len();
+        statements.push(Statement::standing(&self.finish, &end));
         if record.output.is_none() && record.error.is_none() {
             statements.push(Statement::standing(&self.delete, &own));
         }
@@ -222,12 +216,8 @@ impl Book {
         let mut rows = tried(|| session.transaction_after(Some(RENEW), &statements))?;
         let next = rows.len().checked_sub(2).and_then(|at| rows[at].pop()).map(task_row);
         let next = next.map(|next| TaskRow { dressed: true, ..next }).into_iter().collect();
-        let strange =
-            rows[head - 2].first().and_then(|row| row.first()).is_some_and(|count| count.as_deref() != Some(b"0"));
-        if strange {
-            session.deallocate_all()?;
-        }
-        Ok(Finished { written: !rows[head - 1].is_empty(), next })
+        tidy(session, &rows[head - 1])?;
+        Ok(Finished { written: !rows[head].is_empty(), next })
     }
 
     /// WORK → DONE or FAIL of several tasks without consequences, WORK → PLAN of those that were never sent, and the
@@ -240,40 +230,45 @@ impl Book {
         back: &[(i64, i32)],
         wish: Option<Wish<'_>>,
     ) -> Result<BatchFinished, QueryError> {
-        let ended: Vec<(&String, Ends)> = self
-            .finish_batch
-            .iter()
-            .map(|(state, text)| (text, Ends::of(ends.iter().filter(|end| end.record.state == *state))))
-            .filter(|(_, ends)| ends.count > 0)
-            .collect();
-        let ended: Vec<(&String, [Option<&[u8]>; 7])> =
-            ended.iter().map(|(text, ends)| (*text, ends.values.each_ref().map(|values| Some(&values[..])))).collect();
-        let returned: Vec<Key> = back.iter().map(|(task, attempt)| Key::new(*task, *attempt)).collect();
-        let returned = [
-            array(returned.iter().map(|key| Some(key.task.as_bytes()))),
-            array(returned.iter().map(|key| Some(key.attempt.as_bytes()))),
-        ];
-        let returned = returned.each_ref().map(|values| Some(&values[..]));
-        let asking = wish.map(Asking::new);
-        let asked = wish.zip(asking.as_ref()).map(|(wish, asking)| asking.params(wish));
-        let take = wish.map(|wish| self.take_text(wish));
-        let mut statements = Vec::new();
-        statements.extend(ended.iter().map(|(text, values)| Statement::once(text, values)));
-        let silent = ends.iter().any(|end| end.record.output.is_none() && end.record.error.is_none());
-        statements.extend(
-            ended.iter().filter(|_| silent).map(|(_, values)| Statement::once(&self.delete_batch, &values[..2])),
-        );
-        if !back.is_empty() {
-            statements.push(Statement::once(&self.return_batch, &returned));
+        let entries = BatchEntries::new(self, ends, back, wish);
+        let params = entries.params();
+        let statements: Vec<_> = params.iter().map(|(text, values)| Statement::once(text, values)).collect();
+        let rows = self.retried(session, &statements)?;
+        Ok(entries.finished(rows))
+    }
+
+    /// The same by the short way, on the session that the batch ran on: it is made as new, in the same write, and the
+    /// statements stand. True: a task has left prepared statements behind.
+    pub fn finish_batch_renewed(
+        &self,
+        session: &mut Session,
+        ends: &[End<'_>],
+        back: &[(i64, i32)],
+        wish: Option<Wish<'_>>,
+    ) -> Result<(BatchFinished, bool), QueryError> {
+        let entries = BatchEntries::new(self, ends, back, wish);
+        let params = entries.params();
+        let prefix = session.standing_prefix().to_owned();
+        let prefix = [Some(prefix.as_bytes())];
+        let mut statements = self.short_frame(session, &prefix);
+        let head = statements.len();
+        statements.extend(params.iter().map(|(text, values)| Statement::standing(text, values)));
+        statements.push(Statement::standing("COMMIT", &[]));
+        let mut rows = tried(|| session.transaction_after(Some(RENEW), &statements))?;
+        rows.pop();
+        let booked = rows.split_off(head);
+        let strange = tidy(session, &rows[head - 1])?;
+        Ok((entries.finished(booked), strange))
+    }
+
+    /// What a booking on a session that is as new begins with. Its last answer says whether the session is tidy.
+    fn short_frame<'a>(&self, session: &Session, prefix: &'a [Option<&'a [u8]>]) -> Vec<Statement<'a>> {
+        let mut statements = vec![Statement::standing(BEGIN, &[])];
+        if self.lazy {
+            statements.push(Statement::standing(LAZY, &[]));
         }
-        if let (Some(take), Some(asked)) = (&take, &asked) {
-            statements.push(Statement::once(take, asked));
-        }
-        let mut rows = self.retried(session, &statements)?;
-        let next = in_order(if take.is_some() { rows.pop().unwrap_or_default() } else { Vec::new() });
-        let written = rows.into_iter().take(ended.len()).flatten().collect();
-        let written = names(written).iter().filter_map(|id| id.parse().ok()).collect();
-        Ok(BatchFinished { written, next })
+        statements.push(Statement::standing(if server_major(session) >= 17 { FRAME_17 } else { FRAME }, prefix));
+        statements
     }
 
     /// The same for the first of several: what is taken for it may be a batch. The session is as the task has left it.
@@ -305,11 +300,13 @@ impl Book {
         self.queue.fill_take_batch(wish.size, wish.floor.is_some())
     }
 
-    /// TAKE → WORK. None: the task is no longer ours.
+    /// TAKE → WORK. None: the task is no longer ours. That commit does not wait for the disk: whatever the task commits
+    /// later puts it there first, and what it does on a remote waits for `begin_remote`.
     pub fn begin(&self, session: &mut Session, task: i64, attempt: i32) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::BEGIN_TASK);
         let key = Key::new(task, attempt);
-        let mut rows = self.transaction(session, &[Statement::once(&text, &key.params())])?;
+        let mut rows =
+            self.transaction(session, &[Statement::once(LAZY, &[]), Statement::once(&text, &key.params())])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
@@ -429,6 +426,15 @@ impl Book {
     }
 }
 
+/// Prepared statements that a task has left behind go, and ours with them. True: there were some.
+fn tidy(session: &mut Session, framed: &[Row]) -> Result<bool, QueryError> {
+    let strange = framed.first().and_then(|row| row.first()).is_some_and(|count| count.as_deref() != Some(b"0"));
+    if strange {
+        session.deallocate_all()?;
+    }
+    Ok(strange)
+}
+
 /// The first value of each row, as text.
 fn names(rows: Vec<Row>) -> Vec<String> {
     rows.into_iter().filter_map(|row| String::from_utf8(row.into_iter().next()??).ok()).collect()
@@ -482,6 +488,60 @@ impl Ends {
             numbers(&|end| end.ended.as_micros().to_string()),
         ];
         Ends { count: ends.len(), values }
+    }
+}
+
+/// What is written about a batch: the statements' texts, and what their parameters are made of.
+struct BatchEntries<'b> {
+    /// By the state that they write.
+    ended: Vec<(&'b str, Ends)>,
+    /// Deletes those without a result, if there may be any.
+    delete: Option<&'b str>,
+    /// Plans again what was never sent.
+    back: Option<(&'b str, [Vec<u8>; 2])>,
+    take: Option<(String, Asking, Wish<'b>)>,
+}
+
+impl<'b> BatchEntries<'b> {
+    fn new(book: &'b Book, ends: &[End<'_>], back: &[(i64, i32)], wish: Option<Wish<'b>>) -> BatchEntries<'b> {
+        let ended = book.finish_batch.iter().map(|(state, text)| {
+            (text.as_str(), Ends::of(ends.iter().filter(|end| end.record.state == *state)))
+        });
+        let silent = ends.iter().any(|end| end.record.output.is_none() && end.record.error.is_none());
+        let numbers = |number: &dyn Fn(&(i64, i32)) -> String| {
+            let texts: Vec<String> = back.iter().map(number).collect();
+            array(texts.iter().map(|text| Some(text.as_bytes())))
+        };
+        let returned = [numbers(&|(task, _)| task.to_string()), numbers(&|(_, attempt)| attempt.to_string())];
+        BatchEntries {
+            ended: ended.filter(|(_, ends)| ends.count > 0).collect(),
+            delete: silent.then_some(&book.delete_batch),
+            back: (!back.is_empty()).then_some((&book.return_batch, returned)),
+            take: wish.map(|wish| (book.take_text(wish), Asking::new(wish), wish)),
+        }
+    }
+
+    /// The statements in their order: ends first, the take last.
+    fn params(&self) -> Vec<(&str, Vec<Option<&[u8]>>)> {
+        fn given(values: &[Vec<u8>]) -> Vec<Option<&[u8]>> {
+            values.iter().map(|value| Some(&value[..])).collect()
+        }
+        let mut all: Vec<(&str, Vec<Option<&[u8]>>)> =
+            self.ended.iter().map(|(text, ends)| (*text, given(&ends.values))).collect();
+        if let Some(delete) = self.delete {
+            all.extend(self.ended.iter().map(|(_, ends)| (delete, given(&ends.values[..2]))));
+        }
+        all.extend(self.back.iter().map(|(text, values)| (*text, given(values))));
+        all.extend(self.take.iter().map(|(text, asking, wish)| (text.as_str(), asking.params(*wish))));
+        all
+    }
+
+    /// What the statements have answered.
+    fn finished(&self, mut rows: Vec<Vec<Row>>) -> BatchFinished {
+        let next = in_order(if self.take.is_some() { rows.pop().unwrap_or_default() } else { Vec::new() });
+        let written = rows.into_iter().take(self.ended.len()).flatten().collect();
+        let written = names(written).iter().filter_map(|id| id.parse().ok()).collect();
+        BatchFinished { written, next }
     }
 }
 
@@ -575,7 +635,7 @@ fn passes(error: &ServerError) -> bool {
         || (error.code() == Some(b"0A000") && error.message().is_some_and(|text| text.starts_with(b"cached plan")))
 }
 
-/// The books of a queue whose owner wants it so: its last commits may be lost with the server.
+/// This commit may be lost with the server: of a begin, or of the books of a queue whose owner wants it so.
 const LAZY: &str = "SET LOCAL synchronous_commit = off";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";

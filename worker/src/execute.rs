@@ -94,7 +94,9 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         max: row.max,
         started: row.start.clone(),
         executed: Cell::new(0),
-        pace: Cell::new(Pace::new(order.batch && !order.target.late_settings)),
+        pace: Cell::new(Pace::new(
+            order.batch && !order.target.late_settings && session::batch_dress(order, &row.group).is_some(),
+        )),
     };
     let mut floored = Instant::now();
     let (mut rows, mut own) = (vec![row], false);

@@ -1,9 +1,9 @@
 //! The worker's session: how it is opened, and what the task finds set in it.
 
-use crate::book::TaskRow;
+use crate::book::{RENEW, TaskRow};
 use crate::wire::{ConnectError, QueryError, Session};
 use shared::conninfo::Target;
-use shared::db::identifier::qualified;
+use shared::db::identifier::{literal, qualified, quoted};
 use shared::db::lock_key;
 pub use shared::db::pinned::WATCH as WATCHED;
 use shared::hand_over::{Gifts, Offered, WorkerOrder, encode};
@@ -146,12 +146,17 @@ fn wait_for_turn(region: &Region, target: &Target, deadline: Instant) -> Result<
     }
 }
 
+/// A task's time limit as the server takes it; 0: none.
+fn limit_ms(row: &TaskRow) -> i64 {
+    row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS)
+}
+
 /// The time limit of a task whose session is dressed otherwise.
 pub fn limit(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
     if row.timeout_ms <= 0 {
         return Ok(());
     }
-    let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
+    let timeout = limit_ms(row).to_string();
     let text = "SELECT pg_catalog.set_config('statement_timeout', $1, false)";
     session.execute(text, &[Some(timeout.as_bytes())]).map(|_| ())
 }
@@ -173,26 +178,33 @@ pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Resul
     Ok(())
 }
 
-/// What `dress` sets for one task of a batch, as parameters of `batch_dress`. On a session of our own, which is watched
-/// from its start.
-pub struct BatchDress {
-    dress: Dress,
-    queue: String,
+/// What `dress` sets, as a statement that stands on the session while its tasks of one group follow each other in
+/// batches: the task's id and time limit are left open. It also gives back the locks of the task before. On a session
+/// of our own, which is watched from its start. None: the group cannot be written into a statement.
+pub fn batch_dress(order: &WorkerOrder, group: &[u8]) -> Option<String> {
+    let group = std::str::from_utf8(group).ok()?;
+    let name = format!("{} {group}", application_name(order));
+    let [group, schema, table, name] = [group, &order.schema, &order.table, &name].map(literal);
+    let queue = literal(&qualified(&order.schema, &order.table));
+    let set = |setting: &str, value: &str| format!("pg_catalog.set_config('{setting}', {value}, false)");
+    let settings = [
+        set("pg_task.id", "$1"),
+        set("pg_task.group", &group),
+        set("pg_task.schema", &schema),
+        set("pg_task.table", &table),
+        set("application_name", &name),
+    ];
+    let (settings, limit, sign) = (settings.join(", "), set("statement_timeout", "$2"), sign(&queue, "$1"));
+    Some(format!(
+        "SELECT pg_catalog.pg_advisory_unlock_all(), {settings}, \
+         CASE WHEN $2 OPERATOR(pg_catalog.<>) '0' THEN {limit} END, pg_catalog.pg_try_advisory_lock({sign})"
+    ))
 }
 
-impl BatchDress {
-    pub fn new(order: &WorkerOrder, row: &TaskRow) -> BatchDress {
-        BatchDress { dress: Dress::new(order, row), queue: qualified(&order.schema, &order.table) }
-    }
-
-    pub fn params<'a>(&'a self, order: &'a WorkerOrder, row: &'a TaskRow) -> [Option<&'a [u8]>; 7] {
-        let [id, group, schema, table, name, timeout] = self.dress.values(order, row);
-        [id, group, schema, table, name, timeout, self.queue.as_bytes()].map(Some)
-    }
-}
-
-pub fn batch_dress() -> String {
-    format!("{DRESS}, pg_catalog.pg_try_advisory_lock({})", sign("$7", "$1"))
+/// What stands before a task of a batch: the session is made as new, unless it is, and dressed by `statement`, which stands.
+pub fn batch_renewal(statement: &str, row: &TaskRow, first: bool) -> String {
+    let dress = format!("EXECUTE {}('{}', '{}')", quoted(statement), row.task, limit_ms(row));
+    if first { dress } else { format!("{RENEW}; {dress}") }
 }
 
 /// What the run of a job may read beside: whose run it is, for which time, and the how-manieth try.
@@ -221,7 +233,7 @@ impl Dress {
     fn new(order: &WorkerOrder, row: &TaskRow) -> Dress {
         let mut name = format!("{} ", application_name(order)).into_bytes();
         name.extend_from_slice(&row.group);
-        let timeout = row.timeout_ms.clamp(0, LONGEST_TIMEOUT_MS).to_string();
+        let timeout = limit_ms(row).to_string();
         Dress { task: row.task.to_string(), name, timeout }
     }
 

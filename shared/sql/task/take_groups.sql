@@ -1,6 +1,8 @@
 -- Claims up to $1 due rows by looking at the heads of the groups, so that no group hides another. A loose scan: one
 -- index probe per group. With more groups than $5 it begins after the hash $4 and goes on there the next time.
--- parameters: how many, tasks that workers are at, backends that run nothing, hash to begin after, groups at most, rows per group; locks: the rows; caller: scheduler
+-- Its commit does not wait for the disk: nothing has begun yet, and whatever comes of the task puts it there first.
+-- parameters: how many, tasks that workers are at, backends that run nothing, hash to begin after, groups at most, rows per group, and
+-- as in the walk backends to be lent and the longest input; locks: the rows; caller: scheduler
 WITH RECURSIVE heads AS (
     (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $4::int ORDER BY hash LIMIT 1)
     UNION ALL
@@ -24,16 +26,28 @@ WITH RECURSIVE heads AS (
     SELECT id, capacity, priority FROM due WHERE place - 1 <= capacity
      ORDER BY capacity DESC, priority DESC, id LIMIT $1::bigint
 ), locked AS (
-    SELECT t.id, c.capacity, c.priority FROM {queue} t JOIN chosen c ON c.id = t.id
+    SELECT t.id, c.capacity, c.priority, {plain} AND octet_length(t.input) <= $8::int AS plain
+      FROM {queue} t JOIN chosen c ON c.id = t.id
      WHERE t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
+), seated AS (
+    SELECT l.id, l.capacity, CASE WHEN l.plain
+               THEN ($7::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
+      FROM locked l
 ), taken AS (
-    UPDATE {queue} t SET state = 'TAKE', attempt = {next_attempt} FROM locked l WHERE t.id = l.id
-    RETURNING t.id, t.attempt, t.job, l.capacity, l.priority
+    -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
+    UPDATE {queue} t SET state = CASE WHEN l.backend IS NOT NULL THEN 'WORK' WHEN true THEN 'TAKE' ELSE t.state END,
+           attempt = {next_attempt}, pid = COALESCE(l.backend, t.pid),
+           start = CASE WHEN l.backend IS NULL THEN t.start ELSE statement_timestamp() END,
+           remote_session = CASE WHEN l.backend IS NULL THEN t.remote_session END
+      FROM seated l WHERE t.id = l.id
+    RETURNING l.capacity, l.backend, {task_row}
 ), seen AS (
     SELECT count(*) AS groups, max(hash)::int AS last,
            (SELECT array_agg(c.id::bigint) FROM candidates c WHERE c.expired AND NOT c.busy) AS expired,
            EXISTS (SELECT FROM candidates c WHERE c.busy) AS busy
       FROM listed
 )
-SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job
+SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
+       pg_catalog.set_config('synchronous_commit', 'off', true), t.backend,
+       CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row
   FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

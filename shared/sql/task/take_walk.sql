@@ -1,7 +1,10 @@
 -- Claims up to $1 due rows by a short walk over the waiting rows in the order max, priority, id. Its cost does not
 -- depend on how many rows wait. The walk knows whether its answer is exact: it saw every waiting row, or it found
 -- enough, and no row behind it can have more free capacity. If not, it claims nothing and says so.
--- parameters: how many (as many slots are reserved), tasks that workers are at, backends that run nothing; locks: the rows; caller: scheduler
+-- Its commit does not wait for the disk: nothing has begun yet, and whatever comes of the task puts it there first.
+-- Plain tasks begin at once, as many as connections can be lent to them: WORK, with the backend that will run them.
+-- parameters: how many (as many slots are reserved), tasks that workers are at, backends that run nothing, backends to be
+-- lent, longest input that is begun here, in bytes; locks: the rows; caller: scheduler
 WITH walked AS MATERIALIZED (
     SELECT id, "group", remote, "max", priority, plan, {expired} AS expired, {busy} AS busy
       FROM {queue} t
@@ -19,12 +22,24 @@ WITH walked AS MATERIALIZED (
         OR ((SELECT count(*) FROM chosen) >= $1::bigint
             AND (SELECT min(capacity) FROM chosen) >= (SELECT min("max") FROM walked)) AS exact
 ), locked AS (
-    SELECT t.id, c.capacity, c.priority FROM {queue} t JOIN chosen c ON c.id = t.id CROSS JOIN verdict v
+    SELECT t.id, c.capacity, c.priority, {plain} AND octet_length(t.input) <= $5::int AS plain
+      FROM {queue} t JOIN chosen c ON c.id = t.id CROSS JOIN verdict v
      WHERE v.exact AND t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
+), seated AS (
+    SELECT l.id, l.capacity, CASE WHEN l.plain
+               THEN ($4::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
+      FROM locked l
 ), taken AS (
-    UPDATE {queue} t SET state = 'TAKE', attempt = {next_attempt} FROM locked l WHERE t.id = l.id
-    RETURNING t.id, t.attempt, t.job, l.capacity, l.priority
+    -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
+    UPDATE {queue} t SET state = CASE WHEN l.backend IS NOT NULL THEN 'WORK' WHEN true THEN 'TAKE' ELSE t.state END,
+           attempt = {next_attempt}, pid = COALESCE(l.backend, t.pid),
+           start = CASE WHEN l.backend IS NULL THEN t.start ELSE statement_timestamp() END,
+           remote_session = CASE WHEN l.backend IS NULL THEN t.remote_session END
+      FROM seated l WHERE t.id = l.id
+    RETURNING l.capacity, l.backend, {task_row}
 )
 SELECT v.exact, (SELECT array_agg(w.id::bigint) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,
-       EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job
+       EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
+       pg_catalog.set_config('synchronous_commit', 'off', true), t.backend,
+       CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row
   FROM verdict v LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

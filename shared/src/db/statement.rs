@@ -44,7 +44,6 @@ pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
 pub const RETIRE_BACKEND: &str = include_str!("../../sql/task/retire_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
-pub const BEGIN_ERRANDS: &str = include_str!("../../sql/task/begin_errands.sql");
 pub const FINISH_ERRANDS: &str = include_str!("../../sql/task/finish_errands.sql");
 pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
 pub const TAKE_BATCH: &str = include_str!("../../sql/task/take_batch.sql");
@@ -167,6 +166,16 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomi
     (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.job,
     pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS at, t.priority"#;
 
+/// A task whose end is a change of its own row, and which can be handed down by a fork.
+const PLAIN: &str = r#"t.remote IS NULL AND NOT t.atomic AND t.job IS NULL AND t."max" >= 0 AND t.repeat = interval '0'
+       AND t.count = 0 AND t.live = interval '0' AND t.delimiter::int >= 0 AND t.escape::int >= 0 AND t.quote::int >= 0"#;
+
+/// What `TASK_ROW` returns, as one array of texts.
+const ROW_TEXTS: &str = r#"ARRAY[t.id::text, t.attempt::text, t.input::text, t."group"::text, t.remote::text, t.atomic::text,
+           t.header::text, t.string::text, t.delimiter::text, t.escape::text, t.quote::text, t."null"::text, t.timeout_ms::text,
+           t.verbosity::text, t.postmaster::text, t.start::text, t."max"::text, t.reuse::text, t.save::text,
+           t.consequences::text, t.job::text, t.at::text, t.priority::text]"#;
+
 /// What a task finds set in its session, set by the take itself. $9 schema, $10 table, $11 application_name, $12 the table.
 const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
     pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $9, false),
@@ -256,6 +265,8 @@ impl Queue {
             ("{running}", RUNNING.replace("{queue}", &queue)),
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
+            ("{row_texts}", ROW_TEXTS.to_owned()),
+            ("{plain}", PLAIN.to_owned()),
             ("{next_attempt}", NEXT_ATTEMPT.to_owned()),
             ("{bell_key}", lock_key::BELL.to_string()),
             ("{queue}", queue),

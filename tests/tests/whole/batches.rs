@@ -86,10 +86,11 @@ fn the_tasks_of_a_batch_do_not_see_each_others_sessions() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("batch", true).start();
     let input = "CASE n % 8 WHEN 0 THEN 'SET search_path = nowhere; SET statement_timeout = 60000; SELECT 1' \
-        WHEN 1 THEN 'PREPARE p AS SELECT 1; EXECUTE p' WHEN 2 THEN 'CREATE TEMP TABLE t AS SELECT 1 AS a' \
+        WHEN 1 THEN 'SELECT pg_advisory_lock(99)' WHEN 2 THEN 'CREATE TEMP TABLE t AS SELECT 1 AS a' \
         WHEN 3 THEN 'BEGIN; SELECT 2' WHEN 4 THEN 'SELECT 1/0' WHEN 5 THEN 'COPY ledger FROM STDIN' \
         WHEN 6 THEN 'SET client_encoding = LATIN1; SELECT ''grün''' \
-        ELSE 'SELECT current_setting(''search_path''), current_setting(''pg_task.id''), current_setting(''pg_task.group'')' END";
+        ELSE 'SELECT current_setting(''search_path''), current_setting(''pg_task.id''), current_setting(''pg_task.group''), \
+                (SELECT count(*) AS locks FROM pg_locks WHERE pid = pg_backend_pid() AND classid = 0 AND objid = 99)' END";
     open_ledger(&database);
     insert(&database, 160, 0, input);
     all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 60);
@@ -99,7 +100,7 @@ fn the_tasks_of_a_batch_do_not_see_each_others_sessions() {
     };
     // The first id is 1.
     assert_eq!(of(0), ["SET\nSET\n1"]);
-    assert_eq!(of(1), ["PREPARE\n1"]);
+    assert_eq!(of(1), [""]);
     assert_eq!(of(2), ["SELECT 1"]);
     assert_eq!(of(3), ["BEGIN\n2"]);
     assert_eq!(of(4), ["ERROR:  division by zero"]);
@@ -109,8 +110,41 @@ fn the_tasks_of_a_batch_do_not_see_each_others_sessions() {
     let ids: Vec<i64> = all(&database, "SELECT id FROM public.task WHERE id % 8 = 7");
     for id in ids {
         let row = database.task(id).expect("the row is there");
-        let output = format!("current_setting\tcurrent_setting\tcurrent_setting\n\"$user\", public\t{id}\tg");
+        let output = format!("current_setting\tcurrent_setting\tcurrent_setting\tlocks\n\"$user\", public\t{id}\tg\t0");
         assert_eq!(row["output"], output, "{row}");
+    }
+}
+
+/// Our own prepared statements stay on the session of a batch; what tasks do with theirs must not show all the same.
+#[test]
+fn prepared_statements_are_of_no_consequence_to_the_other_tasks_of_a_batch() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    open_ledger(&database);
+    database
+        .connect()
+        .batch_execute(
+            "CREATE FUNCTION leaves() RETURNS int LANGUAGE plpgsql AS \
+             $$ BEGIN EXECUTE 'PREPARE left_behind AS SELECT 1'; RETURN 1; END $$",
+        )
+        .expect("the owner may make functions");
+    let kinds = [
+        ("PREPARE p AS SELECT 1; EXECUTE p", "PREPARE\n1"),
+        ("DEALLOCATE ALL; SELECT 2", "DEALLOCATE ALL\n2"),
+        ("DISCARD ALL", "DISCARD ALL"),
+        ("SELECT leaves()", "1"),
+        ("SELECT 3", "3"),
+    ];
+    for (input, output) in kinds {
+        // Behind others, so that a batch is on its way when they come.
+        database.run("TRUNCATE public.task, ledger");
+        let rows = format!("CASE WHEN n % 40 < 35 THEN {} ELSE {} END", quoted(SIGN), quoted(input));
+        insert(&database, 120, 0, &rows);
+        all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 60);
+        let (input, what) = (quoted(input), "coalesce(nullif(error, ''), split_part(output, chr(10), -1))");
+        let found: Vec<String> = all(&database, &format!("SELECT DISTINCT {what} FROM public.task WHERE input = {input}"));
+        assert_eq!(found, [output.rsplit('\n').next().unwrap_or_default()], "{input}");
+        once_each(&database, 105);
     }
 }
 

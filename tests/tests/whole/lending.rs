@@ -144,6 +144,10 @@ fn seventeen_ways_to_end_and_random_kills_leave_nothing_behind_and_nothing_out_o
                FROM generate_series(1, {tasks}) n WHERE n % 17 = {kind} ORDER BY random()"
         ));
     }
+    // One that is surely hit, on a connection that was lent.
+    let hit = database.insert_with("SELECT pg_sleep(2)", "group = 'hit'");
+    crate::asking::running(&mill, &database, hit);
+    mill.kill9(mill.eventually("its worker has a title", || crate::asking::worker_of(&mill, hit)));
     let count = |sql: &str| database.look(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
     let mut killed = 0;
     mill.wait("all tasks have ended").within(Duration::from_secs(sized(90, 3600))).until(|| {
@@ -158,7 +162,7 @@ fn seventeen_ways_to_end_and_random_kills_leave_nothing_behind_and_nothing_out_o
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim), Signal::SIGKILL);
             killed += 1;
         }
-        ended == tasks
+        ended == tasks + 1
     });
     assert_eq!(count(OUT_OF_STEP), 0, "{}", mill.describe());
     assert!(count("SELECT count(*) FROM public.task WHERE attempt > 1") > 0, "somebody was killed");

@@ -1,9 +1,10 @@
 //! Inputs behind each other: what comes next is on its way while the one before still runs.
 //!
 //! The batch room calls it. A chain is what is still to be sent; whoever hears an answer sends meanwhile, so that large
-//! inputs and large answers never block both sides. Behind an input stands a renewal: everything that the task did to
-//! its session goes, and the session is dressed for the next one. An input that may leave a transaction open, or ask for
-//! COPY data, must be the last of its chain: what stands behind it would end in its block, or be taken for its data.
+//! inputs and large answers never block both sides. Before an input stands a renewal, a string of our own: everything
+//! that the task before it did to the session goes, and the session is dressed for it. An input that may leave a
+//! transaction open, or ask for COPY data, must be the last of its chain: what stands behind it would end in its block, or
+//! be taken for its data.
 
 use std::io;
 use std::time::Instant;
@@ -13,7 +14,6 @@ use postgres_protocol::message::frontend;
 
 use super::Session;
 use super::error::LinkError;
-use super::extended::Statement;
 use super::incoming::{Incoming, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
@@ -35,16 +35,9 @@ impl<'a> Chain<'a> {
         self.outgoing.query(input)
     }
 
-    /// Everything goes that the session holds, our own statements too; then the statements, one transaction.
-    pub fn renewal(&mut self, statements: &[Statement<'a>]) -> Result<(), ServerError> {
-        self.outgoing.parse("", "DISCARD ALL")?;
-        self.outgoing.execute("", &[])?;
-        for statement in statements {
-            self.outgoing.parse("", statement.sql)?;
-            self.outgoing.execute("", statement.params)?;
-        }
-        self.outgoing.sync();
-        Ok(())
+    /// What makes the session new, as one string and so as one transaction.
+    pub fn renewal(&mut self, sql: &'a str) -> Result<(), ServerError> {
+        self.outgoing.query(sql.as_bytes())
     }
 }
 
@@ -103,7 +96,6 @@ impl Session {
     /// Hears the answers to the next renewal of the chain. Refused: the session is not as new.
     pub fn hear_renewal(&mut self, chain: &mut Chain<'_>) -> Result<Result<(), ServerError>, LinkError> {
         self.asked += 1;
-        self.standing.forget();
         let heard = self.hear_quietly(chain);
         self.link.forget_long();
         heard.map_err(|error| self.link.broken(format!("lost the session while it was renewed: {error}")))
@@ -115,13 +107,13 @@ impl Session {
             match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, 1 << 20)? {
                 Incoming::Error(error) => refusal = refusal.or(Some(error)),
                 Incoming::Row(_) | Incoming::Tag(_) | Incoming::Empty | Incoming::Notice(_) => {}
-                Incoming::Parsed | Incoming::Step => {}
+                Incoming::Parsed | Incoming::Step | Incoming::Columns(_) => {}
                 Incoming::Ready(status) => {
                     self.answered += 1;
                     self.status = status;
                     return Ok(refusal.map_or(Ok(()), Err));
                 }
-                Incoming::TooLong | Incoming::Columns(_) => return Err(unexpected(b'T')),
+                Incoming::TooLong => return Err(unexpected(b'D')),
                 Incoming::CopyOut | Incoming::CopyData(_) => return Err(unexpected(b'H')),
                 Incoming::CopyIn => return Err(unexpected(b'G')),
             }

@@ -165,6 +165,31 @@ impl Session {
         &self.standing.prefix
     }
 
+    /// Makes sure that a statement stands, and says under which name, for an EXECUTE in a string of ours.
+    pub fn stand(&mut self, sql: &str) -> Result<String, QueryError> {
+        let index = self.standing.index(sql);
+        let name = self.standing.name(index);
+        if self.standing.texts[index].1 {
+            return Ok(name);
+        }
+        let mut outgoing = Outgoing::default();
+        outgoing.parse(&name, sql).map_err(QueryError::Server)?;
+        outgoing.sync();
+        self.asked += 1;
+        self.link.set_deadline(Some(Instant::now() + self.patience));
+        match self.rows(&mut outgoing, &mut VecDeque::from([Some(index)]), Some(0)) {
+            Ok(Ok(_)) => {
+                self.link.set_deadline(None);
+                Ok(name)
+            }
+            Ok(Err(refusal)) => {
+                self.link.set_deadline(None);
+                Err(QueryError::Server(refusal))
+            }
+            Err(error) => Err(QueryError::Link(self.lost(&error))),
+        }
+    }
+
     /// All prepared statements of the session go, ours too.
     pub fn deallocate_all(&mut self) -> Result<(), QueryError> {
         self.standing.forget();
