@@ -98,6 +98,8 @@ pub struct Entry {
     /// Sessions that are to be ended through the server.
     pub to_end: Vec<i32>,
     pub state: RowState,
+    /// It may not start at present, whatever its time says: we do not lead, or somebody works on its database.
+    pub kept_waiting: bool,
     pub policy: RestartPolicy,
     pub child: Option<Child>,
     pub ticket: Option<Ticket>,
@@ -137,6 +139,7 @@ impl Entry {
             beat: (0, now),
             refused_since: None,
             said_no_slot: false,
+            kept_waiting: false,
             said_no_fork: false,
             last_death: None,
             missing: None,

@@ -130,7 +130,8 @@ impl RowTable {
             let database = entry.database.filter(|_| local);
             let held = database.is_some_and(|database| around.held(database) || around.held_back(database));
             let waits_for_start = matches!(entry.state, RowState::Allocated { .. });
-            if waits_for_start && (!may_start || held) {
+            entry.kept_waiting = waits_for_start && (!may_start || held);
+            if entry.kept_waiting {
                 continue;
             }
             for effect in entry.step(&self.region, RowEvent::Passed { now }) {
@@ -381,7 +382,9 @@ impl RowTable {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.entries.iter().filter_map(|entry| entry.state.deadline()).min()
+        // Who is kept waiting is looked at again with every news of locks and leadership, and not before.
+        let waited_for = self.entries.iter().filter(|entry| !entry.kept_waiting);
+        waited_for.filter_map(|entry| entry.state.deadline()).min()
     }
 
     /// `launcher_why`: why the launcher itself waits, which is then the reason of every row that has no process.

@@ -412,6 +412,9 @@ impl Scheduler {
     fn session_lost(&mut self, trouble: Trouble, now: Instant) {
         self.link = None;
         self.notes().set_running(0, 0, 0);
+        // Without a session a slot would be of no use.
+        self.notes().set_wants_slot(false);
+        self.wants_slot = false;
         self.statements = None;
         self.mender = None;
         self.mend_at = None;

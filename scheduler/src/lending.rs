@@ -9,7 +9,7 @@
 use crate::renewal::{Progress, Renewal, is_chat};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::{PollFd, PollFlags};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use nix::unistd::Pid;
 use shared::hand_over::{Gifts, Lent, Offered};
@@ -175,8 +175,9 @@ impl Lending {
     /// Offers, answers and what idle connections say; before the ends of workers are looked at.
     pub fn turn(&mut self, region: &Region, slot_of: impl Fn(u32, i32) -> Option<SlotHandle>, now: Instant) {
         self.welcome(region, slot_of, now);
-        for connection in &mut self.connections {
-            connection.turn(now);
+        let spoken = self.spoken();
+        for (connection, spoken) in self.connections.iter_mut().zip(spoken) {
+            connection.turn(spoken, now);
         }
         let worn = |connection: &Connection| {
             connection.uses >= MOST_USES || now.saturating_duration_since(connection.made) >= LONGEST_LIFE
@@ -192,6 +193,22 @@ impl Lending {
             }
             !goes
         });
+    }
+
+    /// Which of them have something to say to us, asked in one call.
+    fn spoken(&self) -> Vec<bool> {
+        let mut fds: Vec<PollFd<'_>> = self
+            .connections
+            .iter()
+            .map(|connection| {
+                let heard = matches!(connection.state, State::Idle | State::Renewing { .. });
+                PollFd::new(connection.socket.as_fd(), if heard { PollFlags::POLLIN } else { PollFlags::empty() })
+            })
+            .collect();
+        if poll(&mut fds, PollTimeout::ZERO).is_err() {
+            return vec![true; fds.len()];
+        }
+        fds.iter().map(|fd| fd.any().unwrap_or(true)).collect()
     }
 
     /// A worker is gone. `clean`: it left by itself, with status 0, and its last word was that nothing is under way.
@@ -268,12 +285,11 @@ impl Lending {
 }
 
 impl Connection {
-    fn turn(&mut self, now: Instant) {
+    fn turn(&mut self, spoken: bool, now: Instant) {
         let state = std::mem::replace(&mut self.state, State::Idle);
         self.state = match state {
-            State::Renewing { renewal, deadline } => self.listen(renewal, deadline, now),
-            State::Idle if self.is_silent() => State::Idle,
-            State::Idle => match self.receive() {
+            State::Renewing { renewal, deadline } if spoken || now >= deadline => self.listen(renewal, deadline, now),
+            State::Idle if spoken && !self.is_silent() => match self.receive() {
                 Ok(Some(bytes)) if is_chat(&bytes) => State::Idle,
                 _ => State::Retiring { due: Some(now) },
             },

@@ -266,7 +266,8 @@ impl Scheduler {
             self.promised = slots.iter().map_while(|_| self.lending.promise()).collect();
         }
         let jobs = self.jobs.ask(now, slots.len());
-        let hasty = signs.is_empty() && !slots.is_empty() && !jobs.as_ref().is_some_and(|jobs| jobs.start || jobs.stale);
+        let hasty =
+            signs.is_empty() && !slots.is_empty() && !jobs.as_ref().is_some_and(|jobs| jobs.start || jobs.stale);
         self.brief = unasked && hasty && now < self.next_thorough;
         if !self.brief {
             self.next_thorough = now + THOROUGH;
@@ -313,8 +314,9 @@ impl Scheduler {
     /// last time, so that a slot that comes free meanwhile is either seen here or brings a ring.
     fn reserve(&mut self, count: usize) -> Vec<SlotHandle> {
         let counter = self.start.region.slots();
+        let hungry = self.hungry();
         let reserve = || {
-            let few = count.min(counter.for_workers() as usize);
+            let few = count.min((counter.for_workers() as usize).saturating_sub(hungry));
             std::iter::from_fn(|| counter.reserve()).take(few).collect::<Vec<SlotHandle>>()
         };
         let notes = counter.notes(self.start.slot);
@@ -330,6 +332,26 @@ impl Scheduler {
             self.say_running();
         }
         slots
+    }
+
+    /// So many slots are left to others: a queue that wants one and has none comes before one that has some.
+    fn hungry(&self) -> usize {
+        if self.runs.len() == 0 {
+            return 0;
+        }
+        let slots = self.start.region.slots();
+        let holders = slots.holders();
+        let served: Vec<Option<u32>> = holders
+            .iter()
+            .map(|holder| slots.notes(holder.handle))
+            .filter(|notes| notes.kind() == Some(Kind::Worker))
+            .map(|notes| notes.parent())
+            .collect();
+        let own = self.start.slot.index();
+        let waits = |slot: SlotHandle| {
+            slot.index() != own && slots.notes(slot).wants_slot() && !served.contains(&Some(slot.index()))
+        };
+        holders.iter().filter(|holder| waits(holder.handle)).count()
     }
 
     /// The launcher rings those who wait for what we have given back; only it may signal its children.

@@ -18,8 +18,8 @@ use crate::book::{End, Floor, Record, TaskRow, Wish};
 use crate::execute::{Next, Outcome, Run, Shift, TaskLog, announce};
 use crate::format::{Output, Texts};
 use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
-use crate::pace::SLOW;
 use crate::pace::Pace;
+use crate::pace::SLOW;
 use crate::session::{self, batch_dress, batch_renewal};
 use crate::watchdog::Watched;
 use crate::wire::{Chain, LinkError, QueryError, ServerError, Session, TransactionStatus};
@@ -522,9 +522,14 @@ mod tests {
         for input in ["SELECT 1", "CALL p()", "UPDATE t SET a = 1; SELECT 2", "COMMIT", ""] {
             assert!(quiet(input.as_bytes()), "{input}");
         }
-        for input in
-            ["BEGIN", "begin; SELECT 1", "SELECT 1;Start transaction", "COPY t FROM STDIN", "copy t from stdin", "DISCARD ALL"]
-        {
+        for input in [
+            "BEGIN",
+            "begin; SELECT 1",
+            "SELECT 1;Start transaction",
+            "COPY t FROM STDIN",
+            "copy t from stdin",
+            "DISCARD ALL",
+        ] {
             assert!(!quiet(input.as_bytes()), "{input}");
         }
     }

@@ -300,13 +300,11 @@ impl Book {
         self.queue.fill_take_batch(wish.size, wish.floor.is_some())
     }
 
-    /// TAKE → WORK. None: the task is no longer ours. That commit does not wait for the disk: whatever the task commits
-    /// later puts it there first, and what it does on a remote waits for `begin_remote`.
+    /// TAKE → WORK. None: the task is no longer ours.
     pub fn begin(&self, session: &mut Session, task: i64, attempt: i32) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::BEGIN_TASK);
         let key = Key::new(task, attempt);
-        let mut rows =
-            self.transaction(session, &[Statement::once(LAZY, &[]), Statement::once(&text, &key.params())])?;
+        let mut rows = self.transaction(session, &[Statement::once(&text, &key.params())])?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 
@@ -504,9 +502,10 @@ struct BatchEntries<'b> {
 
 impl<'b> BatchEntries<'b> {
     fn new(book: &'b Book, ends: &[End<'_>], back: &[(i64, i32)], wish: Option<Wish<'b>>) -> BatchEntries<'b> {
-        let ended = book.finish_batch.iter().map(|(state, text)| {
-            (text.as_str(), Ends::of(ends.iter().filter(|end| end.record.state == *state)))
-        });
+        let ended = book
+            .finish_batch
+            .iter()
+            .map(|(state, text)| (text.as_str(), Ends::of(ends.iter().filter(|end| end.record.state == *state))));
         let silent = ends.iter().any(|end| end.record.output.is_none() && end.record.error.is_none());
         let numbers = |number: &dyn Fn(&(i64, i32)) -> String| {
             let texts: Vec<String> = back.iter().map(number).collect();
@@ -635,7 +634,7 @@ fn passes(error: &ServerError) -> bool {
         || (error.code() == Some(b"0A000") && error.message().is_some_and(|text| text.starts_with(b"cached plan")))
 }
 
-/// This commit may be lost with the server: of a begin, or of the books of a queue whose owner wants it so.
+/// The books of a queue whose owner wants it so: its last commits may be lost with the server.
 const LAZY: &str = "SET LOCAL synchronous_commit = off";
 
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";

@@ -10,12 +10,14 @@ use crate::batch;
 use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, TaskRow, Wish};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
-use crate::outcome::{CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, Server, Verdict, verdict};
+use crate::outcome::{
+    CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, QUERY_CANCELED, Server, Verdict, verdict,
+};
 use crate::pace::Pace;
 use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{ConnectError, LinkError, QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{ConnectError, LinkError, QueryError, ServerError, Session, Statement, TransactionStatus};
 use shared::conninfo::Target;
 use shared::db::statement::Queue;
 use shared::db::trouble::advice;
@@ -37,6 +39,9 @@ const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
 
 /// How long a task may run before a sleeping watchdog is woken.
 const UNWATCHED: Duration = Duration::from_millis(3);
+
+/// More cancels in a row than these, while the session is set up, are a time limit of the role's.
+const DRESS_TRIES: usize = 3;
 
 /// Notices of one task that reach the log.
 const NOTICES: usize = 100;
@@ -252,12 +257,7 @@ impl Run<'_> {
             let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
             return self.write(Some(session), record, true);
         }
-        let dressed = if self.row.dressed {
-            session::limit(&mut session, self.row)
-        } else {
-            session::dress(&mut session, self.order, self.row)
-        };
-        if let Err(error) = dressed {
+        if let Err(error) = self.dress(&mut session) {
             return self.undressed(session, error);
         }
         self.watchdog.started(Watched {
@@ -321,6 +321,26 @@ impl Run<'_> {
         ours.or((!outcome.said_timeout && !session::is_led()).then_some(Cancelled::Interrupt))
     }
 
+    /// Sets up the session. A cancel that somebody sends meanwhile hits nothing of the task's: once more.
+    fn dress(&self, session: &mut Session) -> Result<(), QueryError> {
+        let mut tries = 1;
+        loop {
+            let dressed = if self.dresses_late() {
+                Ok(())
+            } else if self.row.dressed {
+                session::limit(session, self.row)
+            } else {
+                session::dress(session, self.order, self.row)
+            };
+            match dressed {
+                Err(QueryError::Server(error)) if error.code() == Some(QUERY_CANCELED) && tries < DRESS_TRIES => {
+                    tries += 1
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// The session refused to be set up: a time-out in the role's settings, or the link.
     fn undressed(&self, session: Session, error: QueryError) -> Next {
         match error {
@@ -343,7 +363,9 @@ impl Run<'_> {
             output.own_statement();
             ran = session.run(BEGIN, &mut output);
         }
-        if ran.is_ok() {
+        if ran.is_ok() && self.dresses_late() {
+            ran = self.dress_and_run(&mut session, &mut output);
+        } else if ran.is_ok() {
             ran = session.run(&self.row.input, &mut output);
         }
         if ran.is_ok() && !self.row.atomic && session.status() != TransactionStatus::Idle {
@@ -358,6 +380,21 @@ impl Run<'_> {
             }
             Err(lost) => Outcome::lost(texts, lost),
         }
+    }
+
+    /// A session that was lent is as new, and its server known: dress and input go in one write.
+    fn dresses_late(&self) -> bool {
+        self.desk.is_some() && !self.row.atomic && self.row.job.is_none()
+    }
+
+    fn dress_and_run(&self, session: &mut Session, output: &mut Output<'_>) -> Result<(), LinkError> {
+        let dressing = session::Dressing::new(self.order, self.row);
+        let refusal =
+            session.run_after(Statement::once(&dressing.text, &dressing.params()), &self.row.input, output)?;
+        if let Some(refusal) = refusal {
+            shared::warning!("the session could not be set up for its task", task = self.row.task, error = refusal);
+        }
+        Ok(())
     }
 
     /// After a lost session: is it the same server still? A server that does not answer is not.

@@ -142,7 +142,8 @@ fn prepared_statements_are_of_no_consequence_to_the_other_tasks_of_a_batch() {
         insert(&database, 120, 0, &rows);
         all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 60);
         let (input, what) = (quoted(input), "coalesce(nullif(error, ''), split_part(output, chr(10), -1))");
-        let found: Vec<String> = all(&database, &format!("SELECT DISTINCT {what} FROM public.task WHERE input = {input}"));
+        let found: Vec<String> =
+            all(&database, &format!("SELECT DISTINCT {what} FROM public.task WHERE input = {input}"));
         assert_eq!(found, [output.rsplit('\n').next().unwrap_or_default()], "{input}");
         once_each(&database, 105);
     }

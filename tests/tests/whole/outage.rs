@@ -366,3 +366,24 @@ fn secrets_stand_nowhere_but_in_the_memory_of_those_who_log_in() {
         assert!(!environment.windows(secret.len()).any(|part| part == secret.as_bytes()));
     }
 }
+
+/// A row that is due and may not start must not keep its launcher awake.
+#[test]
+fn a_launcher_sleeps_while_somebody_works_on_a_database_of_its_own() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    let supervisor = Supervisor::of(&database).start();
+    supervisor.finished(&database, database.insert("SELECT 1"));
+    let mut root = cluster.connect("postgres");
+    database.leave();
+    let renaming = format!("BEGIN; ALTER DATABASE {} RENAME TO renamed", database.name());
+    root.batch_execute(&renaming).expect("its scheduler makes room");
+    supervisor.eventually("nobody serves it", || supervisor.schedulers().is_empty());
+    let (before, began) = (cpu_s(supervisor.pid()), Instant::now());
+    steadily("it waits", Duration::from_secs(3), || supervisor.schedulers().is_empty());
+    let (spent, took) = (cpu_s(supervisor.pid()) - before, began.elapsed().as_secs_f64());
+    // A busy loop takes all it can get.
+    assert!(spent < 0.1 * took, "{spent} s of CPU in {took} s");
+    root.batch_execute("ROLLBACK").expect("let go");
+    supervisor.finished(&database, database.insert("SELECT 1"));
+}

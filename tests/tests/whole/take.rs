@@ -203,6 +203,24 @@ fn a_queue_that_waits_for_another_queues_slot_gets_it_soon() {
     mill.wait("it has run").within(Duration::from_secs(5)).until(|| starved.finished(id));
 }
 
+#[test]
+fn a_queue_with_a_long_backlog_leaves_a_slot_to_one_that_has_none() {
+    let cluster = Cluster::shared();
+    let (busy, starved) = (cluster.database(), cluster.database());
+    let mill = Supervisor::of(&busy).and(&starved).key("max_workers", 6);
+    busy.run(&format!("GRANT {} TO {}", starved.owner(), busy.login()));
+    let mill = mill.start();
+    busy.run(
+        "INSERT INTO public.task (input, \"max\") SELECT 'SELECT pg_sleep(0.05)', 100 FROM generate_series(1, 3000)",
+    );
+    mill.eventually("all slots are taken", || mill.workers().len() >= 3);
+    for _ in 0..5 {
+        let id = starved.insert("SELECT 1");
+        mill.wait("it has its turn").within(Duration::from_secs(10)).until(|| starved.finished(id));
+    }
+    assert!(one::<i64>(&busy, "SELECT count(*) FROM public.task WHERE state = 'PLAN'") > 0, "there was a backlog");
+}
+
 /// A statement that was planned when the table was empty reads all of it once there is something in it, and the server
 /// compiles what it thinks expensive. A quarter of a second for each look, and a long queue was served at five tasks
 /// per second.
@@ -221,7 +239,8 @@ fn no_look_at_the_queue_is_compiled_or_reads_the_whole_table() {
     database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 5)");
     all_are(&mill, &database, "state = 'DONE'", 6);
     let log = cluster.log();
-    let plans: Vec<&str> = log.split(" LOG:  duration: ").filter(|plan| plan.contains("WHEN true THEN 'TAKE'")).collect();
+    let plans: Vec<&str> =
+        log.split(" LOG:  duration: ").filter(|plan| plan.contains("WHEN true THEN 'TAKE'")).collect();
     assert!(!plans.is_empty(), "the server has explained its takes");
     for plan in plans {
         assert!(!plan.contains("JIT:") && !plan.contains("Seq Scan on task"), "{plan}");

@@ -15,7 +15,7 @@ use super::error::{LinkError, QueryError};
 use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
-use super::sink::Deaf;
+use super::sink::{Deaf, Sink};
 
 /// No answer to a statement of ours is longer than the longest value a server can hold.
 const ANSWER_BYTES: usize = 1 << 30;
@@ -107,6 +107,31 @@ impl Session {
             self.link.set_deadline(None);
         }
         answers
+    }
+
+    /// Runs an input as `run` does, behind a statement of ours in the same write. Why the server has refused that statement,
+    /// if it has; the input has run all the same.
+    pub fn run_after(
+        &mut self,
+        first: Statement<'_>,
+        input: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<Option<ServerError>, LinkError> {
+        let mut outgoing = Outgoing::default();
+        let queued = outgoing.parse("", first.sql).and_then(|()| outgoing.execute("", first.params));
+        outgoing.sync();
+        if let Err(refusal) = queued.and_then(|()| outgoing.query(input)) {
+            sink.error(refusal);
+            return Ok(None);
+        }
+        self.asked += 2;
+        let refusal = match self.rows(&mut outgoing, &mut VecDeque::new(), None) {
+            Ok(answer) => answer.err(),
+            Err(error) => return Err(self.lost(&error)),
+        };
+        let done = self.answers(&mut outgoing, sink);
+        self.link.forget_long();
+        done.map(|()| refusal).map_err(|error| self.link.broken(format!("lost the session while a query ran: {error}")))
     }
 
     /// How long a server may take for statements of ours: one that never answers must not hold a worker for ever.

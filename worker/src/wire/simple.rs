@@ -33,7 +33,7 @@ impl Session {
         done.map_err(|error| self.link.broken(format!("lost the session while a query ran: {error}")))
     }
 
-    fn answers(&mut self, outgoing: &mut Outgoing<'_>, sink: &mut dyn Sink) -> io::Result<()> {
+    pub(super) fn answers(&mut self, outgoing: &mut Outgoing<'_>, sink: &mut dyn Sink) -> io::Result<()> {
         loop {
             match receive(&mut self.link, &mut self.parameters, outgoing, sink.room())? {
                 Incoming::Columns(columns) => sink.columns(&columns),

@@ -5,7 +5,7 @@
 
 use crate::report::{Bound, Line};
 use crate::rig::{Rig, number, stop, until_done};
-use crate::works::{fill, serve};
+use crate::works::{fill, serve_in};
 use std::fs;
 use std::process::{Command, Stdio};
 use tests::{Database, Supervisor, wait};
@@ -14,13 +14,15 @@ use tests::{Database, Supervisor, wait};
 struct Kind {
     name: &'static str,
     live: &'static str,
+    batch: bool,
     tasks: i64,
     traced: i64,
 }
 
-const KINDS: [Kind; 2] = [
-    Kind { name: "P1", live: "1 hour", tasks: 10_000, traced: 2_000 },
-    Kind { name: "P2", live: "0", tasks: 2_000, traced: 500 },
+const KINDS: [Kind; 3] = [
+    Kind { name: "P1one", live: "1 hour", batch: false, tasks: 5_000, traced: 1_000 },
+    Kind { name: "P1b", live: "1 hour", batch: true, tasks: 10_000, traced: 2_000 },
+    Kind { name: "P2", live: "0", batch: false, tasks: 2_000, traced: 500 },
 ];
 
 pub fn measure(rig: &Rig, asked: impl Fn(&str) -> bool) -> Vec<Line> {
@@ -30,7 +32,7 @@ pub fn measure(rig: &Rig, asked: impl Fn(&str) -> bool) -> Vec<Line> {
 fn one(rig: &Rig, kind: &Kind) -> Vec<Line> {
     eprintln!("{}: what a task costs", kind.name);
     let database = rig.queue();
-    let launcher = serve(&database, true);
+    let launcher = serve_in(&database, true, kind.batch);
     let postmaster = rig.cluster.postmaster().unwrap_or(0);
     let look = |sql: &str| number(&database, sql);
     let (commits, wal, dead) = (
@@ -106,7 +108,7 @@ fn seconds(pid: i32, fields: &[usize]) -> f64 {
 
 fn system_calls(rig: &Rig, kind: &Kind) -> Option<f64> {
     let database: Database = rig.queue();
-    let launcher = serve(&database, true);
+    let launcher = serve_in(&database, true, kind.batch);
     let scheduler = launcher.schedulers().first()?.pid;
     let counts = std::env::temp_dir().join(format!("bench-calls-{}", std::process::id()));
     let mut command = Command::new("strace");
