@@ -205,7 +205,8 @@ impl Book {
         let take = if floor.is_some() { &self.next_floored } else { &self.next_dressed };
         let prefix = session.standing_prefix().to_owned();
         let prefix = [Some(prefix.as_bytes())];
-        let mut statements = self.short_frame(session, &prefix);
+        let frame = short_frame(server_major(session));
+        let mut statements = self.short_way(&frame, &prefix);
         let head = statements.len();
         statements.push(Statement::standing(&self.finish, &end));
         if record.output.is_none() && record.error.is_none() {
@@ -250,7 +251,8 @@ impl Book {
         let params = entries.params();
         let prefix = session.standing_prefix().to_owned();
         let prefix = [Some(prefix.as_bytes())];
-        let mut statements = self.short_frame(session, &prefix);
+        let frame = short_frame(server_major(session));
+        let mut statements = self.short_way(&frame, &prefix);
         let head = statements.len();
         statements.extend(params.iter().map(|(text, values)| Statement::standing(text, values)));
         statements.push(Statement::standing("COMMIT", &[]));
@@ -262,12 +264,12 @@ impl Book {
     }
 
     /// What a booking on a session that is as new begins with. Its last answer says whether the session is tidy.
-    fn short_frame<'a>(&self, session: &Session, prefix: &'a [Option<&'a [u8]>]) -> Vec<Statement<'a>> {
+    fn short_way<'a>(&self, frame: &'a str, prefix: &'a [Option<&'a [u8]>]) -> Vec<Statement<'a>> {
         let mut statements = vec![Statement::standing(BEGIN, &[])];
         if self.lazy {
             statements.push(Statement::standing(LAZY, &[]));
         }
-        statements.push(Statement::standing(if server_major(session) >= 17 { FRAME_17 } else { FRAME }, prefix));
+        statements.push(Statement::standing(frame, prefix));
         statements
     }
 
@@ -405,7 +407,7 @@ impl Book {
     fn transaction(&self, session: &mut Session, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
         let mut own = frame(server_major(session));
         if self.lazy {
-            own.push(LAZY);
+            own.push(LAZY.to_owned());
         }
         let mut all: Vec<Statement<'_>> = own.iter().map(|sql| Statement::once(sql, &[])).collect();
         all.extend_from_slice(statements);
@@ -643,36 +645,47 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 pub const RENEW: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP; \
     DISCARD SEQUENCES";
 
-/// What a booking relies on, for itself alone, on a session that is as new. Answers how many prepared statements there
-/// are that are not ours, and gives the task's locks back.
-const FRAME: &str = "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
-        WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(), \
-    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), \
-    pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('lock_timeout', '0', true), \
-    pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true), \
-    pg_catalog.set_config('row_security', 'off', true)";
-const FRAME_17: &str = "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
-        WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(), \
-    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true), \
-    pg_catalog.set_config('statement_timeout', '0', true), pg_catalog.set_config('lock_timeout', '0', true), \
-    pg_catalog.set_config('idle_in_transaction_session_timeout', '0', true), \
-    pg_catalog.set_config('transaction_timeout', '0', true), pg_catalog.set_config('row_security', 'off', true)";
+/// What a booking relies on, for itself alone: that nothing stops it, that all rows are seen, and that the rows that wait
+/// are read in the order of their index, whatever the statistics say. A plan of its own for each group would cost more than
+/// the take, and where one group has all the rows the server would rather read and sort them.
+const SETTINGS: [(&str, &str); 8] = [
+    ("search_path", "pg_catalog, pg_temp"),
+    ("statement_timeout", "0"),
+    ("lock_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+    ("row_security", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+    ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+];
+/// From version 17 on.
+const TRANSACTION_TIMEOUT: (&str, &str) = ("transaction_timeout", "0");
 
-fn frame(major: u32) -> Vec<&'static str> {
-    let mut own = vec![
-        BEGIN,
-        "SET LOCAL SESSION AUTHORIZATION DEFAULT",
-        "SET LOCAL ROLE NONE",
-        "SET LOCAL search_path = pg_catalog, pg_temp",
-        "SET LOCAL statement_timeout = 0",
-        "SET LOCAL lock_timeout = 0",
-        "SET LOCAL idle_in_transaction_session_timeout = 0",
-        "SET LOCAL row_security = off",
-    ];
-    if major >= 17 {
-        own.push("SET LOCAL transaction_timeout = 0");
-    }
-    own
+fn settings(major: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
+    SETTINGS.into_iter().chain((major >= 17).then_some(TRANSACTION_TIMEOUT))
+}
+
+/// The same on a session that is as new, as one statement. Answers how many prepared statements there are that are not
+/// ours, and gives the task's locks back.
+fn short_frame(major: u32) -> String {
+    let set = settings(major).map(|(name, value)| format!(", pg_catalog.set_config('{name}', '{value}', true)"));
+    let set: String = set.collect();
+    format!(
+        "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
+         WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(){set}"
+    )
+}
+
+fn frame(major: u32) -> Vec<String> {
+    let own = [BEGIN, "SET LOCAL SESSION AUTHORIZATION DEFAULT", "SET LOCAL ROLE NONE"].map(str::to_owned);
+    own.into_iter()
+        .chain(settings(major).map(|(name, value)| format!("SET LOCAL {name} = {}", literal_list(value))))
+        .collect()
+}
+
+/// A path is a list of names, everything else one word.
+fn literal_list(value: &str) -> String {
+    if value.contains(',') { value.to_owned() } else { format!("'{value}'") }
 }
 
 fn server_major(session: &Session) -> u32 {

@@ -99,7 +99,7 @@ fn a_back_fill_opens_no_more_times_than_its_window() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     ready(&mill, &database);
-    let times = sized(60, 20_000);
+    let times = sized(60, 2_000);
     // jobs for workers: a time is open until the last of them has ended
     declare(
         &database,
