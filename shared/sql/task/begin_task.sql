@@ -1,9 +1,7 @@
 -- The worker begins: from here on the row names the backend that runs it (a remote task's is not known yet), and
 -- everything the worker must know is read from the row. No row: somebody else has it by now, and nothing is run.
--- That commit does not wait for the disk, but for the run of a job: whatever the task commits later puts it there first,
--- and what it does on a remote waits for `begin_remote`.
 -- parameters: id, attempt; locks: the row; caller: worker
 UPDATE {queue} t SET state = 'WORK', start = statement_timestamp(),
        pid = CASE WHEN t.remote IS NULL THEN pg_catalog.pg_backend_pid() END, remote_session = NULL
  WHERE t.id = $1::bigint AND t.attempt = $2::int AND t.state = 'TAKE'
-RETURNING {task_row}, CASE WHEN t.job IS NULL THEN pg_catalog.set_config('synchronous_commit', 'off', true) END
+RETURNING {task_row}

@@ -1,7 +1,7 @@
 -- Claims up to $1 due rows by looking at the heads of the groups, so that no group hides another. A loose scan: one
 -- index probe per group. With more groups than $5 it begins after the hash $4 and goes on there the next time.
--- Its commit does not wait for the disk: whatever comes of the tasks puts it there first. A run of a job does: its start
--- counts as a crash, and it may be the server that crashes.
+-- Its commit need not wait for the disk if nothing has begun with it: the begin puts it there. A run of a job does wait: its
+-- start counts as a crash, and it may be the server that crashes.
 -- parameters: how many, tasks that workers are at, backends that run nothing, hash to begin after, groups at most, rows per group, and
 -- as in the walk backends to be lent and the longest input; locks: the rows; caller: scheduler
 WITH RECURSIVE heads AS (
@@ -49,7 +49,8 @@ WITH RECURSIVE heads AS (
       FROM listed
 )
 SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
-       (SELECT pg_catalog.set_config('synchronous_commit', 'off', true) WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL)),
+       (SELECT pg_catalog.set_config('synchronous_commit', 'off', true) 
+          WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
        t.backend,
        CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row
   FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

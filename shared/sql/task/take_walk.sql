@@ -1,8 +1,8 @@
 -- Claims up to $1 due rows by a short walk over the waiting rows in the order max, priority, id. Its cost does not
 -- depend on how many rows wait. The walk knows whether its answer is exact: it saw every waiting row, or it found
 -- enough, and no row behind it can have more free capacity. If not, it claims nothing and says so.
--- Its commit does not wait for the disk: whatever comes of the tasks puts it there first. A run of a job does: its start
--- counts as a crash, and it may be the server that crashes.
+-- Its commit need not wait for the disk if nothing has begun with it: the begin puts it there. A run of a job does wait: its
+-- start counts as a crash, and it may be the server that crashes.
 -- Plain tasks begin at once, as many as connections can be lent to them: WORK, with the backend that will run them.
 -- parameters: how many (as many slots are reserved), tasks that workers are at, backends that run nothing, backends to be
 -- lent, longest input that is begun here, in bytes; locks: the rows; caller: scheduler
@@ -41,7 +41,8 @@ WITH walked AS MATERIALIZED (
 )
 SELECT v.exact, (SELECT array_agg(w.id::bigint) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,
        EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
-       (SELECT pg_catalog.set_config('synchronous_commit', 'off', true) WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL)),
+       (SELECT pg_catalog.set_config('synchronous_commit', 'off', true) 
+          WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
        t.backend,
        CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row
   FROM verdict v LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -45,6 +45,17 @@ fn probe(mill: &Supervisor<'_>, database: &Database) -> (String, i64) {
     (row["output"].as_str().unwrap_or_default().to_owned(), row["pid"].as_i64().unwrap_or_default())
 }
 
+/// A connection has been left, and is as new: the next plain task gets it.
+fn lent_soon(mill: &Supervisor<'_>, database: &Database) -> i64 {
+    let (_, backend) = probe(mill, database);
+    let kept = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' \
+        AND application_name = 'pg_task public task' AND query LIKE 'SELECT%' AND state_change < clock_timestamp() - interval '50 ms'";
+    mill.eventually("a connection is kept", || {
+        database.look(kept, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 0)
+    });
+    backend
+}
+
 #[test]
 fn the_next_worker_finds_an_inherited_session_as_new_whatever_the_one_before_did() {
     let database = Cluster::shared().database();
@@ -184,7 +195,7 @@ fn seventeen_ways_to_end_and_random_kills_leave_nothing_behind_and_nothing_out_o
 fn a_result_that_was_handed_in_counts_though_its_worker_dies() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("lend", true).fault("worker.after_hand_in:kill").start();
-    let (_, first) = probe(&mill, &database);
+    let first = lent_soon(&mill, &database);
     let row = mill.finished(&database, database.insert("SELECT 42"));
     assert_eq!((&row["state"], &row["attempt"], &row["output"]), (&"DONE".into(), &1.into(), &"42".into()), "{row}");
     assert_eq!(row["pid"], first, "it ran on the connection that was lent");
@@ -198,7 +209,7 @@ fn a_scheduler_that_dies_before_it_has_written_a_result_has_the_task_run_again()
     let database = Cluster::shared().database();
     let fault = "scheduler.before_booking:kill@1";
     let mill = Supervisor::of(&database).row_key("lend", true).fault(fault).start();
-    probe(&mill, &database);
+    lent_soon(&mill, &database);
     let row = mill.finished(&database, database.insert("SELECT 42"));
     assert_eq!((&row["state"], &row["attempt"], &row["output"]), (&"DONE".into(), &2.into(), &"42".into()), "{row}");
 }
@@ -207,7 +218,7 @@ fn a_scheduler_that_dies_before_it_has_written_a_result_has_the_task_run_again()
 fn a_result_is_written_in_the_end_though_its_row_is_locked_or_has_come_to_repeat() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("lend", true).start();
-    probe(&mill, &database);
+    lent_soon(&mill, &database);
     let (locked, repeats) =
         (database.insert("SELECT pg_sleep(1)"), database.insert_with("SELECT pg_sleep(1)", "group = 'r'"));
     for id in [locked, repeats] {
@@ -232,7 +243,7 @@ fn a_result_is_written_in_the_end_though_its_row_is_locked_or_has_come_to_repeat
 fn what_the_database_refuses_of_one_result_does_not_hold_up_the_others() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("lend", true).start();
-    probe(&mill, &database);
+    lent_soon(&mill, &database);
     database.run("ALTER TABLE public.task ADD CONSTRAINT no_seven CHECK (output <> '7' OR error IS NOT NULL)");
     database.run("INSERT INTO public.task (input, \"max\") SELECT 'SELECT ' || n, 9 FROM generate_series(1, 12) n");
     mill.eventually("all have ended", || {
@@ -249,15 +260,15 @@ fn what_the_database_refuses_of_one_result_does_not_hold_up_the_others() {
 fn a_long_task_on_a_lent_connection_is_cancelled_stopped_and_timed_out_like_any_other() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("lend", true).start();
-    probe(&mill, &database);
+    lent_soon(&mill, &database);
     let row = mill.finished(&database, database.insert_with("SELECT pg_sleep(30)", "timeout = '200 ms'"));
     assert_eq!((&row["state"], &row["attempt"]), (&"FAIL".into(), &1.into()), "{row}");
-    probe(&mill, &database);
+    lent_soon(&mill, &database);
     let id = database.insert("SELECT pg_sleep(600)");
     mill.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {id}"));
     mill.eventually("its worker is gone", || mill.workers().is_empty());
-    probe(&mill, &database);
+    lent_soon(&mill, &database);
     let id = database.insert("SELECT pg_sleep(600)");
     mill.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     mill.signal(Signal::SIGINT);
