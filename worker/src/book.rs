@@ -645,18 +645,23 @@ const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 pub const RENEW: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP; \
     DISCARD SEQUENCES";
 
-/// What a booking relies on, for itself alone: that nothing stops it, that all rows are seen, and that the rows that wait
-/// are read in the order of their index, whatever the statistics say. A plan of its own for each group would cost more than
-/// the take, and where one group has all the rows the server would rather read and sort them.
-const SETTINGS: [(&str, &str); 8] = [
+/// What a booking relies on, for itself alone: that nothing stops it, and that all rows are seen.
+const SETTINGS: [(&str, &str); 5] = [
     ("search_path", "pg_catalog, pg_temp"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
     ("idle_in_transaction_session_timeout", "0"),
     ("row_security", "off"),
+];
+/// And where tasks follow each other, that the rows that wait are read in the order of their index, whatever the statistics
+/// say. A plan of its own for each group would cost more than the take, and where one group has all the rows the server
+/// would rather read and sort them. Never where a job's triggers run in the same transaction: what they read small would be
+/// thought expensive, and compiled.
+const PLANNING: [(&str, &str); 4] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
+    ("jit", "off"),
 ];
 /// From version 17 on.
 const TRANSACTION_TIMEOUT: (&str, &str) = ("transaction_timeout", "0");
@@ -668,7 +673,8 @@ fn settings(major: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
 /// The same on a session that is as new, as one statement. Answers how many prepared statements there are that are not
 /// ours, and gives the task's locks back.
 fn short_frame(major: u32) -> String {
-    let set = settings(major).map(|(name, value)| format!(", pg_catalog.set_config('{name}', '{value}', true)"));
+    let settings = settings(major).chain(PLANNING);
+    let set = settings.map(|(name, value)| format!(", pg_catalog.set_config('{name}', '{value}', true)"));
     let set: String = set.collect();
     format!(
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
