@@ -27,7 +27,7 @@ WITH RECURSIVE heads AS (
     SELECT id, capacity, priority FROM due WHERE place - 1 <= capacity
      ORDER BY capacity DESC, priority DESC, id LIMIT $1::bigint
 ), locked AS (
-    SELECT t.id, c.capacity, c.priority, {plain} AND octet_length(t.input) <= $8::int AS plain
+    SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($7::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $8::int ELSE false END AS plain
       FROM {queue} t JOIN chosen c ON c.id = t.id
      WHERE t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
 ), seated AS (

@@ -23,7 +23,7 @@ WITH walked AS MATERIALIZED (
         OR ((SELECT count(*) FROM chosen) >= $1::bigint
             AND (SELECT min(capacity) FROM chosen) >= (SELECT min("max") FROM walked)) AS exact
 ), locked AS (
-    SELECT t.id, c.capacity, c.priority, {plain} AND octet_length(t.input) <= $5::int AS plain
+    SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($4::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $5::int ELSE false END AS plain
       FROM {queue} t JOIN chosen c ON c.id = t.id CROSS JOIN verdict v
      WHERE v.exact AND t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
 ), seated AS (
