@@ -26,6 +26,8 @@ const LONGEST_LIFE: Duration = Duration::from_secs(600);
 const MOST: usize = 16;
 /// How long a server may take to make one as new.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a server may take to hang up after a farewell.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a terminated backend is gone.
 const RETIRE_PAUSE: Duration = Duration::from_millis(50);
 /// A farewell, as the protocol has it.
@@ -45,6 +47,10 @@ enum State {
     Idle,
     /// For a task that is just being begun.
     Promised,
+    /// Farewell was said; the server will hang up.
+    Parting {
+        until: Instant,
+    },
     /// Its backend is to be ended; the question is put when it is due.
     Retiring {
         due: Option<Instant>,
@@ -58,6 +64,8 @@ struct Connection {
     _seat: Option<Seat>,
     made: Instant,
     uses: u32,
+    /// Somebody has changed what a session begins with, by ALTER ROLE or ALTER DATABASE.
+    outdated: bool,
     state: State,
 }
 
@@ -75,12 +83,28 @@ pub struct Lending {
     connections: Vec<Connection>,
     /// Counts the retired, for the log.
     retired: u64,
+    session_defaults: Option<i64>,
 }
 
 impl Lending {
     pub fn open() -> io::Result<Lending> {
         let (ours, theirs) = pass::pair()?;
-        Ok(Lending { ours, theirs, connections: Vec::new(), retired: 0 })
+        Ok(Lending { ours, theirs, connections: Vec::new(), retired: 0, session_defaults: None })
+    }
+
+    /// What sessions begin with, as it was last seen.
+    pub fn session_defaults(&self) -> Option<i64> {
+        self.session_defaults
+    }
+
+    /// Connections that began with something else are lent no more.
+    pub fn begin_with(&mut self, session_defaults: i64) {
+        if self.session_defaults.replace(session_defaults) != Some(session_defaults) {
+            for connection in &mut self.connections {
+                connection.outdated = true;
+            }
+            self.part(Instant::now(), 0);
+        }
     }
 
     /// As many workers can start without a login.
@@ -102,7 +126,7 @@ impl Lending {
         let stranger = |connection: &&Connection| match connection.state {
             State::Idle | State::Promised | State::Renewing { .. } => true,
             State::Lent(slot) => task_at(slot).is_some_and(|other| other != task),
-            State::Retiring { .. } => false,
+            State::Parting { .. } | State::Retiring { .. } => false,
         };
         self.connections.iter().filter(stranger).map(|connection| connection.facts.backend).collect()
     }
@@ -168,7 +192,8 @@ impl Lending {
             let Some(slot) = slot_of(offered.slot, offered.pid) else { continue };
             let seat = offered.seat.and_then(|place| region.adopt_seat(place, Pid::from_raw(offered.pid)));
             let state = State::Lent(slot);
-            self.connections.push(Connection { socket, facts: offered.lent, _seat: seat, made: now, uses: 1, state });
+            let (facts, outdated) = (offered.lent, false);
+            self.connections.push(Connection { socket, facts, _seat: seat, made: now, uses: 1, outdated, state });
         }
     }
 
@@ -179,20 +204,25 @@ impl Lending {
         for (connection, spoken) in self.connections.iter_mut().zip(spoken) {
             connection.turn(spoken, now);
         }
-        let worn = |connection: &Connection| {
-            connection.uses >= MOST_USES || now.saturating_duration_since(connection.made) >= LONGEST_LIFE
-        };
         let (seats, taken) = region.seats();
         // Others wait for what we only keep.
-        let mut short = if taken >= seats { self.idle() } else { 0 };
-        self.connections.retain(|connection| {
-            let goes = matches!(connection.state, State::Idle) && (short > 0 || worn(connection));
-            if goes {
-                short = short.saturating_sub(1);
+        self.part(now, if taken >= seats { self.idle() } else { 0 });
+        self.connections.retain(|connection| !connection.has_parted(now));
+    }
+
+    /// Says farewell to idle connections that are worn, and to as many more. Their seats are kept until the server has
+    /// hung up: it counts them so long.
+    fn part(&mut self, now: Instant, mut more: usize) {
+        for connection in &mut self.connections {
+            let worn = connection.outdated
+                || connection.uses >= MOST_USES
+                || now.saturating_duration_since(connection.made) >= LONGEST_LIFE;
+            if matches!(connection.state, State::Idle) && (more > 0 || worn) {
+                more = more.saturating_sub(1);
                 connection.say_farewell();
+                connection.state = State::Parting { until: now + FAREWELL_PATIENCE };
             }
-            !goes
-        });
+        }
     }
 
     /// Which of them have something to say to us, asked in one call.
@@ -201,7 +231,7 @@ impl Lending {
             .connections
             .iter()
             .map(|connection| {
-                let heard = matches!(connection.state, State::Idle | State::Renewing { .. });
+                let heard = connection.is_heard();
                 PollFd::new(connection.socket.as_fd(), if heard { PollFlags::POLLIN } else { PollFlags::empty() })
             })
             .collect();
@@ -266,10 +296,7 @@ impl Lending {
 
     /// What to poll for.
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let heard = self
-            .connections
-            .iter()
-            .filter(|connection| matches!(connection.state, State::Idle | State::Renewing { .. }));
+        let heard = self.connections.iter().filter(|connection| connection.is_heard());
         let sockets = heard.map(|connection| PollFd::new(connection.socket.as_fd(), PollFlags::POLLIN));
         sockets.chain([PollFd::new(self.ours.as_fd(), PollFlags::POLLIN)])
     }
@@ -277,6 +304,7 @@ impl Lending {
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines = self.connections.iter().filter_map(|connection| match &connection.state {
             State::Renewing { deadline, .. } => Some(*deadline),
+            State::Parting { until } => Some(*until),
             State::Retiring { due } => *due,
             State::Lent(_) | State::Idle | State::Promised => None,
         });
@@ -285,6 +313,17 @@ impl Lending {
 }
 
 impl Connection {
+    /// What it says is for us.
+    fn is_heard(&self) -> bool {
+        matches!(self.state, State::Idle | State::Renewing { .. } | State::Parting { .. })
+    }
+
+    /// The server has hung up, or has had time enough to.
+    fn has_parted(&self, now: Instant) -> bool {
+        let State::Parting { until } = self.state else { return false };
+        now >= until || self.receive().is_err()
+    }
+
     fn turn(&mut self, spoken: bool, now: Instant) {
         let state = std::mem::replace(&mut self.state, State::Idle);
         self.state = match state {

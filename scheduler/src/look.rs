@@ -76,6 +76,9 @@ pub struct Ask {
     pub idle_backends: Vec<i32>,
     /// Those of them that plain tasks may be begun on.
     pub lent: Vec<i32>,
+    /// What sessions begin with has to be known, and was this when it was last looked at.
+    pub lends: bool,
+    pub session_defaults: Option<i64>,
     /// Where the queue runs jobs.
     pub jobs: Option<JobsAsk>,
 }
@@ -93,13 +96,15 @@ pub struct Seen {
     pub cursor: GroupCursor,
     /// Running tasks that are wanted no more.
     pub unwanted: Vec<i64>,
+    /// What sessions begin with, if it was looked at.
+    pub session_defaults: Option<i64>,
     pub pulse: Option<Pulse>,
     /// Why nothing is known about jobs where something should be.
     pub jobs_failed: Option<String>,
 }
 
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
-    let look = Look { client, statements, idle_backends: ask.idle_backends.clone(), lent: ask.lent.clone() };
+    let mut look = Look { client, statements, idle_backends: ask.idle_backends.clone(), lent: ask.lent.clone() };
     let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
     // All of them: the take itself sees which have been stopped by now.
     let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
@@ -109,8 +114,15 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     }
     // All that does not wait for an answer goes in one write.
     let disarmed = async || if ask.disarm { look.sign(lock_key::BELL, false).await } else { Ok(false) };
-    let (disarmed, released) = both(disarmed(), look.execute(&look.statements.release)).await;
+    let defaults = async || if ask.lends { look.session_defaults().await.map(Some) } else { Ok(None) };
+    let released = both(disarmed(), look.execute(&look.statements.release));
+    let ((disarmed, released), defaults) = both(released, defaults()).await;
     disarmed.and(released)?;
+    seen.session_defaults = defaults?;
+    if seen.session_defaults != ask.session_defaults {
+        // A task that starts now has to find what a new session would.
+        look.lent.clear();
+    }
     for (kind, stand) in &ask.signs {
         look.sign(*kind, *stand).await?;
     }
@@ -261,6 +273,10 @@ impl Look {
         let (tasks, attempts): (Vec<i64>, Vec<i32>) = running.iter().copied().unzip();
         let rows = self.many(&self.statements.look_runs, &[&tasks, &attempts]).await?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
+    }
+
+    async fn session_defaults(&self) -> Result<i64, Trouble> {
+        Ok(self.one(&self.statements.session_defaults, &[]).await?.get("defaults"))
     }
 
     async fn next_plan(&self) -> Result<Option<Duration>, Trouble> {

@@ -282,6 +282,8 @@ impl Scheduler {
             running: self.runs.running(),
             idle_backends: self.lending.idle_backends(),
             lent: self.promised.clone(),
+            lends: self.settings.lend,
+            session_defaults: self.lending.session_defaults(),
             jobs,
         };
         self.looking = Some(slots);
@@ -411,6 +413,9 @@ impl Scheduler {
         let begun: Vec<i32> = seen.taken.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
         for backend in std::mem::take(&mut self.promised).into_iter().filter(|backend| !begun.contains(backend)) {
             self.lending.unpromise(backend);
+        }
+        if let Some(defaults) = seen.session_defaults {
+            self.lending.begin_with(defaults);
         }
         for row in seen.taken {
             match (slots.pop(), row) {

@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 
 /// The server's own statement_timeout shall come first: its words are the familiar ones.
 const TIMEOUT_GRACE: Duration = Duration::from_millis(250);
+/// A server that has not yet begun to read the statement lets a cancel fall: it is sent once more after this time. Not
+/// oftener, because a statement may catch it and clean up.
+const CANCEL_AGAIN: Duration = Duration::from_millis(300);
 /// How long a cancelled statement may take to end before its backend is terminated.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
 /// How often the backend is terminated before we hang up on a server that pays no heed.
@@ -61,6 +64,7 @@ struct Post {
     deadline: Option<Instant>,
     /// When the task of a batch is called slow. Stands on after its end: the kennel sees to it.
     slow_at: Option<Instant>,
+    cancel_repeated: bool,
     terminations: usize,
     /// The worker was told to give its task back.
     interrupted: bool,
@@ -144,7 +148,7 @@ impl Watchdog {
         post.deadline = watched.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
         let watched_batch = watched.batch;
         post.watched = Some(watched);
-        (post.cancelled, post.terminations) = (None, 0);
+        (post.cancelled, post.cancel_repeated, post.terminations) = (None, false, 0);
         post.number += 1;
         // The kennel is at it already while the tasks of batches follow each other.
         let idle = post.slow_at.is_none();
@@ -255,6 +259,10 @@ impl Kennel {
                     if post.deadline.is_some_and(|at| Instant::now() >= at) {
                         if post.cancelled.is_none() {
                             cancel(&mut post, Cancelled::Timeout);
+                        } else if !post.cancel_repeated {
+                            post.cancel_repeated = true;
+                            send_cancel(post.watched.as_ref());
+                            post.deadline = Some(Instant::now() + CANCEL_PATIENCE - CANCEL_AGAIN);
                         } else if post.terminations < TERMINATIONS {
                             post.terminations += 1;
                             terminate(post.watched.as_ref());
@@ -295,13 +303,18 @@ fn asked(post: &Post, region: &Region, slot: SlotHandle) -> Option<Cancelled> {
 /// Sends the cancel, once, and says when to look again.
 fn cancel(post: &mut Post, why: Cancelled) {
     let (Some(watched), None) = (&post.watched, post.cancelled) else { return };
-    let now = Instant::now();
     shared::info!("task cancelled", task = watched.task, why = format!("{why:?}").to_lowercase());
-    if let Err(error) = watched.canceller.cancel(now + CONNECT_PATIENCE) {
+    let now = Instant::now();
+    send_cancel(Some(watched));
+    post.cancelled = Some(why);
+    post.deadline = Some(now + CANCEL_AGAIN);
+}
+
+fn send_cancel(watched: Option<&Watched>) {
+    let Some(watched) = watched else { return };
+    if let Err(error) = watched.canceller.cancel(Instant::now() + CONNECT_PATIENCE) {
         shared::warning!("the cancel could not be sent", task = watched.task, error = error);
     }
-    post.cancelled = Some(why);
-    post.deadline = Some(now + CANCEL_PATIENCE);
 }
 
 /// The task's thread finds its session lost, and then what became of the task is found out as after any lost session.

@@ -17,7 +17,8 @@ fn lent() -> (Lending, UnixStream, SlotHandle) {
         Lent { backend: BACKEND, began: "1".into(), key: (0, 0), place: 0, address: None, parameters: Vec::new() };
     let (made, state) = (Instant::now(), State::Lent(slot));
     let mut lending = Lending::open().unwrap();
-    lending.connections.push(Connection { socket: ours.into(), facts, _seat: None, made, uses: 1, state });
+    let (socket, outdated) = (ours.into(), false);
+    lending.connections.push(Connection { socket, facts, _seat: None, made, uses: 1, outdated, state });
     (lending, server, slot)
 }
 
@@ -191,13 +192,21 @@ fn one_that_is_idle_is_given_up_at_the_first_word_that_is_no_chat_and_when_it_is
     let (mut lending, mut server) = idle();
     lending.connections[0].uses = MOST_USES;
     turn(&mut lending, Instant::now());
-    assert!(lending.connections.is_empty());
+    assert!(lending.idle() == 0 && lending.connections.len() == 1, "its seat is kept until the server has hung up");
     assert_eq!(sent(&mut server), FAREWELL);
+    drop(server);
+    turn(&mut lending, Instant::now());
+    assert!(lending.connections.is_empty());
 
     let (mut lending, mut server) = idle();
     turn(&mut lending, Instant::now() + LONGEST_LIFE);
-    assert!(lending.connections.is_empty());
     assert_eq!(sent(&mut server), FAREWELL);
+    turn(&mut lending, Instant::now() + LONGEST_LIFE + FAREWELL_PATIENCE);
+    assert!(lending.connections.is_empty(), "a server that does not hang up is not waited for");
+
+    let (mut lending, mut server) = idle();
+    lending.begin_with(1);
+    assert_eq!((lending.idle(), sent(&mut server).as_slice()), (0, FAREWELL), "sessions begin with something else now");
 }
 
 #[test]

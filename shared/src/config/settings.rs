@@ -38,7 +38,7 @@ pub struct Settings {
     pub restart_ms: u64,
     /// Finished tasks older than this are deleted; none by default.
     pub keep_ms: Option<u64>,
-    /// Workers may inherit a connection that an earlier one has left clean. Off unless asked for.
+    /// Workers may inherit a connection that an earlier one has left clean.
     pub lend: bool,
     /// Live workers may take several short tasks at once. Off unless asked for.
     pub batch: bool,
@@ -59,7 +59,7 @@ impl Default for Settings {
             fetch: 100,
             restart_ms: 300_000,
             keep_ms: None,
-            lend: false,
+            lend: true,
             batch: false,
             synchronous_commit: true,
         }

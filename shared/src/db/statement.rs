@@ -27,6 +27,7 @@ pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
 pub const EXPIRE_TASKS: &str = include_str!("../../sql/task/expire_tasks.sql");
 pub const EXPIRE_REFUSED: &str = include_str!("../../sql/task/expire_refused.sql");
 pub const RELEASE_HELD: &str = include_str!("../../sql/task/release_held.sql");
+pub const SESSION_DEFAULTS: &str = include_str!("../../sql/task/session_defaults.sql");
 pub const NEXT_PLAN: &str = include_str!("../../sql/task/next_plan.sql");
 pub const LOOK_RUNS: &str = include_str!("../../sql/task/look_runs.sql");
 pub const LOCK_SIGN: &str = include_str!("../../sql/task/lock_sign.sql");
@@ -166,9 +167,10 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomi
     (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.job,
     pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS at, t.priority"#;
 
-/// A task whose end is a change of its own row, and which can be handed down by a fork.
+/// A task whose end is a change of its own row, and which can be handed down by a fork. A delimiter may be a "char" or, in
+/// a table made by hand, a text: one byte over 127 (the comparison of "char" knows no sign) is no text and not handed down.
 const PLAIN: &str = r#"t.remote IS NULL AND NOT t.atomic AND t.job IS NULL AND t."max" >= 0 AND t.repeat = interval '0'
-       AND t.count = 0 AND t.live = interval '0' AND t.delimiter::int >= 0 AND t.escape::int >= 0 AND t.quote::int >= 0"#;
+       AND t.count = 0 AND t.live = interval '0' AND t.delimiter <= '~' AND t.escape <= '~' AND t.quote <= '~'"#;
 
 /// What `TASK_ROW` returns, as one array of texts.
 const ROW_TEXTS: &str = r#"ARRAY[t.id::text, t.attempt::text, t.input::text, t."group"::text, t.remote::text, t.atomic::text,

@@ -169,7 +169,8 @@ fn a_password_that_is_asked_for_and_not_given_is_said() {
 fn workers_that_cannot_log_in_are_said_once_and_their_tasks_run_later() {
     let database = Cluster::shared().database();
     database.set_password(SECRET);
-    let supervisor = Supervisor::of(&database).key("connect", by_tcp(&database, SECRET)).start();
+    let launch = Supervisor::of(&database).key("connect", by_tcp(&database, SECRET)).row_key("lend", false);
+    let supervisor = launch.start();
     runs_a_task(&supervisor, &database);
     // the scheduler's session stands, new ones are refused
     database.set_password("another");

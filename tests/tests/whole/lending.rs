@@ -81,7 +81,7 @@ fn the_next_worker_finds_an_inherited_session_as_new_whatever_the_one_before_did
 #[test]
 fn without_lending_every_task_has_a_session_of_its_own() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).start();
+    let mill = Supervisor::of(&database).row_key("lend", false).start();
     let backends: BTreeSet<i64> = (0..5).map(|_| probe(&mill, &database).1).collect();
     assert_eq!(backends.len(), 5);
     mill.eventually("none is kept", || {
@@ -212,6 +212,45 @@ fn a_scheduler_that_dies_before_it_has_written_a_result_has_the_task_run_again()
     lent_soon(&mill, &database);
     let row = mill.finished(&database, database.insert("SELECT 42"));
     assert_eq!((&row["state"], &row["attempt"], &row["output"]), (&"DONE".into(), &2.into(), &"42".into()), "{row}");
+}
+
+#[test]
+fn whatever_dies_around_a_task_on_a_lent_connection_costs_one_attempt_and_nothing_else() {
+    // The second fork and the second task: the first worker has made the connection.
+    let faults = ["scheduler.before_fork", "scheduler.after_fork", "worker.after_begin", "worker.before_finish"];
+    for (point, action) in faults.into_iter().flat_map(|point| [(point, "kill"), (point, "panic")]) {
+        let database = Cluster::shared().database();
+        let mill = Supervisor::of(&database).row_key("lend", true).fault(&format!("{point}:{action}@2")).start();
+        lent_soon(&mill, &database);
+        let row = mill.finished(&database, database.insert("SELECT 42"));
+        assert!(mill.log_contains("fault point="), "{point} was never met:\n{}", mill.describe());
+        assert_eq!((&row["state"], &row["output"]), (&"DONE".into(), &"42".into()), "{point}:{action} {row}");
+        assert_eq!(row["attempt"], 2, "{point}:{action} {row}");
+        crate::ledger::slots_held_by(&mill, &["launcher", "scheduler"]);
+    }
+}
+
+#[test]
+fn a_change_of_what_sessions_begin_with_reaches_the_next_task() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    let (role, name) = (database.owner(), database.name());
+    let changes = [
+        (format!("ALTER ROLE {role} SET work_mem = '11MB'"), "11MB"),
+        (format!("ALTER ROLE {role} IN DATABASE {name} SET work_mem = '12MB'"), "12MB"),
+        (format!("ALTER ROLE {role} IN DATABASE {name} RESET work_mem"), "11MB"),
+        (format!("ALTER ROLE {role} RESET work_mem; ALTER DATABASE {name} SET work_mem = '13MB'"), "13MB"),
+    ];
+    for (change, expected) in changes {
+        let before = lent_soon(&mill, &database);
+        database.run(&change);
+        let row = mill.finished(&database, database.insert("SHOW work_mem"));
+        assert_eq!(row["output"], expected, "after {change}");
+        assert_ne!(row["pid"], before, "after {change}");
+        tests::eventually("the old connection is given up", || {
+            database.sessions().iter().all(|session| i64::from(session.pid) != before)
+        });
+    }
 }
 
 #[test]

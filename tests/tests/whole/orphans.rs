@@ -198,7 +198,7 @@ fn a_launcher_told_to_end_under_load_leaves_every_task_finished_or_runnable() {
         }
         assert!(status.success(), "{signals:?}: {status}");
         let claimed: i64 = one(&database, "SELECT count(*) FROM public.task WHERE state IN ('TAKE', 'WORK')");
-        assert_eq!(claimed, 0, "{signals:?}");
+        assert_eq!(claimed, 0, "{signals:?}: {}", mill.describe());
     }
     let mill = Supervisor::of(&database).start();
     database.run("UPDATE public.task SET input = 'SELECT 1' WHERE \"group\" = 'long'");

@@ -186,7 +186,8 @@ fn survives(fault: &str, attempt: i32, keys: &[(&str, Value)]) {
     let database = Cluster::shared().database();
     prepare(&database);
     let id = database.insert("SELECT 1");
-    let mut launch = Supervisor::of(&database).fault(fault).row_key("sleep", 50);
+    // Every worker with a connection of its own; what is different where they inherit one is `lending`'s matter.
+    let mut launch = Supervisor::of(&database).fault(fault).row_key("sleep", 50).row_key("lend", false);
     for (name, value) in keys {
         launch = launch.row_key(name, value.clone());
     }
@@ -404,8 +405,14 @@ fn random_kills_of_workers_and_schedulers_lose_no_task_and_no_slot() {
     let attempts = count("SELECT sum(attempt)::bigint FROM public.task");
     assert!(attempts > tasks, "some were run again: {killed} kills, {attempts} attempts of {tasks} tasks");
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
-    supervisor
-        .eventually("nothing else is left", || supervisor.children().len() == 1 && database.sessions().len() == 2);
+    supervisor.eventually("nothing else is left", || {
+        // Connections that the next workers inherit may be kept.
+        let kept = |session: &tests::database::Session| {
+            session.state == "idle" && session.application_name.starts_with("pg_task")
+        };
+        let sessions = database.sessions();
+        supervisor.children().len() == 1 && sessions.iter().filter(|session| !kept(session)).count() == 2
+    });
 }
 
 #[test]

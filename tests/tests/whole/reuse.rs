@@ -30,7 +30,7 @@ fn batches(database: &Database, group: &str) -> Vec<i64> {
 #[test]
 fn a_worker_goes_on_as_the_next_rows_own_live_and_count_allow() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).start();
+    let mill = Supervisor::of(&database).row_key("lend", false).start();
     // group, columns of its five rows, tasks per server process
     let groups: [(&str, &str, &[i64]); 6] = [
         ("none", "0, '0'", &[1, 1, 1, 1, 1]),
@@ -68,7 +68,7 @@ fn a_worker_goes_on_as_the_next_rows_own_live_and_count_allow() {
 #[test]
 fn a_worker_takes_no_row_with_a_smaller_max_than_it_was_started_for() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("run", 1).start();
+    let mill = Supervisor::of(&database).row_key("run", 1).row_key("lend", false).start();
     in_one_go(
         &mill,
         &database,

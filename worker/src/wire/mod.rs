@@ -232,10 +232,11 @@ impl Session {
         })
     }
 
-    /// At its end the connection is left to the parent, not closed. The parent has a copy of the socket, and the seat.
+    /// At its end the connection is left to the parent, not closed. The parent has a copy of the socket, and takes the
+    /// seat over as soon as it looks; until then it stays in our name, or the budget would count one too few.
     pub fn bequeath(&mut self, heir: (Region, SlotHandle)) {
         self.heir = Some(heir);
-        self.seat = None;
+        std::mem::forget(self.seat.take());
     }
 
     pub fn seat(&self) -> Option<u64> {
