@@ -58,7 +58,7 @@ pub async fn settle(
         client.query(&statements.end_backend, &[&task, &attempt, &terminate]).await.map_err(trouble)?;
         return Ok(Settlement::StillRunning);
     }
-    plan_again(&client, &statements, task, attempt, why).await
+    plan_again(&client, &statements, task, attempt, &strangers, why).await
 }
 
 /// No backend of it lives, here or elsewhere. `why` it ended is what the run of a job is closed with.
@@ -67,10 +67,12 @@ pub async fn plan_again(
     statements: &Prepared,
     task: i64,
     attempt: i32,
+    strangers: &[i32],
     why: &str,
 ) -> Result<Settlement, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let planned = client.query_opt(&statements.plan_again, &[&task, &attempt, &why]).await.map_err(trouble)?;
+    let planned =
+        client.query_opt(&statements.plan_again, &[&task, &attempt, &why, &strangers]).await.map_err(trouble)?;
     // Not planned: a user has it locked, or it went from TAKE to WORK, or was finished, between the two statements.
     // Look once more.
     Ok(match planned.map(|row| row.get("closed")) {

@@ -368,7 +368,7 @@ impl Book {
         let text = self.queue.fill(statement::PLAN_AGAIN);
         let key = Key::new(row.task, row.attempt);
         let [task, attempt] = key.params();
-        let params = [task, attempt, Some(reason.as_bytes())];
+        let params = [task, attempt, Some(reason.as_bytes()), Some(&b"{}"[..])];
         let rows = self.retried(session, &[Statement::once(&text, &params)])?;
         Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
     }

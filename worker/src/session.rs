@@ -51,7 +51,7 @@ fn offer(session: &mut Session) {
     let Some((slot, gifts)) = gifts.as_mut() else { return };
     let (Some(region), Some(back)) = (REGION.get(), gifts.back.take()) else { return };
     let asked = "SELECT extract(epoch FROM a.backend_start)::pg_catalog.text \
-                   FROM pg_catalog.pg_stat_activity a WHERE a.pid = pg_catalog.pg_backend_pid()";
+                   FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()";
     let rows = session.execute(asked, &[]).unwrap_or_default();
     let began = rows.into_iter().flatten().flatten().next().and_then(|text| String::from_utf8(text).ok());
     let Some(lent) = began.and_then(|began| session.lendable(began)) else { return };

@@ -40,6 +40,8 @@ pub fn running(mill: &Supervisor<'_>, database: &Database, id: i64) -> i32 {
         if row["state"] != "WORK" {
             return None;
         }
+        // A row may be begun a moment before its worker is forked.
+        worker_of(mill, id)?;
         i32::try_from(row["pid"].as_i64()?).ok()
     })
 }

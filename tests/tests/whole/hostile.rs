@@ -271,7 +271,7 @@ fn behind<'d>(database: &'d Database, hostile: &Hostile) -> Supervisor<'d> {
     let supervisor = Supervisor::bare()
         .key("connect", json!(database.server().conninfo(database.login())))
         .key("max_workers", 40)
-        .row(json!({"data": database.name(), "user": database.owner(), "sleep": 100,
+        .row(json!({"data": database.name(), "user": database.owner(), "sleep": 100, "lend": false,
             "connect": format!("host=127.0.0.1 port={} connect_timeout=2", hostile.port())}))
         .start();
     let id = database.insert("SELECT 1");
