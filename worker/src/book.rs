@@ -292,6 +292,8 @@ impl Book {
         }
         let asking = Asking::new(wish);
         let (take, asked) = (self.take_text(wish), asking.params(wish));
+        let planning = format!("SELECT {}", set_locally(PLANNING.into_iter()));
+        statements.push(Statement::once(&planning, &[]));
         statements.push(Statement::once(&take, &asked));
         let mut rows = self.retried(session, &statements)?;
         let next = in_order(rows.pop().unwrap_or_default());
@@ -354,7 +356,11 @@ impl Book {
         }
         let numbers = reuse.map(Numbers::new);
         let asked = reuse.zip(numbers.as_ref()).map(|(reuse, numbers)| numbers.params(reuse));
+        let planning = format!("SELECT {}", set_locally(PLANNING.into_iter()));
         if let Some(asked) = &asked {
+            if row.job.is_none() {
+                statements.push(Statement::once(&planning, &[]));
+            }
             statements.push(Statement::once(&self.next, asked));
         }
         let mut rows = self.retried(session, &statements)?;
@@ -654,13 +660,14 @@ const SETTINGS: [(&str, &str); 5] = [
     ("row_security", "off"),
 ];
 /// And where tasks follow each other, that the rows that wait are read in the order of their index, whatever the statistics
-/// say. A plan of its own for each group would cost more than the take, and where one group has all the rows the server
-/// would rather read and sort them. Never where a job's triggers run in the same transaction: what they read small would be
-/// thought expensive, and compiled.
-const PLANNING: [(&str, &str); 4] = [
+/// say: those of a table that was just filled know nothing of its rows. A plan of its own for each group would cost more
+/// than the take, and the server would rather read and sort all rows that wait. Never where a job's triggers run in the
+/// same transaction: what they read small would be thought expensive, and compiled.
+const PLANNING: [(&str, &str); 5] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
     ("jit", "off"),
 ];
 /// From version 17 on.
@@ -673,13 +680,17 @@ fn settings(major: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
 /// The same on a session that is as new, as one statement. Answers how many prepared statements there are that are not
 /// ours, and gives the task's locks back.
 fn short_frame(major: u32) -> String {
-    let settings = settings(major).chain(PLANNING);
-    let set = settings.map(|(name, value)| format!(", pg_catalog.set_config('{name}', '{value}', true)"));
-    let set: String = set.collect();
+    let set = set_locally(settings(major).chain(PLANNING));
     format!(
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
-         WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(){set}"
+         WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(), {set}"
     )
+}
+
+/// As items of a SELECT.
+fn set_locally<'s>(settings: impl Iterator<Item = (&'s str, &'s str)>) -> String {
+    let set = settings.map(|(name, value)| format!("pg_catalog.set_config('{name}', '{value}', true)"));
+    set.collect::<Vec<_>>().join(", ")
 }
 
 fn frame(major: u32) -> Vec<String> {

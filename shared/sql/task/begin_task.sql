@@ -3,5 +3,5 @@
 -- parameters: id, attempt; locks: the row; caller: worker
 UPDATE {queue} t SET state = 'WORK', start = statement_timestamp(),
        pid = CASE WHEN t.remote IS NULL THEN pg_catalog.pg_backend_pid() END, remote_session = NULL
- WHERE t.id = $1::bigint AND t.attempt = $2::int AND t.state = 'TAKE'
+ WHERE t.id = $1::bigint AND t.attempt = $2::int AND {still_taken}
 RETURNING {task_row}

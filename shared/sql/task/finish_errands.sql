@@ -5,12 +5,12 @@ WITH handed AS MATERIALIZED (
     SELECT t.id, h.failed, h.output, h.error
       FROM {queue} t, unnest($1::bigint[], $2::int[], $3::bool[], $4::text[], $5::text[])
                AS h (id, attempt, failed, output, error)
-     WHERE t.id = ANY ($1::bigint[]) AND t.id = h.id AND t.attempt = h.attempt AND t.state = 'WORK'
+     WHERE t.id = ANY ($1::bigint[]) AND t.id = h.id AND t.attempt = h.attempt AND {still_runs}
        AND (t.repeat > interval '0' OR t."max" < 0) IS NOT TRUE
        FOR UPDATE OF t SKIP LOCKED
 )
 -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
 UPDATE {queue} t SET state = CASE WHEN h.failed THEN 'FAIL' WHEN true THEN 'DONE' ELSE t.state END, stop = statement_timestamp(),
        output = h.output, error = h.error, reason = NULL
-  FROM handed h WHERE t.id = h.id AND t.id = ANY ($1::bigint[]) AND t.state = 'WORK'
+  FROM handed h WHERE t.id = h.id AND t.id = ANY ($1::bigint[]) AND {still_runs}
 RETURNING t.id::bigint AS id

@@ -2,6 +2,6 @@
 -- does is decided now, not when the task began. No row: the task is no longer ours (deleted, stopped, taken anew), and nothing is written.
 -- parameters: id, attempt, state, output, error, reason, with consequences; locks: the row; caller: worker
 UPDATE {queue} t SET state = $3, stop = statement_timestamp(), output = $4, error = $5, reason = $6
- WHERE t.id = $1::bigint AND t.attempt = $2::int AND t.state = 'WORK'
+ WHERE t.id = $1::bigint AND t.attempt = $2::int AND {still_runs}
    AND ($7::bool OR (t.repeat > interval '0' OR t."max" < 0) IS NOT TRUE)
 RETURNING t.id

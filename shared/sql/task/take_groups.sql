@@ -29,7 +29,7 @@ WITH RECURSIVE heads AS (
 ), locked AS (
     SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($7::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $8::int ELSE false END AS plain
       FROM {queue} t JOIN chosen c ON c.id = t.id
-     WHERE t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
+     WHERE {still_waits} FOR UPDATE OF t SKIP LOCKED
 ), seated AS (
     SELECT l.id, l.capacity, CASE WHEN l.plain
                THEN ($7::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend

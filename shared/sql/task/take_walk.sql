@@ -25,7 +25,7 @@ WITH walked AS MATERIALIZED (
 ), locked AS (
     SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($4::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $5::int ELSE false END AS plain
       FROM {queue} t JOIN chosen c ON c.id = t.id CROSS JOIN verdict v
-     WHERE v.exact AND t.state = 'PLAN' AND NOT t.held FOR UPDATE OF t SKIP LOCKED
+     WHERE v.exact AND {still_waits} FOR UPDATE OF t SKIP LOCKED
 ), seated AS (
     SELECT l.id, l.capacity, CASE WHEN l.plain
                THEN ($4::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend

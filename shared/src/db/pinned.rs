@@ -19,7 +19,7 @@ pub const FIXED_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 const READ_ONLY: &str = "default_transaction_read_only";
 
 /// Of every session of launcher and scheduler.
-const LOOPS: [(&str, &str); 18] = [
+const LOOPS: [(&str, &str); 20] = [
     ("default_transaction_isolation", "read committed"),
     (READ_ONLY, "off"),
     ("default_transaction_deferrable", "off"),
@@ -37,9 +37,11 @@ const LOOPS: [(&str, &str); 18] = [
     WATCH[4],
     ("plan_cache_mode", "force_generic_plan"),
     // Our statements are short and have their indexes, and are planned once, when the table may still be empty. Left to
-    // its guesses, the server would read the whole table at each look, and compile the statement before.
+    // its guesses, the server would read and sort the whole table at each look, and compile the statement before.
     ("jit", "off"),
     ("enable_seqscan", "off"),
+    ("enable_bitmapscan", "off"),
+    ("enable_sort", "off"),
     ("search_path", "pg_catalog,pg_temp"),
 ];
 

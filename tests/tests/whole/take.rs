@@ -246,3 +246,47 @@ fn no_look_at_the_queue_is_compiled_or_reads_the_whole_table() {
         assert!(!plan.contains("JIT:") && !plan.contains("Seq Scan on task"), "{plan}");
     }
 }
+
+/// Rows that steps of a plan have read, as the server explains it.
+fn rows_read(plan: &str) -> impl Iterator<Item = u64> {
+    plan.split("(actual ").skip(1).filter_map(|step| {
+        let number = |name: &str| {
+            let text = step.split_once(name)?.1;
+            text.split(|sign: char| !sign.is_ascii_digit()).next()?.parse::<u64>().ok()
+        };
+        Some(number("rows=")? * number("loops=")?)
+    })
+}
+
+/// Statistics know nothing of rows that have just come: those of the table say that all tasks are done, so the server thinks that
+/// the few that wait are quickly sorted. Half a second for each take, until somebody analyzed the table.
+#[test]
+fn no_take_reads_all_that_wait_whatever_the_statistics_say() {
+    let cluster = Cluster::configure()
+        .setting("session_preload_libraries", "auto_explain")
+        .setting("auto_explain.log_min_duration", "0")
+        .setting("auto_explain.log_analyze", "on")
+        .start();
+    for (batch, columns) in [(false, "interval '0'"), (false, "interval '1 hour'"), (true, "interval '1 hour'")] {
+        let database = cluster.database();
+        let mill = Supervisor::of(&database).row_key("batch", batch).start();
+        database.run(&format!(
+            "ALTER TABLE public.task SET (autovacuum_enabled = off); \
+             INSERT INTO public.task (input, state) SELECT 'SELECT 0', 'DONE' FROM generate_series(1, 3000); \
+             ANALYZE public.task; \
+             INSERT INTO public.task (input, live, \"max\") SELECT 'SELECT 1', {columns}, 3 FROM generate_series(1, 3000)"
+        ));
+        mill.wait("some are done").within(Duration::from_secs(60)).until(|| {
+            one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE' AND input = 'SELECT 1'") > 300
+        });
+    }
+    let log = cluster.log();
+    let takes: Vec<&str> = log.split(" LOG:  duration: ").filter(|plan| plan.contains("SKIP LOCKED")).collect();
+    for kind in ["near AS MATERIALIZED", "t.hash >= pg_catalog.hashtext", "WHEN true THEN 'TAKE'"] {
+        assert!(takes.iter().any(|plan| plan.contains(kind)), "no take was explained that says {kind}");
+    }
+    for plan in takes {
+        let most = rows_read(plan).max().unwrap_or_default();
+        assert!(most <= 1000, "{most} rows read in one step:\n{plan}");
+    }
+}
