@@ -17,7 +17,7 @@ use crate::pace::Pace;
 use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{ConnectError, LinkError, QueryError, ServerError, Session, Statement, TransactionStatus};
+use crate::wire::{ConnectError, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::conninfo::Target;
 use shared::db::statement::Queue;
 use shared::db::trouble::advice;
@@ -388,9 +388,8 @@ impl Run<'_> {
     }
 
     fn dress_and_run(&self, session: &mut Session, output: &mut Output<'_>) -> Result<(), LinkError> {
-        let dressing = session::Dressing::new(self.order, self.row);
-        let refusal =
-            session.run_after(Statement::once(&dressing.text, &dressing.params()), &self.row.input, output)?;
+        let dress = session::quick_dress(self.order, self.row);
+        let refusal = session.run_after(&dress, &self.row.input, output)?;
         if let Some(refusal) = refusal {
             shared::warning!("the session could not be set up for its task", task = self.row.task, error = refusal);
         }

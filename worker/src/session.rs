@@ -164,37 +164,46 @@ pub fn limit(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
 /// Sets what a task's SQL may read, and its time limit. In a message of its own: inside the input's string a
 /// procedure could no longer COMMIT.
 pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
-    let dressing = Dressing::new(order, row);
-    let rows = session.execute(&dressing.text, &dressing.params())?;
+    let text = format!(
+        "{DRESS}, {WATCH_CLIENT}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()",
+        sign("$7", "$1")
+    );
+    let (dress, queue) = (Dress::new(order, row), qualified(&order.schema, &order.table));
+    let [id, group, schema, table, name, timeout] = dress.values(order, row);
+    let rows = session.execute(&text, &[id, group, schema, table, name, timeout, queue.as_bytes()].map(Some))?;
     dress_run(session, row)?;
     // A pooler has numbers of its own; who is to be terminated must be known by the server's.
     session.learn_backend(rows.first().and_then(|row| row.last()).and_then(Option::as_deref));
     Ok(())
 }
 
-/// The statement that dresses a session for a task, for whoever sends it together with the input.
-pub struct Dressing {
-    pub text: String,
-    values: [Vec<u8>; 7],
-}
-
-impl Dressing {
-    pub fn new(order: &WorkerOrder, row: &TaskRow) -> Dressing {
-        let text = format!(
-            "{DRESS}, {WATCH_CLIENT}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()",
-            sign("$7", "$1")
-        );
-        let dress = Dress::new(order, row);
-        let [id, group, schema, table, name, timeout] = dress.values(order, row).map(<[u8]>::to_vec);
-        Dressing {
-            text,
-            values: [id, group, schema, table, name, timeout, qualified(&order.schema, &order.table).into()],
+/// What `dress` sets, as a string that the server need not plan, for a session of our own, which is watched from its start.
+pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> Vec<u8> {
+    let dress = Dress::new(order, row);
+    let [id, group, schema, table, name, timeout] = dress.values(order, row);
+    let mut text = Vec::with_capacity(512);
+    let settings: [(&str, &[u8]); 5] = [
+        ("pg_task.\"id\"", id),
+        ("pg_task.\"group\"", group),
+        ("pg_task.\"schema\"", schema),
+        ("pg_task.\"table\"", table),
+        ("application_name", name),
+    ];
+    let limit = (timeout != b"0").then_some(("statement_timeout", timeout));
+    for (setting, value) in settings.into_iter().chain(limit) {
+        text.extend_from_slice(format!("SET {setting} TO E'").as_bytes());
+        for byte in value {
+            // In this form both mean the same whatever the role has set for its strings.
+            if matches!(byte, b'\'' | b'\\') {
+                text.push(*byte);
+            }
+            text.push(*byte);
         }
+        text.extend_from_slice(b"'; ");
     }
-
-    pub fn params(&self) -> [Option<&[u8]>; 7] {
-        self.values.each_ref().map(|value| Some(&value[..]))
-    }
+    let sign = sign(&literal(&qualified(&order.schema, &order.table)), &format!("'{}'", dress.task));
+    text.extend_from_slice(format!("SELECT pg_catalog.pg_try_advisory_lock({sign})").as_bytes());
+    text
 }
 
 /// What `dress` sets, as a statement that stands on the session while its tasks of one group follow each other in

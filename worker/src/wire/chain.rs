@@ -96,15 +96,15 @@ impl Session {
     /// Hears the answers to the next renewal of the chain. Refused: the session is not as new.
     pub fn hear_renewal(&mut self, chain: &mut Chain<'_>) -> Result<Result<(), ServerError>, LinkError> {
         self.asked += 1;
-        let heard = self.hear_quietly(chain);
+        let heard = self.hear_quietly(&mut chain.outgoing);
         self.link.forget_long();
         heard.map_err(|error| self.link.broken(format!("lost the session while it was renewed: {error}")))
     }
 
-    fn hear_quietly(&mut self, chain: &mut Chain<'_>) -> io::Result<Result<(), ServerError>> {
+    pub(super) fn hear_quietly(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<Result<(), ServerError>> {
         let mut refusal = None;
         for _ in 0..CHATTER {
-            match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, 1 << 20)? {
+            match receive(&mut self.link, &mut self.parameters, outgoing, 1 << 20)? {
                 Incoming::Error(error) => refusal = refusal.or(Some(error)),
                 Incoming::Row(_) | Incoming::Tag(_) | Incoming::Empty | Incoming::Notice(_) => {}
                 Incoming::Parsed | Incoming::Step | Incoming::Columns(_) => {}

@@ -109,23 +109,21 @@ impl Session {
         answers
     }
 
-    /// Runs an input as `run` does, behind a statement of ours in the same write. Why the server has refused that statement,
-    /// if it has; the input has run all the same.
+    /// Runs an input as `run` does, behind a string of ours in the same write. Why the server has refused that string, if it
+    /// has; the input has run all the same.
     pub fn run_after(
         &mut self,
-        first: Statement<'_>,
+        first: &[u8],
         input: &[u8],
         sink: &mut dyn Sink,
     ) -> Result<Option<ServerError>, LinkError> {
         let mut outgoing = Outgoing::default();
-        let queued = outgoing.parse("", first.sql).and_then(|()| outgoing.execute("", first.params));
-        outgoing.sync();
-        if let Err(refusal) = queued.and_then(|()| outgoing.query(input)) {
+        if let Err(refusal) = outgoing.query(first).and_then(|()| outgoing.query(input)) {
             sink.error(refusal);
             return Ok(None);
         }
         self.asked += 2;
-        let refusal = match self.rows(&mut outgoing, &mut VecDeque::new(), None) {
+        let refusal = match self.hear_quietly(&mut outgoing) {
             Ok(answer) => answer.err(),
             Err(error) => return Err(self.lost(&error)),
         };
