@@ -164,7 +164,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         relid,
         walk_few: text(queue.fill_take_walk(WALK_FEW)).await?,
         walk_many: text(queue.fill_take_walk(WALK_MANY)).await?,
-        groups: text(queue.fill(statement::TAKE_GROUPS)).await?,
+        groups: text(queue.fill_take_groups()).await?,
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         session_defaults: text(statement::bare(statement::SESSION_DEFAULTS)).await?,
         next_plan: text(queue.fill(statement::NEXT_PLAN)).await?,

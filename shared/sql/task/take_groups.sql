@@ -30,27 +30,12 @@ WITH RECURSIVE heads AS (
     SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($7::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $8::int ELSE false END AS plain
       FROM {queue} t JOIN chosen c ON c.id = t.id
      WHERE {still_waits} FOR UPDATE OF t SKIP LOCKED
-), seated AS (
-    SELECT l.id, l.capacity, CASE WHEN l.plain
-               THEN ($7::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
-      FROM locked l
-), taken AS (
-    -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
-    UPDATE {queue} t SET state = CASE WHEN l.backend IS NOT NULL THEN 'WORK' WHEN true THEN 'TAKE' ELSE t.state END,
-           attempt = {next_attempt}, pid = COALESCE(l.backend, t.pid),
-           start = CASE WHEN l.backend IS NULL THEN t.start ELSE statement_timestamp() END,
-           remote_session = CASE WHEN l.backend IS NULL THEN t.remote_session END
-      FROM seated l WHERE t.id = l.id
-    RETURNING l.capacity, l.backend, {task_row}
-), seen AS (
+), {seated}, seen AS (
     SELECT count(*) AS groups, max(hash)::int AS last,
            (SELECT array_agg(c.id::bigint) FROM candidates c WHERE c.expired AND NOT c.busy) AS expired,
            EXISTS (SELECT FROM candidates c WHERE c.busy) AS busy
       FROM listed
 )
 SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
-       (SELECT pg_catalog.set_config('synchronous_commit', 'off', true) 
-          WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
-       t.backend,
-       CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row
+       {begun}
   FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -26,23 +26,8 @@ WITH walked AS MATERIALIZED (
     SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($4::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $5::int ELSE false END AS plain
       FROM {queue} t JOIN chosen c ON c.id = t.id CROSS JOIN verdict v
      WHERE v.exact AND {still_waits} FOR UPDATE OF t SKIP LOCKED
-), seated AS (
-    SELECT l.id, l.capacity, CASE WHEN l.plain
-               THEN ($4::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
-      FROM locked l
-), taken AS (
-    -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
-    UPDATE {queue} t SET state = CASE WHEN l.backend IS NOT NULL THEN 'WORK' WHEN true THEN 'TAKE' ELSE t.state END,
-           attempt = {next_attempt}, pid = COALESCE(l.backend, t.pid),
-           start = CASE WHEN l.backend IS NULL THEN t.start ELSE statement_timestamp() END,
-           remote_session = CASE WHEN l.backend IS NULL THEN t.remote_session END
-      FROM seated l WHERE t.id = l.id
-    RETURNING l.capacity, l.backend, {task_row}
-)
+), {seated}
 SELECT v.exact, (SELECT array_agg(w.id::bigint) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,
        EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
-       (SELECT pg_catalog.set_config('synchronous_commit', 'off', true) 
-          WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
-       t.backend,
-       CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row
+       {begun}
   FROM verdict v LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

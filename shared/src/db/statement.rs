@@ -23,6 +23,7 @@ pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
 pub const NAME_SESSION: &str = include_str!("../../sql/task/name_session.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
+const TAKE_SEATED: &str = include_str!("../../sql/task/take_seated.sql");
 pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
 pub const EXPIRE_TASKS: &str = include_str!("../../sql/task/expire_tasks.sql");
 pub const EXPIRE_REFUSED: &str = include_str!("../../sql/task/expire_refused.sql");
@@ -184,6 +185,11 @@ const ROW_TEXTS: &str = r#"ARRAY[t.id::text, t.attempt::text, t.input::text, t."
            t.verbosity::text, t.postmaster::text, t.start::text, t."max"::text, t.reuse::text, t.save::text,
            t.consequences::text, t.job::text, t.at::text, t.priority::text]"#;
 
+/// What a take of the scheduler tells of the rows that have begun with it. Its commit waits for the disk only if it has to.
+const BEGUN: &str = "(SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
+          WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
+       t.backend, CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row";
+
 /// What a task finds set in its session, set by the take itself. $9 schema, $10 table, $11 application_name, $12 the table.
 const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
     pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $9, false),
@@ -227,7 +233,15 @@ impl Queue {
 
     /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
     pub fn fill_take_walk(&self, rows: usize) -> String {
-        self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string())])
+        self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string()), self.seated("$4")])
+    }
+
+    pub fn fill_take_groups(&self) -> String {
+        self.fill_with(TAKE_GROUPS, [self.seated("$7")])
+    }
+
+    fn seated(&self, lent: &str) -> (String, String) {
+        ("{seated}".to_owned(), self.fill_with(TAKE_SEATED, [("{lent}".to_owned(), lent.to_owned())]))
     }
 
     /// `TAKE_NEXT`; `dressed`: for a session that is as new, which it dresses for the task. With a floor it looks only
@@ -273,7 +287,7 @@ impl Queue {
             ("{running}", RUNNING.replace("{queue}", &queue)),
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
-            ("{row_texts}", ROW_TEXTS.to_owned()),
+            ("{begun}", BEGUN.replace("{row_texts}", ROW_TEXTS)),
             ("{plain}", PLAIN.to_owned()),
             ("{still_waits}", STILL_WAITS.to_owned()),
             ("{still_taken}", STILL_TAKEN.to_owned()),

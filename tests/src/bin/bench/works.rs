@@ -118,7 +118,7 @@ pub const ALL: &[Bench] = &[
             fill(&state.work, "SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, 1000000)");
             state
         },
-        work: |_, state| backlog(&state.work),
+        work: |_, state| backlog(&state.work, false),
         reference: |_, state| thousand_at_a_time(&state.reference),
     },
     Bench {
@@ -135,7 +135,7 @@ pub const ALL: &[Bench] = &[
             );
             state
         },
-        work: |_, state| backlog(&state.work),
+        work: |_, state| backlog(&state.work, true),
         reference: |_, state| reused(&state.reference, MANY),
     },
     Bench {
@@ -265,9 +265,9 @@ pub fn percentile(values: &[f64], percent: usize) -> f64 {
     sorted.get((sorted.len() * percent / 100).min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
 }
 
-/// Some seconds in the middle of a backlog that does not end.
-pub fn backlog(database: &Database) -> f64 {
-    let launcher = serve(database, true);
+/// Some seconds in the middle of a backlog that does not end, with batches or without.
+pub fn backlog(database: &Database, batch: bool) -> f64 {
+    let launcher = serve_in(database, true, batch);
     let began = crate::rig::done(database);
     wait("it works").within(Duration::from_secs(60)).until(|| crate::rig::done(database) > began + 500);
     let rate = rate_over(database, Duration::from_secs(4));
