@@ -7,6 +7,7 @@
 //! that does nothing else. If the scheduler itself is killed in between, such a task runs again.
 
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::look::Group;
 use crate::run_table::{RunId, WorkerEnd};
 use shared::db::statement::Queue;
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -79,7 +80,14 @@ impl Errands {
 
 impl Scheduler {
     /// A worker of its own for a row that is begun, on the connection that was promised to it.
-    pub(crate) fn start_errand(&mut self, row: TaskRow, slot: SlotHandle, backend: i32, now: Instant) {
+    pub(crate) fn start_errand(
+        &mut self,
+        row: TaskRow,
+        group: Rc<Group>,
+        slot: SlotHandle,
+        backend: i32,
+        now: Instant,
+    ) {
         let (task, attempt) = (row.task, row.attempt);
         let region = &self.start.region;
         region.expect_return(slot);
@@ -103,6 +111,7 @@ impl Scheduler {
                 self.lending.lent(backend, slot);
                 shared::debug!("worker started", queue = self.label, task = task, pid = child.pid());
                 let run = self.runs.started_plain(task, attempt, child, slot, false);
+                self.runs.set_group(run, group);
                 self.errands.rows.insert(run, row);
             }
             Err(error) => {

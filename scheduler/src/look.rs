@@ -6,6 +6,7 @@
 
 use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
+use bytes::BytesMut;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
 use std::future::poll_fn;
@@ -13,7 +14,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio_postgres::types::{FromSql, Type};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Row, ToStatement};
 use worker::TaskRow;
 
@@ -37,8 +38,16 @@ pub struct Taken {
     pub attempt: i32,
     /// The job whose run it is.
     pub job: Option<i32>,
+    pub group: Rc<Group>,
     /// Begun in the name of this backend, which is to be lent to it.
     pub begun: Option<(i32, Box<TaskRow>)>,
+}
+
+/// What counts together: `max` is of such a pair. As the server sent it, whatever its encoding.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Group {
+    name: Text,
+    remote: Option<Text>,
 }
 
 /// Where the look at the groups goes on, and how many there were.
@@ -72,6 +81,8 @@ pub struct Ask {
     pub signs: Vec<(i32, bool)>,
     /// Tasks that run, to see which their owners have stopped or deleted.
     pub running: Vec<(i64, i32)>,
+    /// What is known of them, should their rows be gone.
+    pub known: Vec<(i64, Rc<Group>)>,
     /// Backends of ours that run nothing at the moment.
     pub idle_backends: Vec<i32>,
     /// Those of them that plain tasks may be begun on.
@@ -104,7 +115,8 @@ pub struct Seen {
 }
 
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
-    let mut look = Look { client, statements, idle_backends: ask.idle_backends.clone(), lent: ask.lent.clone() };
+    let (idle_backends, lent, known) = (ask.idle_backends.clone(), ask.lent.clone(), Known::new(&ask.known));
+    let mut look = Look { client, statements, idle_backends, lent, known };
     let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
     // All of them: the take itself sees which have been stopped by now.
     let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
@@ -181,6 +193,24 @@ struct Look {
     statements: Rc<Prepared>,
     idle_backends: Vec<i32>,
     lent: Vec<i32>,
+    known: Known,
+}
+
+/// The tasks that workers are at, as parameters.
+struct Known {
+    ids: Vec<i64>,
+    groups: Vec<Text>,
+    remotes: Vec<Option<Text>>,
+}
+
+impl Known {
+    fn new(known: &[(i64, Rc<Group>)]) -> Known {
+        Known {
+            ids: known.iter().map(|(task, _)| *task).collect(),
+            groups: known.iter().map(|(_, group)| group.name.clone()).collect(),
+            remotes: known.iter().map(|(_, group)| group.remote.clone()).collect(),
+        }
+    }
 }
 
 impl Look {
@@ -239,7 +269,7 @@ impl Look {
         let Asking { count, running, lent } = asking;
         let walk = if *count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
         let values: Values<'_> = &[&(*count as i64), running, &self.idle_backends, lent, &LONGEST_INPUT_BYTES];
-        let rows = self.many(walk, values).await?;
+        let rows = self.many(walk, &[values, &self.known()].concat()).await?;
         let exact = rows.first().is_none_or(|row| row.get("exact"));
         if exact {
             return Ok(harvest(&rows));
@@ -259,7 +289,7 @@ impl Look {
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, (*count).max(4)) as i64;
         let after = cursor.after;
         let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS, &depth];
-        let values = [heads, &[lent, &LONGEST_INPUT_BYTES]].concat();
+        let values = [heads, &[lent, &LONGEST_INPUT_BYTES], &self.known()].concat();
         let rows = self.many(&self.statements.groups, &values).await?;
         let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
         let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
@@ -267,6 +297,10 @@ impl Look {
         cursor.known = groups < i64::from(GROUPS);
         cursor.after = if groups >= i64::from(GROUPS) { last.unwrap_or(i32::MIN) } else { i32::MIN };
         Ok(harvest(&rows))
+    }
+
+    fn known(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 3] {
+        [&self.known.ids, &self.known.groups, &self.known.remotes]
     }
 
     async fn unwanted(&self, running: &[(i64, i32)]) -> Result<Vec<i64>, Trouble> {
@@ -385,12 +419,13 @@ fn wait(row: &Row, column: &str) -> Option<Duration> {
     row.get::<_, Option<f64>>(column).map(|ms| Duration::from_millis(ms.max(0.0) as u64))
 }
 
-/// Texts as the server sent them, whatever their encoding.
-struct Raw(Vec<u8>);
+/// A text as the server sent it, whatever its encoding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Text(Vec<u8>);
 
-impl<'a> FromSql<'a> for Raw {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Raw(raw.to_vec()))
+impl<'a> FromSql<'a> for Text {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Text, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Text(raw.to_vec()))
     }
 
     fn accepts(kind: &Type) -> bool {
@@ -398,13 +433,27 @@ impl<'a> FromSql<'a> for Raw {
     }
 }
 
+impl ToSql for Text {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TEXT
+    }
+
+    to_sql_checked!();
+}
+
 fn harvest(rows: &[Row]) -> Harvest {
     let taken = rows.iter().filter_map(|row| {
         let (task, attempt) = (row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("attempt")?);
-        let texts = row.get::<_, Option<Vec<Option<Raw>>>>("task_row");
-        let texts = texts.map(|texts| texts.into_iter().map(|text| text.map(|Raw(bytes)| bytes)).collect());
+        let texts = row.get::<_, Option<Vec<Option<Text>>>>("task_row");
+        let texts = texts.map(|texts| texts.into_iter().map(|text| text.map(|Text(bytes)| bytes)).collect());
         let begun = row.get::<_, Option<i32>>("backend").zip(texts.map(|texts| Box::new(worker::task_row(texts))));
-        Some(Taken { task, attempt, job: row.get("job"), begun })
+        let group = Rc::new(Group { name: row.get("group"), remote: row.get("remote") });
+        Some(Taken { task, attempt, job: row.get("job"), group, begun })
     });
     let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
     Harvest { taken: taken.collect(), expired, busy: rows.first().is_some_and(|row| row.get("busy")) }

@@ -7,6 +7,7 @@
 //! Policy is `task_state`; this room carries its effects out on processes and the region. What needs the database
 //! (settling) is handed back to the event loop.
 
+use crate::look::Group;
 use crate::task_state::{self, Effect, TaskEvent, TaskState};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
@@ -15,6 +16,7 @@ use shared::region::{Cancel, HandedIn, Phase, Region, Request, Returned, SlotHan
 use shared::sys::wait::{Child, End};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// What the run of a job is closed with when its worker is gone: nobody knows better, or we stopped it ourselves.
@@ -43,6 +45,8 @@ struct Run {
     attempt: i32,
     state: TaskState,
     hands: Option<Hands>,
+    /// All that its worker runs is of this group.
+    group: Option<Rc<Group>>,
     /// Why it ended, should it end without a result: what the run of a job is closed with.
     why: &'static str,
 }
@@ -134,6 +138,18 @@ impl RunTable {
         all
     }
 
+    pub fn set_group(&mut self, id: RunId, group: Rc<Group>) {
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.group = Some(group);
+        }
+    }
+
+    /// What workers are at, with its group, which nobody finds in the table once the row is deleted.
+    pub fn known(&self) -> Vec<(i64, Rc<Group>)> {
+        let at_work = self.runs.values().filter(|run| run.hands.as_ref().is_some_and(|hands| !hands.clerk));
+        at_work.filter_map(|run| Some((self.at(run), run.group.clone()?))).collect()
+    }
+
     /// What live workers have taken and will not send, because a task of their batch takes long: it is to go back.
     pub fn slow_batches(&self) -> Vec<(i64, i32)> {
         let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
@@ -180,13 +196,13 @@ impl RunTable {
         ack_by: Instant,
     ) -> RunId {
         let hands = Some(Hands { child: worker.0, slot, ticket: Some(worker.1), clerk: false });
-        self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands, why: CRASHED })
+        self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands, group: None, why: CRASHED })
     }
 
     /// One was forked that has nothing to accept.
     pub fn started_plain(&mut self, task: i64, attempt: i32, child: Child, slot: SlotHandle, clerk: bool) -> RunId {
         let hands = Some(Hands { child, slot, ticket: None, clerk });
-        self.insert(Run { task, attempt, state: TaskState::Running, hands, why: CRASHED })
+        self.insert(Run { task, attempt, state: TaskState::Running, hands, group: None, why: CRASHED })
     }
 
     /// The task that the worker in a slot is at.
@@ -228,7 +244,7 @@ impl RunTable {
     /// A claimed row without a process: left by somebody who died, or never started.
     pub fn orphaned(&mut self, task: i64, attempt: i32, now: Instant) {
         let state = TaskState::Settling { looks: 0, next_look: Some(now) };
-        self.insert(Run { task, attempt, state, hands: None, why: CRASHED });
+        self.insert(Run { task, attempt, state, hands: None, group: None, why: CRASHED });
     }
 
     fn insert(&mut self, run: Run) -> RunId {

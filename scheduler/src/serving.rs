@@ -280,6 +280,7 @@ impl Scheduler {
             brief: self.brief,
             cursor: self.cursor,
             running: self.runs.running(),
+            known: self.runs.known(),
             idle_backends: self.lending.idle_backends(),
             lent: self.promised.clone(),
             lends: self.settings.lend,
@@ -419,8 +420,8 @@ impl Scheduler {
         }
         for row in seen.taken {
             match (slots.pop(), row) {
-                (Some(slot), Taken { begun: Some((backend, row)), .. }) if starts => {
-                    self.start_errand(*row, slot, backend, now);
+                (Some(slot), Taken { begun: Some((backend, row)), group, .. }) if starts => {
+                    self.start_errand(*row, group, slot, backend, now);
                 }
                 (Some(slot), row) if starts => self.start_worker(row, slot, now),
                 (slot, Taken { task, attempt, begun, .. }) => {
@@ -450,6 +451,7 @@ impl Scheduler {
                 shared::debug!("worker started", queue = self.label, task = row.task, pid = worker.0.pid());
                 let ack_by = now + Duration::from_millis(self.settings.close_ms);
                 let run = self.runs.started(row.task, row.attempt, worker, slot, ack_by);
+                self.runs.set_group(run, row.group.clone());
                 self.job_claimed(run, row, now);
             }
             Err(error) => {

@@ -5,7 +5,8 @@
 -- start counts as a crash, and it may be the server that crashes.
 -- Plain tasks begin at once, as many as connections can be lent to them: WORK, with the backend that will run them.
 -- parameters: how many (as many slots are reserved), tasks that workers are at, backends that run nothing, backends to be
--- lent, longest input that is begun here, in bytes; locks: the rows; caller: scheduler
+-- lent, longest input that is begun here, in bytes, and what is known of the tasks that workers are at (ids, groups,
+-- remotes), should their rows be deleted; locks: the rows; caller: scheduler
 WITH walked AS MATERIALIZED (
     SELECT id, "group", remote, "max", priority, plan, {expired} AS expired, {busy} AS busy
       FROM {queue} t
@@ -29,5 +30,6 @@ WITH walked AS MATERIALIZED (
 ), {seated}
 SELECT v.exact, (SELECT array_agg(w.id::bigint) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,
        EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
+       t."group"::text AS "group", t.remote::text AS remote,
        {begun}
   FROM verdict v LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -148,14 +148,17 @@ const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
 const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 ELSE 1 END";
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
-/// are at: one that was stopped counts until its worker has let go of it. Of a batch one task runs at a time: all rows of
-/// one backend are one.
+/// are at: one that was stopped counts until its worker has let go of it, and so does one that was deleted, by what is
+/// known of it ({known}: ids, groups, remotes). Of a batch one task runs at a time: all rows of one backend are one.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) FILTER (WHERE pid IS NULL) + count(DISTINCT pid) AS others FROM (
         SELECT "group", remote, CASE WHEN state = 'WORK' AND remote IS NULL THEN pid END AS pid
           FROM {queue} WHERE state IN ('TAKE', 'WORK')
         UNION ALL
         SELECT "group", remote, NULL FROM {queue} WHERE id = ANY ($2::bigint[])
-           AND (state IN ('STOP', 'PLAN') OR (job IS NOT NULL AND state NOT IN ('TAKE', 'WORK')))) AS r
+           AND (state IN ('STOP', 'PLAN') OR (job IS NOT NULL AND state NOT IN ('TAKE', 'WORK')))
+        UNION ALL
+        SELECT k."group", k.remote, NULL FROM unnest({known}) AS k (id, "group", remote)
+         WHERE NOT EXISTS (SELECT FROM {queue} d WHERE d.id = k.id)) AS r
     GROUP BY "group", remote)"#;
 
 /// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
@@ -233,11 +236,17 @@ impl Queue {
 
     /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
     pub fn fill_take_walk(&self, rows: usize) -> String {
-        self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string()), self.seated("$4")])
+        let known = self.running("$6::bigint[], $7::text[], $8::text[]");
+        self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string()), self.seated("$4"), known])
     }
 
     pub fn fill_take_groups(&self) -> String {
-        self.fill_with(TAKE_GROUPS, [self.seated("$7")])
+        self.fill_with(TAKE_GROUPS, [self.seated("$7"), self.running("$9::bigint[], $10::text[], $11::text[]")])
+    }
+
+    fn running(&self, known: &str) -> (String, String) {
+        let running = RUNNING.replace("{known}", known).replace("{queue}", &qualified(&self.schema, &self.table));
+        ("{running}".to_owned(), running)
     }
 
     fn seated(&self, lent: &str) -> (String, String) {
@@ -284,7 +293,6 @@ impl Queue {
             ("{queue_text}", literal(&queue)),
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
-            ("{running}", RUNNING.replace("{queue}", &queue)),
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
             ("{begun}", BEGUN.replace("{row_texts}", ROW_TEXTS)),

@@ -371,32 +371,41 @@ fn a_running_task_that_is_set_to_stop_is_cancelled_and_can_be_resumed() {
     assert_eq!((&row["output"], &row["attempt"]), (&"2".into(), &2.into()));
 }
 
-#[test]
-fn a_stopped_task_counts_in_its_group_until_its_statement_has_ended() {
+/// Resists its cancel for 1.5 s, which the server may pass on as more than one signal.
+const STUBBORN: &str = "DO $$ DECLARE till timestamptz; BEGIN LOOP \
+    BEGIN PERFORM pg_sleep(COALESCE(extract(epoch FROM till - clock_timestamp()), 60)::float8); EXIT; \
+    EXCEPTION WHEN query_canceled THEN till := COALESCE(till, clock_timestamp() + interval '1.5 s'); END; \
+    END LOOP; END $$";
+
+/// Runs one that resists, takes it away by `change`, and says how much later the next of its group started.
+fn pause_after(change: &str, columns: &str) -> f64 {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    // The server passes one cancel on as two signals, and may be done with the first when the second comes.
-    let stubborn = "DO $$ DECLARE till timestamptz; BEGIN LOOP \
-                      BEGIN PERFORM pg_sleep(COALESCE(extract(epoch FROM till - clock_timestamp()), 60)::float8); EXIT; \
-                      EXCEPTION WHEN query_canceled THEN till := COALESCE(till, clock_timestamp() + interval '1.5 s'); END; \
-                    END LOOP; END $$";
-    let first = database.insert(stubborn);
+    let first = database.insert_with(STUBBORN, columns);
     let backend = running(&mill, &database, first);
     let asleep = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {backend} AND wait_event = 'PgSleep'");
     mill.eventually("it is at its work", || one::<i64>(&database, &asleep) == 1);
-    let second = database.insert("SELECT 1");
+    let second = database.insert_with("SELECT 1", columns);
     let other = database.insert_with("SELECT 1", "group = 'other'");
-    database.run(&format!("UPDATE public.task SET state = 'STOP', stop = clock_timestamp() WHERE id = {first}"));
+    let changed: f64 = one(&database, "SELECT extract(epoch FROM clock_timestamp())::float8");
+    database.run(&format!("{change} WHERE id = {first}"));
     mill.finished(&database, other);
     mill.finished(&database, second);
-    let pause: f64 = one(
-        &database,
-        &format!(
-            "SELECT extract(epoch FROM s.start - f.stop)::float8 FROM public.task f, public.task s \
-             WHERE f.id = {first} AND s.id = {second}"
-        ),
-    );
-    assert!(pause >= 1.5, "the next one started {pause} s after the stop, and the stopped one resisted for 1.5 s");
+    let started = format!("SELECT extract(epoch FROM start)::float8 FROM public.task WHERE id = {second}");
+    one::<f64>(&database, &started) - changed
+}
+
+#[test]
+fn a_stopped_or_deleted_task_counts_in_its_group_until_its_statement_has_ended() {
+    for change in ["UPDATE public.task SET state = 'STOP'", "DELETE FROM public.task"] {
+        for columns in ["group = 'its own'", "group = 'live', live = '1 hour'", "group = 'atomic', atomic = true"] {
+            let pause = pause_after(change, columns);
+            assert!(
+                pause >= 1.5,
+                "{change}, {columns}: the next one started {pause} s later, and it resisted for 1.5 s"
+            );
+        }
+    }
 }
 
 #[test]
