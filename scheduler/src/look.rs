@@ -6,7 +6,6 @@
 
 use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
-use bytes::BytesMut;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
 use std::future::poll_fn;
@@ -14,7 +13,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row, ToStatement};
 use worker::TaskRow;
 
@@ -43,11 +42,11 @@ pub struct Taken {
     pub begun: Option<(i32, Box<TaskRow>)>,
 }
 
-/// What counts together: `max` is of such a pair. As the server sent it, whatever its encoding.
+/// What counts together: `max` is of such a pair. As the database has it, whatever its encoding.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Group {
-    name: Text,
-    remote: Option<Text>,
+    name: Vec<u8>,
+    remote: Option<Vec<u8>>,
 }
 
 /// Where the look at the groups goes on, and how many there were.
@@ -199,8 +198,8 @@ struct Look {
 /// The tasks that workers are at, as parameters.
 struct Known {
     ids: Vec<i64>,
-    groups: Vec<Text>,
-    remotes: Vec<Option<Text>>,
+    groups: Vec<Vec<u8>>,
+    remotes: Vec<Option<Vec<u8>>>,
 }
 
 impl Known {
@@ -419,38 +418,24 @@ fn wait(row: &Row, column: &str) -> Option<Duration> {
     row.get::<_, Option<f64>>(column).map(|ms| Duration::from_millis(ms.max(0.0) as u64))
 }
 
-/// A text as the server sent it, whatever its encoding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Text(Vec<u8>);
+/// Texts as the server sent them, whatever their encoding.
+struct Raw(Vec<u8>);
 
-impl<'a> FromSql<'a> for Text {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Text, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Text(raw.to_vec()))
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Raw, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Raw(raw.to_vec()))
     }
 
     fn accepts(kind: &Type) -> bool {
         *kind == Type::TEXT
     }
-}
-
-impl ToSql for Text {
-    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        out.extend_from_slice(&self.0);
-        Ok(IsNull::No)
-    }
-
-    fn accepts(kind: &Type) -> bool {
-        *kind == Type::TEXT
-    }
-
-    to_sql_checked!();
 }
 
 fn harvest(rows: &[Row]) -> Harvest {
     let taken = rows.iter().filter_map(|row| {
         let (task, attempt) = (row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("attempt")?);
-        let texts = row.get::<_, Option<Vec<Option<Text>>>>("task_row");
-        let texts = texts.map(|texts| texts.into_iter().map(|text| text.map(|Text(bytes)| bytes)).collect());
+        let texts = row.get::<_, Option<Vec<Option<Raw>>>>("task_row");
+        let texts = texts.map(|texts| texts.into_iter().map(|text| text.map(|Raw(bytes)| bytes)).collect());
         let begun = row.get::<_, Option<i32>>("backend").zip(texts.map(|texts| Box::new(worker::task_row(texts))));
         let group = Rc::new(Group { name: row.get("group"), remote: row.get("remote") });
         Some(Taken { task, attempt, job: row.get("job"), group, begun })

@@ -410,7 +410,9 @@ impl Scheduler {
             self.runs.drop_unwanted(*task);
             self.returns.add(self.runs.batch_around(*task), now);
         }
-        let starts = !self.stopping.asked() && self.start.region.leads();
+        let leads = self.start.region.leads();
+        // What has begun with the take runs, for all who look; it may finish like the others.
+        let (starts, goes_on) = (leads && !self.stopping.asked(), leads && self.stopping.lets_finish());
         let begun: Vec<i32> = seen.taken.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
         for backend in std::mem::take(&mut self.promised).into_iter().filter(|backend| !begun.contains(backend)) {
             self.lending.unpromise(backend);
@@ -420,7 +422,7 @@ impl Scheduler {
         }
         for row in seen.taken {
             match (slots.pop(), row) {
-                (Some(slot), Taken { begun: Some((backend, row)), group, .. }) if starts => {
+                (Some(slot), Taken { begun: Some((backend, row)), group, .. }) if goes_on => {
                     self.start_errand(*row, group, slot, backend, now);
                 }
                 (Some(slot), row) if starts => self.start_worker(row, slot, now),

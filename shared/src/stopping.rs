@@ -56,6 +56,11 @@ impl Stopping {
         self != Stopping::No
     }
 
+    /// What runs may still finish.
+    pub fn lets_finish(self) -> bool {
+        matches!(self, Stopping::No | Stopping::Finish { .. })
+    }
+
     pub fn deadline(self) -> Option<Instant> {
         match self {
             Stopping::No => None,

@@ -37,6 +37,6 @@ WITH RECURSIVE heads AS (
       FROM listed
 )
 SELECT s.groups, s.last, s.expired, s.busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
-       t."group"::text AS "group", t.remote::text AS remote,
+       {group_bytes},
        {begun}
   FROM seen s LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -30,6 +30,6 @@ WITH walked AS MATERIALIZED (
 ), {seated}
 SELECT v.exact, (SELECT array_agg(w.id::bigint) FROM walked w WHERE w.expired AND NOT w.busy) AS expired,
        EXISTS (SELECT FROM walked w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
-       t."group"::text AS "group", t.remote::text AS remote,
+       {group_bytes},
        {begun}
   FROM verdict v LEFT JOIN taken t ON true ORDER BY t.capacity DESC, t.priority DESC, t.id

@@ -149,7 +149,8 @@ const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 
 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
 /// are at: one that was stopped counts until its worker has let go of it, and so does one that was deleted, by what is
-/// known of it ({known}: ids, groups, remotes). Of a batch one task runs at a time: all rows of one backend are one.
+/// known of it ({known}: ids, groups, remotes, as bytes: a SQL_ASCII database has texts that it would not take back as
+/// such). Of a batch one task runs at a time: all rows of one backend are one.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) FILTER (WHERE pid IS NULL) + count(DISTINCT pid) AS others FROM (
         SELECT "group", remote, CASE WHEN state = 'WORK' AND remote IS NULL THEN pid END AS pid
           FROM {queue} WHERE state IN ('TAKE', 'WORK')
@@ -157,7 +158,9 @@ const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) FILTER (WH
         SELECT "group", remote, NULL FROM {queue} WHERE id = ANY ($2::bigint[])
            AND (state IN ('STOP', 'PLAN') OR (job IS NOT NULL AND state NOT IN ('TAKE', 'WORK')))
         UNION ALL
-        SELECT k."group", k.remote, NULL FROM unnest({known}) AS k (id, "group", remote)
+        SELECT pg_catalog.convert_from(k."group", pg_catalog.getdatabaseencoding()),
+               pg_catalog.convert_from(k.remote, pg_catalog.getdatabaseencoding()), NULL
+          FROM unnest({known}) AS k (id, "group", remote)
          WHERE NOT EXISTS (SELECT FROM {queue} d WHERE d.id = k.id)) AS r
     GROUP BY "group", remote)"#;
 
@@ -187,6 +190,9 @@ const ROW_TEXTS: &str = r#"ARRAY[t.id::text, t.attempt::text, t.input::text, t."
            t.header::text, t.string::text, t.delimiter::text, t.escape::text, t.quote::text, t."null"::text, t.timeout_ms::text,
            t.verbosity::text, t.postmaster::text, t.start::text, t."max"::text, t.reuse::text, t.save::text,
            t.consequences::text, t.job::text, t.at::text, t.priority::text]"#;
+
+const GROUP_BYTES: &str = r#"pg_catalog.convert_to(t."group"::text, pg_catalog.getdatabaseencoding()) AS "group",
+       pg_catalog.convert_to(t.remote::text, pg_catalog.getdatabaseencoding()) AS remote"#;
 
 /// What a take of the scheduler tells of the rows that have begun with it. Its commit waits for the disk only if it has to.
 const BEGUN: &str = "(SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
@@ -236,12 +242,12 @@ impl Queue {
 
     /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
     pub fn fill_take_walk(&self, rows: usize) -> String {
-        let known = self.running("$6::bigint[], $7::text[], $8::text[]");
+        let known = self.running("$6::bigint[], $7::bytea[], $8::bytea[]");
         self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string()), self.seated("$4"), known])
     }
 
     pub fn fill_take_groups(&self) -> String {
-        self.fill_with(TAKE_GROUPS, [self.seated("$7"), self.running("$9::bigint[], $10::text[], $11::text[]")])
+        self.fill_with(TAKE_GROUPS, [self.seated("$7"), self.running("$9::bigint[], $10::bytea[], $11::bytea[]")])
     }
 
     fn running(&self, known: &str) -> (String, String) {
@@ -295,6 +301,7 @@ impl Queue {
             ("{young}", YOUNG.to_owned()),
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.to_owned()),
+            ("{group_bytes}", GROUP_BYTES.to_owned()),
             ("{begun}", BEGUN.replace("{row_texts}", ROW_TEXTS)),
             ("{plain}", PLAIN.to_owned()),
             ("{still_waits}", STILL_WAITS.to_owned()),
@@ -401,7 +408,6 @@ mod tests {
             LIST_COLUMNS,
             LIST_UNFINISHED,
             NAME_SESSION,
-            TAKE_GROUPS,
             EXPIRE_REFUSED,
             RELEASE_HELD,
             NEXT_PLAN,
@@ -451,7 +457,7 @@ mod tests {
             assert!(!filled.contains('{') && !filled.is_empty(), "{filled}");
         }
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
-        assert!(!queue.fill_take_walk(64).contains('{'));
+        assert!(!queue.fill_take_walk(64).contains('{') && !queue.fill_take_groups().contains('{'));
         assert!([true, false].iter().all(|dressed| !queue.fill_take_next(*dressed, *dressed).contains('{')));
         assert!([true, false].iter().all(|floor| !queue.fill_take_batch(16, *floor).contains('{')));
         assert!(!queue.fill_finish_batch("DONE").contains('{'));
