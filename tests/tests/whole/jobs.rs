@@ -114,6 +114,9 @@ fn any_change_by_any_client_takes_effect_at_once() {
     assert_eq!(runs(&database, job).len(), before + 1, "run_job runs also a paused job");
     client.batch_execute(&format!("SELECT mill.alter_job({job}, scheduled => true)")).expect("alter_job");
     mill.eventually("it goes on", || runs(&database, job).len() > before + 1);
+    client.batch_execute("UPDATE mill.job SET scheduled = false").expect("UPDATE");
+    // Of a job that is just starting or ending a run nothing is waited for.
+    mill.eventually("what ran has ended", || stat::<i32>(&database, job, "running") == 0);
     client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("delete_job");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.job_stat"), 0);
 }

@@ -157,6 +157,10 @@ DECLARE
     over bool := true;
 BEGIN
     SELECT * INTO s FROM mill.job_stat f WHERE f.job = mark_end.job FOR NO KEY UPDATE;
+    IF j.id IS NULL THEN
+        -- Deleted meanwhile. Whoever deletes a job waits for nobody: what a run had locked then is left to the run's end.
+        DELETE FROM mill.job_stat f WHERE f.job = mark_end.job;
+    END IF;
     IF j.id IS NULL OR s.job IS NULL THEN
         RETURN;
     END IF;
