@@ -213,7 +213,8 @@ fn workers_struck_at_their_login_and_at_their_first_word_leave_and_their_tasks_r
         }
         hostile.set(Vec::new());
         let again = format!("it runs after it was {what}");
-        let row = supervisor.wait(&again).within(Duration::from_secs(30)).until(|| database.finished(id));
+        // A server that talks without an answer is heard for a minute.
+        let row = supervisor.wait(&again).within(Duration::from_secs(90)).until(|| database.finished(id));
         assert_eq!((&row["state"], &row["output"]), (&"DONE".into(), &"1".into()), "{what}");
     }
     assert_eq!(panics(&supervisor), Vec::<String>::new());

@@ -138,7 +138,8 @@ fn a_server_that_does_not_answer_holds_up_nobody_and_is_not_stormed() {
     });
     let spent = cpu_of_all(&supervisor) - before;
     println!("at most {most} connects waited; {spent:.2} s of CPU");
-    assert!(spent < 0.5, "{spent} s of CPU");
+    // 14 processes, of which twelve try to connect: 2.5 percent of a core, and what it takes to begin.
+    assert!(spent < sized(0.5, 1.5), "{spent} s of CPU");
 }
 
 #[test]
