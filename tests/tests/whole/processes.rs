@@ -389,8 +389,10 @@ fn random_kills_of_workers_and_schedulers_lose_no_task_and_no_slot() {
     let mut random = rand::rng();
     let mut killed = 0;
     supervisor.wait("all are done").within(Duration::from_secs(sized(60, 600))).until(|| {
-        // one in twenty is a scheduler; not more, or its restarts would be a second apart
-        let victims = if random.random_ratio(1, 20) { supervisor.schedulers() } else { supervisor.workers() };
+        // one in twenty is a scheduler, and one that has got to work; not more, or its restarts would be ever further apart
+        let workers = supervisor.workers();
+        let higher = !workers.is_empty() && random.random_ratio(1, 20);
+        let victims = if higher { supervisor.schedulers() } else { workers };
         if let Some(victim) = victims.choose(&mut random) {
             // it may have ended by itself meanwhile
             let still = process::look(victim.pid).is_some_and(|found| found.parent == victim.parent && !found.zombie);
