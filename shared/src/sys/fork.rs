@@ -6,8 +6,8 @@
 //! returns into its parent's frames: it runs `entry` inside `catch_unwind` and leaves by `_exit`, so that no
 //! destructor of the parent runs in it. A database client dropped in the child would end the parent's connection.
 //!
-//! In the child, in this order: parent-death signal and parent check, own process group, the parent's signal actions,
-//! descriptors closed but for what is kept, random numbers. Signals stay blocked until `signal::Bell::hang` or
+//! In the child, in this order: parent-death signal and parent check, own process group, descriptors closed but for what
+//! is kept, random numbers. Signals stay blocked until `signal::Bell::hang` or
 //! `signal::open_to_defaults` has been called by the entry: a signal that arrives early is kept, not lost.
 
 use super::signal;
@@ -75,8 +75,8 @@ fn settle_in(parent: Pid, mut kept: Vec<RawFd>) {
         leave(ExitCode::Asked);
     }
     let _ = setpgid(Pid::from_raw(0), Pid::from_raw(0));
-    // Before the descriptors are closed wholesale: the registered actions own theirs and close them here.
-    signal::forget_inherited();
+    // The parent's signal actions own theirs, and close them when they are forgotten.
+    kept.extend(signal::inherit());
     kept.sort_unstable();
     close_all_but(&kept);
     // postgres-protocol draws SCRAM nonces from this generator; its state was copied by the fork, and siblings would

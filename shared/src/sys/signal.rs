@@ -2,15 +2,16 @@
 //!
 //! A `Bell` registers signals with signal-hook: each sets its own flag, then writes a byte into one pipe that the
 //! loop polls. After a fork signal-hook still believes that the parent's registrations stand, and the inherited pipe
-//! would ring in the parent: `forget_inherited` (called by `fork` in every child) unregisters the parent's actions,
-//! and the pipe's copy goes with the other descriptors. The kernel-side handlers stay in place, so a child that wants
-//! a signal's default action must ask for it: `Bell::hang` does so for every bell signal it was not given.
+//! would ring in the parent: a child unregisters the parent's actions, which own their copies of the pipe, before it lets
+//! any signal in (`forget_inherited`). One that never does need not bother: that is worth as much as the rest of a fork.
+//! The kernel-side handlers stay in place, so a child that wants a signal's default action must ask for it: `Bell::hang`
+//! does so for every bell signal it was not given.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
 use nix::unistd::Pid;
 use signal_hook::SigId;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,8 +31,10 @@ const BELL_SIGNALS: [Signal; 7] = [
 /// and process family: a grandchild that hangs a bell on such a signal must have it back.
 static REPLACED: Mutex<Vec<(Signal, SigAction)>> = Mutex::new(Vec::new());
 
-/// What signal-hook has been asked to do in this process; emptied in a child.
-static REGISTERED: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
+/// What signal-hook has been asked to do in this process, or in its parent as long as `INHERITED` says so; and the
+/// descriptors that this owns.
+static REGISTERED: Mutex<Vec<(SigId, Option<RawFd>)>> = Mutex::new(Vec::new());
+static INHERITED: AtomicBool = AtomicBool::new(false);
 
 /// The process's bell.
 #[derive(Debug)]
@@ -43,6 +46,7 @@ pub struct Bell {
 impl Bell {
     /// Hangs the bell on `signals`, gives every other signal its default action, and opens the signal mask.
     pub fn hang(signals: &[Signal]) -> io::Result<Bell> {
+        forget_inherited();
         let (pipe, ringer) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;
         ringer.set_nonblocking(true)?;
@@ -50,8 +54,10 @@ impl Bell {
         let mut registered = registered();
         for signal in signals {
             let flag = Arc::new(AtomicBool::new(false));
-            registered.push(signal_hook::flag::register(*signal as i32, flag.clone())?);
-            registered.push(signal_hook::low_level::pipe::register(*signal as i32, ringer.try_clone()?)?);
+            registered.push((signal_hook::flag::register(*signal as i32, flag.clone())?, None));
+            let copy = ringer.try_clone()?;
+            let owned = Some(copy.as_raw_fd());
+            registered.push((signal_hook::low_level::pipe::register(*signal as i32, copy)?, owned));
             flags.push((*signal, flag));
             restore_handler(*signal);
         }
@@ -84,6 +90,7 @@ pub fn ring(pid: Pid, signal: Signal) {
 
 /// For a short-lived child without a bell: default actions and an open mask.
 pub fn open_to_defaults() {
+    forget_inherited();
     BELL_SIGNALS.into_iter().for_each(default_action);
     open_mask();
 }
@@ -105,14 +112,23 @@ impl Drop for Blocked {
     }
 }
 
+/// In a fresh child, while signals are blocked: what is registered is the parent's. Its descriptors stay open until it is
+/// forgotten, so that nobody else gets their numbers, and are the answer.
+pub(super) fn inherit() -> Vec<RawFd> {
+    INHERITED.store(true, Ordering::SeqCst);
+    registered().iter().filter_map(|(_, owned)| *owned).collect()
+}
+
 /// In a child: the parent's actions no longer stand.
-pub(super) fn forget_inherited() {
-    for id in registered().drain(..) {
-        signal_hook::low_level::unregister(id);
+fn forget_inherited() {
+    if INHERITED.swap(false, Ordering::SeqCst) {
+        for (id, _) in registered().drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
     }
 }
 
-fn registered() -> std::sync::MutexGuard<'static, Vec<SigId>> {
+fn registered() -> std::sync::MutexGuard<'static, Vec<(SigId, Option<RawFd>)>> {
     REGISTERED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
