@@ -7,20 +7,24 @@
 //! that does nothing else. If the scheduler itself is killed in between, such a task runs again.
 
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::lending::Gift;
 use crate::look::Group;
+use crate::queue::Prepared;
 use crate::run_table::{RunId, WorkerEnd};
 use shared::db::statement::Queue;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::exit_code::ExitCode;
 use shared::hand_over::WorkerOrder;
 use shared::region::{HandedIn, Kind, SlotHandle};
-use shared::sys::wait::End;
+use shared::sys::wait::{Child, End};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
-use worker::errand::{self, Clerk, Errand};
+use worker::errand::{self, Clerk, Errand, Kit};
 use worker::{Book, TaskRow};
 
 /// How long a result waits whose clerk could not be started, or did not get through.
@@ -33,9 +37,52 @@ struct Ended {
     result: HandedIn,
 }
 
+/// Several results, as parameters.
+#[derive(Clone, Debug)]
+pub struct Ends {
+    tasks: Vec<i64>,
+    attempts: Vec<i32>,
+    failed: Vec<bool>,
+    outputs: Vec<Option<String>>,
+    errors: Vec<Option<String>>,
+}
+
+impl Ends {
+    fn of(booking: &[Ended]) -> Ends {
+        let text =
+            |text: &dyn Fn(&HandedIn) -> Option<String>| booking.iter().map(|ended| text(&ended.result)).collect();
+        Ends {
+            tasks: booking.iter().map(|ended| ended.result.task).collect(),
+            attempts: booking.iter().map(|ended| ended.result.attempt).collect(),
+            failed: booking.iter().map(|ended| ended.result.failed).collect(),
+            outputs: text(&|result| result.output.clone()),
+            errors: text(&|result| result.error.clone()),
+        }
+    }
+
+    /// Whose results are written.
+    pub async fn write(&self, client: &Client, statements: &Prepared) -> Result<Vec<i64>, Trouble> {
+        let values: [&(dyn ToSql + Sync); 5] = [&self.tasks, &self.attempts, &self.failed, &self.outputs, &self.errors];
+        let rows = client.query(&statements.finish_errands, &values).await.map_err(|error| Trouble::of(&error))?;
+        Ok(rows.iter().map(|row| row.get("id")).collect())
+    }
+}
+
+/// A row that the take has begun.
+#[derive(Debug)]
+pub struct Begun {
+    pub row: Rc<TaskRow>,
+    pub group: Rc<Group>,
+    pub slot: SlotHandle,
+    /// Whose connection was promised to it.
+    pub backend: i32,
+}
+
 #[derive(Debug)]
 pub struct Errands {
     book: Rc<Book>,
+    /// Begun, and their connections are not yet as new.
+    waiting: Vec<Begun>,
     /// Of workers under way.
     rows: BTreeMap<RunId, Rc<TaskRow>>,
     /// To be written, being written, to be given to clerks, in the hands of clerks.
@@ -50,6 +97,7 @@ impl Errands {
     pub fn new(queue: Queue, lazy_commit: bool) -> Errands {
         Errands {
             book: Rc::new(Book::new(queue, lazy_commit)),
+            waiting: Vec::new(),
             rows: BTreeMap::new(),
             handed: Vec::new(),
             booking: Vec::new(),
@@ -59,18 +107,34 @@ impl Errands {
         }
     }
 
-    /// Nothing waits to be written.
+    /// Nothing waits to be written, or to be started.
     pub fn is_empty(&self) -> bool {
-        self.results().next().is_none()
+        self.results().next().is_none() && self.waiting.is_empty()
+    }
+
+    /// As many will start in a moment.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Rows that are ours without a worker that says so.
     pub fn knows(&self, task: i64) -> bool {
-        self.results().any(|ended| ended.row.task == task)
+        let waiting = self.waiting.iter().map(|begun| &begun.row);
+        self.results().map(|ended| &ended.row).chain(waiting).any(|row| row.task == task)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         self.next_clerk.filter(|_| !self.refused.is_empty())
+    }
+
+    /// What is to be written now, all at once, if nothing is being written.
+    pub fn begin_booking(&mut self) -> Option<Ends> {
+        if self.handed.is_empty() || !self.booking.is_empty() {
+            return None;
+        }
+        self.booking = std::mem::take(&mut self.handed);
+        shared::fault::point("scheduler.before_booking");
+        Some(Ends::of(&self.booking))
     }
 
     fn results(&self) -> impl Iterator<Item = &Ended> {
@@ -79,33 +143,59 @@ impl Errands {
 }
 
 impl Scheduler {
-    /// A worker of its own for a row that is begun, on the connection that was promised to it.
-    pub(crate) fn start_errand(
-        &mut self,
-        row: TaskRow,
-        group: Rc<Group>,
-        slot: SlotHandle,
-        backend: i32,
-        now: Instant,
-    ) {
+    /// Workers of their own for rows that are begun, each on the connection that was promised to it. All are forked before
+    /// anything is noted: each page of ours that is written between two forks is copied once more.
+    pub(crate) fn start_errands(&mut self, begun: Vec<Begun>, now: Instant) {
+        if begun.is_empty() {
+            return;
+        }
+        // What has begun with the take runs, for all who look; it may finish like the others.
+        let goes_on = self.start.region.leads() && self.stopping.lets_finish();
+        let kit = self.kit();
+        let mut errands = Vec::with_capacity(begun.len());
+        for begun in begun {
+            let (row, slot) = (begun.row.clone(), begun.slot);
+            match self.lending.gift(begun.backend) {
+                _ if !goes_on => {
+                    self.give_slot_back(slot);
+                    self.never_started(row.task, row.attempt, Some(begun.backend), now);
+                }
+                Gift::Here(lent, socket) => {
+                    self.start.region.expect_return(slot);
+                    self.start.region.expect_result(slot);
+                    errands.push((begun, Errand { kit: kit.clone(), row, lent, socket }));
+                }
+                Gift::Coming => self.errands.waiting.push(begun),
+                Gift::Gone => {
+                    self.give_slot_back(slot);
+                    self.errand_started(begun, Err("the connection is gone".to_owned()), now);
+                }
+            }
+        }
+        let mut started = Vec::with_capacity(errands.len());
+        for (begun, errand) in &errands {
+            let kept = [errand.socket.as_raw_fd()];
+            started.push(self.nursery.spawn_plain(begun.slot, Kind::Worker, &self.label, errand::run, errand, &kept));
+        }
+        for ((begun, _), started) in errands.into_iter().zip(started) {
+            self.errand_started(begun, started.map_err(|error| error.to_string()), now);
+        }
+    }
+
+    /// Those whose connections were not as new when their rows were begun.
+    pub(crate) fn start_waiting(&mut self, now: Instant) {
+        let waiting = std::mem::take(&mut self.errands.waiting);
+        self.start_errands(waiting, now);
+    }
+
+    fn give_slot_back(&mut self, slot: SlotHandle) {
+        self.start.region.slots().release(slot);
+        self.freed = true;
+    }
+
+    fn errand_started(&mut self, begun: Begun, started: Result<Child, String>, now: Instant) {
+        let Begun { row, group, slot, backend } = begun;
         let (task, attempt) = (row.task, row.attempt);
-        let region = &self.start.region;
-        region.expect_return(slot);
-        region.expect_result(slot);
-        let row = Rc::new(row);
-        let started = match self.lending.gift(backend) {
-            Some((lent, socket)) => {
-                let kept = [socket.as_raw_fd()];
-                let (order, book) = (self.worker_order(task, attempt), self.errands.book.clone());
-                let errand = Errand { order, row: row.clone(), book, lent, socket };
-                let spawned = self.nursery.spawn_plain(slot, Kind::Worker, &self.label, errand::run, errand, &kept);
-                spawned.map_err(|error| error.to_string())
-            }
-            None => {
-                region.slots().release(slot);
-                Err("the connection is gone".to_owned())
-            }
-        };
         match started {
             Ok(child) => {
                 self.lending.lent(backend, slot);
@@ -122,12 +212,18 @@ impl Scheduler {
                     task = task,
                     error = error
                 );
-                self.lending.unpromise(backend);
-                self.runs.orphaned(task, attempt, now);
+                self.never_started(task, attempt, Some(backend), now);
                 let pause = self.stumbling.next(now);
                 self.doze.hold_off(pause);
             }
         }
+    }
+
+    /// What errands of this moment have in common.
+    fn kit(&self) -> Rc<Kit> {
+        let order = self.worker_order(0, 0);
+        let target = Arc::new(order.target.clone());
+        Rc::new(Kit { order, target, book: self.errands.book.clone() })
     }
 
     pub(crate) fn worker_order(&self, task: i64, attempt: i32) -> WorkerOrder {
@@ -161,24 +257,16 @@ impl Scheduler {
         }
     }
 
-    /// Writes down what was handed in, all at once, and one such writing at a time.
+    /// Writes down what was handed in, all at once, and one such writing at a time. Not while a short look is under way: the
+    /// next one writes it in the transaction in which it takes.
     pub(crate) fn book_errands(&mut self) {
-        if self.errands.handed.is_empty() || !self.errands.booking.is_empty() || !self.session.working() {
+        if !self.session.working() || (self.brief && self.looking.is_some()) {
             return;
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
-        let booking = std::mem::take(&mut self.errands.handed);
-        let tasks: Vec<i64> = booking.iter().map(|ended| ended.result.task).collect();
-        let attempts: Vec<i32> = booking.iter().map(|ended| ended.result.attempt).collect();
-        let failed: Vec<bool> = booking.iter().map(|ended| ended.result.failed).collect();
-        let outputs: Vec<Option<String>> = booking.iter().map(|ended| ended.result.output.clone()).collect();
-        let errors: Vec<Option<String>> = booking.iter().map(|ended| ended.result.error.clone()).collect();
-        self.errands.booking = booking;
-        shared::fault::point("scheduler.before_booking");
+        let Some(ends) = self.errands.begin_booking() else { return };
         link.ask("writing results", PATIENCE, move |client| async move {
-            let values: [&(dyn ToSql + Sync); 5] = [&tasks, &attempts, &failed, &outputs, &errors];
-            let rows = contained(client.query(&statements.finish_errands, &values).await, "ended")?;
-            Ok(Answer::Booked(rows.iter().map(|row| row.get("id")).collect()))
+            Ok(Answer::Booked(contained(ends.write(&client, &statements).await)?))
         });
     }
 
@@ -204,6 +292,7 @@ impl Scheduler {
             return;
         }
         self.errands.next_clerk = Some(now + CLERK_PAUSE);
+        let kit = self.kit();
         while let Some(ended) = self.errands.refused.pop() {
             let Some(slot) = self.start.region.slots().reserve() else {
                 self.errands.refused.push(ended);
@@ -212,9 +301,8 @@ impl Scheduler {
             let (task, attempt) = (ended.result.task, ended.result.attempt);
             self.start.region.expect_return(slot);
             self.start.region.expect_result(slot);
-            let (order, book) = (self.worker_order(task, attempt), self.errands.book.clone());
-            let clerk = Clerk { order, row: ended.row.clone(), book, result: ended.result.clone() };
-            match self.nursery.spawn_plain(slot, Kind::Worker, &self.label, errand::write_down, clerk, &[]) {
+            let clerk = Clerk { kit: kit.clone(), row: ended.row.clone(), result: ended.result.clone() };
+            match self.nursery.spawn_plain(slot, Kind::Worker, &self.label, errand::write_down, &clerk, &[]) {
                 Ok(child) => {
                     let run = self.runs.started_plain(task, attempt, child, slot, true);
                     self.errands.clerks.insert(run, ended);
@@ -236,18 +324,14 @@ impl Scheduler {
     }
 }
 
-/// The rows of a statement that concerns many tasks. What the database refuses is said, and leaves each of them to be
-/// tried alone; anything else is the session's trouble.
-fn contained(
-    answer: Result<Vec<tokio_postgres::Row>, tokio_postgres::Error>,
-    what: &str,
-) -> Result<Vec<tokio_postgres::Row>, Trouble> {
-    answer.or_else(|error| {
-        let trouble = Trouble::of(&error);
+/// Whose results are written. What the database refuses is said, and leaves each of them to be tried alone; anything else
+/// is the session's trouble.
+pub fn contained(written: Result<Vec<i64>, Trouble>) -> Result<Vec<i64>, Trouble> {
+    written.or_else(|trouble| {
         if trouble.kind == TroubleKind::Passing {
             return Err(trouble);
         }
-        shared::warning!("tasks cannot be written together; each is tried alone", to_be = what, error = trouble);
+        shared::warning!("results cannot be written together; each is tried alone", error = trouble);
         Ok(Vec::new())
     })
 }

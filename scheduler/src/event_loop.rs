@@ -281,9 +281,9 @@ impl Scheduler {
             while let Ok(event) = self.events.1.try_recv() {
                 self.handle(event);
             }
-            self.book_errands();
             self.ask_unfinished();
             self.start_look();
+            self.book_errands();
             self.offer_slots();
             if let Some(code) = self.finished() {
                 let quiet = self.leave == Some(code) && self.order.found || !self.start.region.leads();
@@ -448,6 +448,7 @@ impl Scheduler {
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
         self.reap(now);
+        self.start_waiting(now);
         self.retire(now);
         self.send_clerks(now);
         self.returns.add(self.runs.slow_batches(), now);

@@ -17,6 +17,7 @@ use shared::region::{Region, Seat, SlotHandle};
 use shared::sys::pass;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How often, and how long, one connection is lent.
@@ -26,6 +27,8 @@ const LONGEST_LIFE: Duration = Duration::from_secs(600);
 const MOST: usize = 16;
 /// How long a server may take to make one as new.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// One that takes longer to be made as new is not promised to anybody meanwhile.
+const SOON: Duration = Duration::from_millis(3);
 /// How long a server may take to hang up after a farewell.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a terminated backend is gone.
@@ -40,9 +43,11 @@ mod tests;
 enum State {
     /// In the hands of the worker in this slot.
     Lent(SlotHandle),
+    /// `promised`: somebody waits for it.
     Renewing {
         renewal: Renewal,
         deadline: Instant,
+        promised: bool,
     },
     Idle,
     /// For a task that is just being begun.
@@ -60,7 +65,7 @@ enum State {
 #[derive(Debug)]
 struct Connection {
     socket: OwnedFd,
-    facts: Lent,
+    facts: Rc<Lent>,
     _seat: Option<Seat>,
     made: Instant,
     uses: u32,
@@ -74,6 +79,16 @@ struct Connection {
 pub struct ToRetire {
     pub backend: i32,
     pub began: String,
+}
+
+/// A connection that was promised.
+#[derive(Debug)]
+pub enum Gift {
+    Here(Rc<Lent>, OwnedFd),
+    /// It is being made as new.
+    Coming,
+    /// It was not what it was said to be.
+    Gone,
 }
 
 #[derive(Debug)]
@@ -112,6 +127,11 @@ impl Lending {
         self.connections.iter().filter(|connection| matches!(connection.state, State::Idle)).count()
     }
 
+    /// As many can be promised: those, and what will be as new in a moment.
+    pub fn to_be_had(&self, now: Instant) -> usize {
+        self.idle() + self.connections.iter().filter(|connection| connection.is_coming(now)).count()
+    }
+
     /// Backends that run nothing: a row that names one of them is not being run by it.
     pub fn idle_backends(&self) -> Vec<i32> {
         let quiet = |connection: &&Connection| {
@@ -131,33 +151,44 @@ impl Lending {
         self.connections.iter().filter(stranger).map(|connection| connection.facts.backend).collect()
     }
 
-    /// Sets an idle connection aside, and says which.
-    pub fn promise(&mut self) -> Option<i32> {
+    /// Sets an idle connection aside, or else one that will be as new before its task has begun; and says which.
+    pub fn promise(&mut self, now: Instant) -> Option<i32> {
         // The one used last is the likeliest to be warm.
-        let idle = self.connections.iter_mut().rev();
-        let found =
-            idle.into_iter().find(|connection| matches!(connection.state, State::Idle) && connection.is_silent())?;
-        found.state = State::Promised;
-        Some(found.facts.backend)
+        let mut newest = self.connections.iter_mut().rev();
+        let idle = newest.find(|connection| matches!(connection.state, State::Idle) && connection.is_silent());
+        if let Some(connection) = idle {
+            connection.state = State::Promised;
+            return Some(connection.facts.backend);
+        }
+        let coming = self.connections.iter_mut().find(|connection| connection.is_coming(now))?;
+        if let State::Renewing { promised, .. } = &mut coming.state {
+            *promised = true;
+        }
+        Some(coming.facts.backend)
     }
 
     /// It is not needed after all.
     pub fn unpromise(&mut self, backend: i32) {
-        if let Some(connection) = self.promised(backend) {
-            connection.state = State::Idle;
+        for connection in self.connections.iter_mut().filter(|connection| connection.facts.backend == backend) {
+            match &mut connection.state {
+                State::Promised => connection.state = State::Idle,
+                State::Renewing { promised, .. } => *promised = false,
+                _ => {}
+            }
         }
     }
 
     /// What the worker gets that it was promised to.
-    pub fn gift(&mut self, backend: i32) -> Option<(Lent, OwnedFd)> {
-        let connection = self.promised(backend)?;
-        Some((connection.facts.clone(), connection.socket.try_clone().ok()?))
-    }
-
-    fn promised(&mut self, backend: i32) -> Option<&mut Connection> {
-        self.connections
-            .iter_mut()
-            .find(|connection| connection.facts.backend == backend && matches!(connection.state, State::Promised))
+    pub fn gift(&self, backend: i32) -> Gift {
+        let connection = self.connections.iter().find(|connection| connection.facts.backend == backend);
+        match connection.map(|connection| (&connection.state, connection)) {
+            Some((State::Renewing { promised: true, .. }, _)) => Gift::Coming,
+            Some((State::Promised, connection)) => match connection.socket.try_clone() {
+                Ok(socket) => Gift::Here(connection.facts.clone(), socket),
+                Err(_) => Gift::Gone,
+            },
+            _ => Gift::Gone,
+        }
     }
 
     /// What the next worker gets: a connection, or the means to offer one.
@@ -170,7 +201,7 @@ impl Lending {
         if let Some(connection) = idle.and_then(|at| self.connections.get(at))
             && let Ok(socket) = connection.socket.try_clone()
         {
-            return (Some(connection.facts.clone()), Gifts { lent: Some(socket), back: None });
+            return (Some((*connection.facts).clone()), Gifts { lent: Some(socket), back: None });
         }
         let back = if self.connections.len() < MOST { self.theirs.try_clone().ok() } else { None };
         (None, Gifts { lent: None, back })
@@ -192,7 +223,7 @@ impl Lending {
             let Some(slot) = slot_of(offered.slot, offered.pid) else { continue };
             let seat = offered.seat.and_then(|place| region.adopt_seat(place, Pid::from_raw(offered.pid)));
             let state = State::Lent(slot);
-            let (facts, outdated) = (offered.lent, false);
+            let (facts, outdated) = (Rc::new(offered.lent), false);
             self.connections.push(Connection { socket, facts, _seat: seat, made: now, uses: 1, outdated, state });
         }
     }
@@ -214,10 +245,7 @@ impl Lending {
     /// hung up: it counts them so long.
     fn part(&mut self, now: Instant, mut more: usize) {
         for connection in &mut self.connections {
-            let worn = connection.outdated
-                || connection.uses >= MOST_USES
-                || now.saturating_duration_since(connection.made) >= LONGEST_LIFE;
-            if matches!(connection.state, State::Idle) && (more > 0 || worn) {
+            if matches!(connection.state, State::Idle) && (more > 0 || connection.is_worn(now)) {
                 more = more.saturating_sub(1);
                 connection.say_farewell();
                 connection.state = State::Parting { until: now + FAREWELL_PATIENCE };
@@ -261,7 +289,7 @@ impl Lending {
                 && at.is_some_and(|at| now >= at)
             {
                 *at = None;
-                let Lent { backend, began, .. } = &connection.facts;
+                let Lent { backend, began, .. } = &*connection.facts;
                 due.push(ToRetire { backend: *backend, began: began.clone() });
             }
         }
@@ -313,6 +341,17 @@ impl Lending {
 }
 
 impl Connection {
+    /// It will be as new in a moment, and nobody waits for it.
+    fn is_coming(&self, now: Instant) -> bool {
+        let soon = |deadline: Instant| now + PATIENCE < deadline + SOON && !self.is_worn(now);
+        matches!(self.state, State::Renewing { deadline, promised: false, .. } if soon(deadline))
+    }
+
+    /// Not to be lent again.
+    fn is_worn(&self, now: Instant) -> bool {
+        self.outdated || self.uses >= MOST_USES || now.saturating_duration_since(self.made) >= LONGEST_LIFE
+    }
+
     /// What it says is for us.
     fn is_heard(&self) -> bool {
         matches!(self.state, State::Idle | State::Renewing { .. } | State::Parting { .. })
@@ -327,7 +366,9 @@ impl Connection {
     fn turn(&mut self, spoken: bool, now: Instant) {
         let state = std::mem::replace(&mut self.state, State::Idle);
         self.state = match state {
-            State::Renewing { renewal, deadline } if spoken || now >= deadline => self.listen(renewal, deadline, now),
+            State::Renewing { renewal, deadline, promised } if spoken || now >= deadline => {
+                self.listen(renewal, deadline, promised, now)
+            }
             State::Idle if spoken && !self.is_silent() => match self.receive() {
                 Ok(Some(bytes)) if is_chat(&bytes) => State::Idle,
                 _ => State::Retiring { due: Some(now) },
@@ -342,12 +383,14 @@ impl Connection {
         let request = renewal.request();
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         match send(self.socket.as_raw_fd(), &request, flags) {
-            Ok(count) if count == request.len() => State::Renewing { renewal, deadline: now + PATIENCE },
+            Ok(count) if count == request.len() => {
+                State::Renewing { renewal, deadline: now + PATIENCE, promised: false }
+            }
             _ => State::Retiring { due: Some(now) },
         }
     }
 
-    fn listen(&self, mut renewal: Renewal, deadline: Instant, now: Instant) -> State {
+    fn listen(&self, mut renewal: Renewal, deadline: Instant, promised: bool, now: Instant) -> State {
         let progress = match self.receive() {
             Ok(Some(bytes)) => renewal.take(&bytes),
             Ok(None) => Progress::More,
@@ -355,8 +398,14 @@ impl Connection {
         };
         match progress {
             // The flags of the descriptor are shared with the worker, which may have changed them.
-            Progress::Done if fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::empty())).is_ok() => State::Idle,
-            Progress::More if now < deadline => State::Renewing { renewal, deadline },
+            Progress::Done if fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::empty())).is_ok() => {
+                if promised {
+                    State::Promised
+                } else {
+                    State::Idle
+                }
+            }
+            Progress::More if now < deadline => State::Renewing { renewal, deadline, promised },
             _ => State::Retiring { due: Some(now) },
         }
     }

@@ -4,6 +4,7 @@
 //! neither depends on how many rows wait. Arming is a lock that inserters try to share: once it is held the queue is
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
+use crate::errands::{Ends, contained as contained_ends};
 use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -58,6 +59,13 @@ pub struct GroupCursor {
     pub known: bool,
 }
 
+impl GroupCursor {
+    /// They are as quickly looked at as rows are walked.
+    fn is_few(&self) -> bool {
+        self.known && self.groups <= FEW_GROUPS
+    }
+}
+
 impl Default for GroupCursor {
     fn default() -> GroupCursor {
         GroupCursor { after: i32::MIN, groups: 1, known: false }
@@ -75,6 +83,8 @@ pub struct Ask {
     pub arm: bool,
     /// Only take: all the rest was looked at a moment ago.
     pub brief: bool,
+    /// Results to be written in the transaction of a brief take.
+    pub ends: Option<Ends>,
     pub cursor: GroupCursor,
     /// Signs for `mill.why` to be put up or taken down: lock kind, and whether it is to stand.
     pub signs: Vec<(i32, bool)>,
@@ -108,6 +118,8 @@ pub struct Seen {
     pub unwanted: Vec<i64>,
     /// What sessions begin with, if it was looked at.
     pub session_defaults: Option<i64>,
+    /// Of the results that were to be written: whose are.
+    pub written: Option<Vec<i64>>,
     pub pulse: Option<Pulse>,
     /// Why nothing is known about jobs where something should be.
     pub jobs_failed: Option<String>,
@@ -120,7 +132,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     // All of them: the take itself sees which have been stopped by now.
     let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
     if ask.brief {
-        look.take(ask.count, &running, &mut seen).await?;
+        look.take(ask.count, &running, ask.ends.as_ref(), &mut seen).await?;
         return Ok(seen);
     }
     // All that does not wait for an answer goes in one write.
@@ -149,7 +161,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
         }
     }
     if ask.count > 0 {
-        look.take(ask.count, &running, &mut seen).await?;
+        look.take(ask.count, &running, None, &mut seen).await?;
     }
     // Without a slot nothing can start, but a row can still be stopped: that must ring too.
     if ask.arm && (ask.count == 0 || seen.taken.len() < ask.count) {
@@ -166,7 +178,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
         }
         if seen.armed && ask.count > 0 {
             let before = seen.taken.len();
-            look.take(ask.count - before, &running, &mut seen).await?;
+            look.take(ask.count - before, &running, None, &mut seen).await?;
             if seen.taken.len() == ask.count {
                 look.sign(lock_key::BELL, false).await?;
                 seen.armed = false;
@@ -213,12 +225,21 @@ impl Known {
 }
 
 impl Look {
-    async fn take(&self, count: usize, running: &[i64], seen: &mut Seen) -> Result<(), Trouble> {
+    async fn take(
+        &self,
+        count: usize,
+        running: &[i64],
+        mut ends: Option<&Ends>,
+        seen: &mut Seen,
+    ) -> Result<(), Trouble> {
         for _ in 0..EXPIRY_ROUNDS {
             let used: Vec<i32> = seen.taken.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
             let lent: Vec<i32> = self.lent.iter().filter(|backend| !used.contains(backend)).copied().collect();
             let asking = Asking { count, running, lent: &lent };
-            let Harvest { taken, expired, busy } = self.take_once(&asking, &mut seen.cursor).await?;
+            let Harvest { taken, expired, busy } = match ends.take() {
+                Some(ends) => self.take_behind(ends, &asking, seen).await?,
+                None => self.take_once(&asking, &mut seen.cursor).await?,
+            };
             seen.busy |= busy;
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
@@ -260,18 +281,50 @@ impl Look {
         Ok(())
     }
 
+    /// The ends of earlier tasks and the take of what they make room for, in one transaction: the ends first, since two that
+    /// take before they end can wait for each other's rows. All of it is sent at once, so that nothing else that is asked on
+    /// this session comes between. If the database refuses the ends, nothing is taken.
+    async fn take_behind(&self, ends: &Ends, asking: &Asking<'_>, seen: &mut Seen) -> Result<Harvest, Trouble> {
+        let cursor = &mut seen.cursor;
+        let few = cursor.is_few();
+        let rows = async { if few { self.ask_groups(asking, cursor).await } else { self.ask_walk(asking).await } };
+        let begin = both(self.execute(&self.statements.begin), ends.write(&self.client, &self.statements));
+        let commit = both(rows, self.execute(&self.statements.commit));
+        let ((begun, written), (rows, committed)) = both(begin, commit).await;
+        begun?;
+        let written = match (written, &rows, committed) {
+            (Ok(_), Ok(_), Err(trouble)) => Err(trouble),
+            (written, ..) => written,
+        };
+        let refused = written.is_err();
+        seen.written = Some(contained_ends(written)?);
+        if refused {
+            return Ok(Harvest { taken: Vec::new(), expired: Vec::new(), busy: false });
+        }
+        if few { Ok(found(&rows?, cursor)) } else { self.walked(&rows?, asking, cursor).await }
+    }
+
     async fn take_once(&self, asking: &Asking<'_>, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
         // Few groups: their heads are as quickly looked at as a walk that may come to nothing, and that is always exact.
-        if cursor.known && cursor.groups <= FEW_GROUPS {
+        if cursor.is_few() {
             return self.take_groups(asking, cursor).await;
         }
+        let rows = self.ask_walk(asking).await?;
+        self.walked(&rows, asking, cursor).await
+    }
+
+    async fn ask_walk(&self, asking: &Asking<'_>) -> Result<Vec<Row>, Trouble> {
         let Asking { count, running, lent } = asking;
         let walk = if *count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
         let values: Values<'_> = &[&(*count as i64), running, &self.idle_backends, lent, &LONGEST_INPUT_BYTES];
-        let rows = self.many(walk, &[values, &self.known()].concat()).await?;
+        self.many(walk, &[values, &self.known()].concat()).await
+    }
+
+    /// What a walk has brought, or, where it cannot tell, a look at the groups.
+    async fn walked(&self, rows: &[Row], asking: &Asking<'_>, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
         let exact = rows.first().is_none_or(|row| row.get("exact"));
         if exact {
-            return Ok(harvest(&rows));
+            return Ok(harvest(rows));
         }
         let began = cursor.after;
         let found = self.take_groups(asking, cursor).await?;
@@ -284,18 +337,17 @@ impl Look {
     }
 
     async fn take_groups(&self, asking: &Asking<'_>, cursor: &mut GroupCursor) -> Result<Harvest, Trouble> {
+        let rows = self.ask_groups(asking, cursor).await?;
+        Ok(found(&rows, cursor))
+    }
+
+    async fn ask_groups(&self, asking: &Asking<'_>, cursor: &GroupCursor) -> Result<Vec<Row>, Trouble> {
         let Asking { count, running, lent } = asking;
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, (*count).max(4)) as i64;
         let after = cursor.after;
         let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS, &depth];
         let values = [heads, &[lent, &LONGEST_INPUT_BYTES], &self.known()].concat();
-        let rows = self.many(&self.statements.groups, &values).await?;
-        let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
-        let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
-        cursor.groups = groups.max(1) as usize;
-        cursor.known = groups < i64::from(GROUPS);
-        cursor.after = if groups >= i64::from(GROUPS) { last.unwrap_or(i32::MIN) } else { i32::MIN };
-        Ok(harvest(&rows))
+        self.many(&self.statements.groups, &values).await
     }
 
     fn known(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 3] {
@@ -429,6 +481,16 @@ impl<'a> FromSql<'a> for Raw {
     fn accepts(kind: &Type) -> bool {
         *kind == Type::TEXT
     }
+}
+
+/// What a look at the groups has brought, and where the next one goes on.
+fn found(rows: &[Row], cursor: &mut GroupCursor) -> Harvest {
+    let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
+    let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
+    cursor.groups = groups.max(1) as usize;
+    cursor.known = groups < i64::from(GROUPS);
+    cursor.after = if groups >= i64::from(GROUPS) { last.unwrap_or(i32::MIN) } else { i32::MIN };
+    harvest(rows)
 }
 
 fn harvest(rows: &[Row]) -> Harvest {

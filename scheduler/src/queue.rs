@@ -44,6 +44,8 @@ pub struct Prepared {
     pub plan_again: Statement,
     pub retire: Statement,
     pub finish_errands: Statement,
+    pub begin: Statement,
+    pub commit: Statement,
     pub unfinished: Statement,
     pub find_marker: Statement,
 }
@@ -179,6 +181,8 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
         finish_errands: text(queue.fill(statement::FINISH_ERRANDS)).await?,
+        begin: text("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE".to_owned()).await?,
+        commit: text("COMMIT".to_owned()).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
         find_marker: text(statement::bare(statement::FIND_MARKER)).await?,
     })

@@ -5,6 +5,7 @@
 
 use crate::column_defaults;
 use crate::doze::{Looked, Pace};
+use crate::errands::Begun;
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
 use crate::lending::ToRetire;
 use crate::look::{Ask, Seen, Taken, look};
@@ -22,6 +23,7 @@ use shared::hand_over::{WaitFor, WorkerOrder};
 use shared::log::Level;
 use shared::region::{Kind, Phase, SlotHandle};
 use shared::stopping::StopEvent;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How often the queue is measured and old rows are deleted, at most.
@@ -249,10 +251,10 @@ impl Scheduler {
         }
         let unasked = self.doze.unasked();
         let arm = self.doze.begin(now);
-        let running = self.runs.len().saturating_sub(self.elsewhere.unknown());
+        let running = (self.runs.len() + self.errands.waiting()).saturating_sub(self.elsewhere.unknown());
         let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
-        let seats = seats.saturating_sub(taken) as usize + self.lending.idle();
+        let seats = seats.saturating_sub(taken) as usize + self.lending.to_be_had(now);
         let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
         let slots = self.reserve(count);
         let wanted = [
@@ -263,7 +265,7 @@ impl Scheduler {
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
         self.signs = wanted.into_iter().filter(|(_, on)| *on).map(|(kind, _)| kind).collect();
         if self.settings.lend {
-            self.promised = slots.iter().map_while(|_| self.lending.promise()).collect();
+            self.promised = slots.iter().map_while(|_| self.lending.promise(now)).collect();
         }
         let jobs = self.jobs.ask(now, slots.len());
         let hasty =
@@ -272,9 +274,19 @@ impl Scheduler {
         if !self.brief {
             self.next_thorough = now + THOROUGH;
         }
+        if !self.brief {
+            self.book_errands();
+        }
+        let count = slots.len();
+        self.looking = Some(slots);
+        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
+            self.release_reserved();
+            return;
+        };
         let ask = Ask {
+            ends: if self.brief { self.errands.begin_booking() } else { None },
             signs,
-            count: slots.len(),
+            count,
             disarm: self.doze.armed(),
             arm,
             brief: self.brief,
@@ -286,11 +298,6 @@ impl Scheduler {
             lends: self.settings.lend,
             session_defaults: self.lending.session_defaults(),
             jobs,
-        };
-        self.looking = Some(slots);
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
-            self.release_reserved();
-            return;
         };
         let prepared = statements.clone();
         link.ask("looking for tasks", PATIENCE, move |client| async move {
@@ -384,6 +391,9 @@ impl Scheduler {
         let mut slots = self.looking.take().unwrap_or_default();
         let asked = slots.len();
         self.cursor = seen.cursor;
+        if let Some(written) = &seen.written {
+            self.booked(written, now);
+        }
         if let Some(why) = &seen.jobs_failed {
             self.jobs_failed(why, now);
         }
@@ -411,8 +421,7 @@ impl Scheduler {
             self.returns.add(self.runs.batch_around(*task), now);
         }
         let leads = self.start.region.leads();
-        // What has begun with the take runs, for all who look; it may finish like the others.
-        let (starts, goes_on) = (leads && !self.stopping.asked(), leads && self.stopping.lets_finish());
+        let starts = leads && !self.stopping.asked();
         let begun: Vec<i32> = seen.taken.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
         for backend in std::mem::take(&mut self.promised).into_iter().filter(|backend| !begun.contains(backend)) {
             self.lending.unpromise(backend);
@@ -420,23 +429,30 @@ impl Scheduler {
         if let Some(defaults) = seen.session_defaults {
             self.lending.begin_with(defaults);
         }
+        let mut errands = Vec::new();
         for row in seen.taken {
             match (slots.pop(), row) {
-                (Some(slot), Taken { begun: Some((backend, row)), group, .. }) if goes_on => {
-                    self.start_errand(*row, group, slot, backend, now);
+                (Some(slot), Taken { begun: Some((backend, row)), group, .. }) => {
+                    errands.push(Begun { row: Rc::from(row), group, slot, backend });
                 }
                 (Some(slot), row) if starts => self.start_worker(row, slot, now),
                 (slot, Taken { task, attempt, begun, .. }) => {
                     slots.extend(slot);
-                    if let Some((backend, _)) = begun {
-                        self.lending.unpromise(backend);
-                    }
-                    self.runs.orphaned(task, attempt, now);
+                    self.never_started(task, attempt, begun.map(|(backend, _)| backend), now);
                 }
             }
         }
+        self.start_errands(errands, now);
         self.looking = Some(slots);
         self.release_reserved();
+    }
+
+    /// A row that was taken, and perhaps begun on a connection, has no worker.
+    pub(crate) fn never_started(&mut self, task: i64, attempt: i32, backend: Option<i32>, now: Instant) {
+        if let Some(backend) = backend {
+            self.lending.unpromise(backend);
+        }
+        self.runs.orphaned(task, attempt, now);
     }
 
     pub(crate) fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {

@@ -10,6 +10,7 @@ use crate::execute::{Next, Run, announce};
 use crate::session;
 use crate::watchdog::Watchdog;
 use crate::wire::Session;
+use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{Birth, Gifts, Lent, WorkerOrder};
 use shared::region::{HandedIn, Kind};
@@ -18,63 +19,66 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What an errand's worker is handed.
+/// What all workers of a queue are handed alike. The order names no task: that is the row's.
+#[derive(Debug)]
+pub struct Kit {
+    pub order: WorkerOrder,
+    pub target: Arc<Target>,
+    pub book: Rc<Book>,
+}
+
+/// What an errand's worker is handed: what its parent has, as it was when it forked.
 #[derive(Debug)]
 pub struct Errand {
-    pub order: WorkerOrder,
+    pub kit: Rc<Kit>,
     pub row: Rc<TaskRow>,
-    pub book: Rc<Book>,
-    pub lent: Lent,
+    pub lent: Rc<Lent>,
     pub socket: OwnedFd,
 }
 
 /// What a clerk is handed.
 #[derive(Debug)]
 pub struct Clerk {
-    pub order: WorkerOrder,
+    pub kit: Rc<Kit>,
     pub row: Rc<TaskRow>,
-    pub book: Rc<Book>,
     pub result: HandedIn,
 }
 
 /// The entry of an errand's worker.
-pub fn run((birth, errand): (Birth, Errand)) -> ExitCode {
+pub fn run((birth, errand): (Birth, &Errand)) -> ExitCode {
     log::speak_as(Kind::Worker);
     let Birth { region, slot, life } = birth;
-    let Errand { order, row, book, lent, socket } = errand;
-    announce(&order, &row);
+    let Errand { kit, row, lent, socket } = errand;
+    let Kit { order, target, book } = &**kit;
+    announce(order, row);
     session::keep_to(&region, slot, Gifts::default());
     let notes = region.slots().notes(slot);
     notes.set_running(row.task, row.attempt, lent.backend);
     let watchdog = Watchdog::dormant(life, region.clone(), slot);
-    let Some(session) = Session::inherit(socket, &lent, &order.target, (region.clone(), slot)) else {
+    let Ok(socket) = socket.try_clone() else { return ExitCode::Temporary };
+    let Some(session) = Session::inherit(socket, lent, target, (region.clone(), slot)) else {
         return ExitCode::Temporary;
     };
     fault::point("worker.after_begin");
-    let target = Arc::new(order.target.clone());
     let desk = Some((&region, slot));
-    let reuse = alone(&row);
-    let row = (*row).clone();
-    let (row, watchdog, pace) = (&row, &watchdog, None);
-    let run = Run { order: &order, target: &target, book: &book, row, watchdog, reuse, floor: None, notes, desk, pace };
+    let (reuse, watchdog, pace) = (alone(row), &watchdog, None);
+    let run = Run { order, target, book, row, watchdog, reuse, floor: None, notes, desk, pace };
     run.run(session).code()
 }
 
 /// The entry of a clerk.
-pub fn write_down((birth, clerk): (Birth, Clerk)) -> ExitCode {
+pub fn write_down((birth, clerk): (Birth, &Clerk)) -> ExitCode {
     log::speak_as(Kind::Worker);
     let Birth { region, slot, life } = birth;
-    let Clerk { order, row, book, result } = clerk;
-    announce(&order, &row);
+    let Clerk { kit, row, result } = clerk;
+    let Kit { order, target, book } = &**kit;
+    announce(order, row);
     session::keep_to(&region, slot, Gifts::default());
     let watchdog = Watchdog::dormant(life, region.clone(), slot);
     watchdog.wake();
-    let target = Arc::new(order.target.clone());
     let notes = region.slots().notes(slot);
-    let (reuse, row) = (alone(&row), (*row).clone());
-    let desk = None;
-    let (row, watchdog, pace) = (&row, &watchdog, None);
-    let run = Run { order: &order, target: &target, book: &book, row, watchdog, reuse, floor: None, notes, desk, pace };
+    let (desk, reuse, watchdog, pace) = (None, alone(row), &watchdog, None);
+    let run = Run { order, target, book, row, watchdog, reuse, floor: None, notes, desk, pace };
     let state = if result.failed { "FAIL" } else { "DONE" };
     let (output, error) = (result.output.as_deref(), result.error.as_deref());
     let (output, error) = (output.map(str::as_bytes), error.map(str::as_bytes));

@@ -13,8 +13,9 @@ fn lent() -> (Lending, UnixStream, SlotHandle) {
     let slot = region.slots().reserve().unwrap();
     let (ours, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
-    let facts =
-        Lent { backend: BACKEND, began: "1".into(), key: (0, 0), place: 0, address: None, parameters: Vec::new() };
+    let parameters = Vec::new();
+    let facts = Lent { backend: BACKEND, began: "1".into(), key: (0, 0), place: 0, address: None, parameters };
+    let facts = Rc::new(facts);
     let (made, state) = (Instant::now(), State::Lent(slot));
     let mut lending = Lending::open().unwrap();
     let (socket, outdated) = (ours.into(), false);
@@ -68,8 +69,9 @@ fn one_that_was_left_in_order_is_lent_again_and_blocks_as_a_socket_should() {
     let (mut lending, mut server, slot) = lent();
     // The worker's copy shares its flags with ours.
     fcntl(&lending.connections[0].socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let late = Instant::now() + SOON;
     lending.ended(slot, true, Instant::now());
-    assert_eq!(lending.promise(), None, "not before it is as new");
+    assert_eq!(lending.promise(late + SOON), None, "one that takes long is promised when it is as new");
     let request = sent(&mut server);
     // Chat in between, and an answer in two pieces.
     let answers = [message(b'N', b"SNOTICE\0\0"), message(b'S', b"a\0b\0"), answers(&request)].concat();
@@ -81,10 +83,46 @@ fn one_that_was_left_in_order_is_lent_again_and_blocks_as_a_socket_should() {
     assert_eq!(lending.idle(), 1);
     let flags = fcntl(&lending.connections[0].socket, FcntlArg::F_GETFL).unwrap();
     assert!(!OFlag::from_bits_truncate(flags).contains(OFlag::O_NONBLOCK));
-    assert_eq!(lending.promise(), Some(BACKEND));
-    assert_eq!(lending.promise(), None, "to one at a time");
+    assert_eq!(lending.promise(Instant::now()), Some(BACKEND));
+    assert_eq!(lending.promise(Instant::now()), None, "to one at a time");
     lending.unpromise(BACKEND);
-    assert_eq!(lending.promise(), Some(BACKEND));
+    assert_eq!(lending.promise(Instant::now()), Some(BACKEND));
+}
+
+#[test]
+fn one_that_will_be_as_new_in_a_moment_is_promised_and_given_when_it_is() {
+    let (mut lending, mut server, slot) = lent();
+    lending.ended(slot, true, Instant::now());
+    let request = sent(&mut server);
+    assert_eq!((lending.idle(), lending.to_be_had(Instant::now())), (0, 1));
+    assert_eq!(lending.promise(Instant::now()), Some(BACKEND));
+    assert_eq!((lending.to_be_had(Instant::now()), lending.promise(Instant::now())), (0, None), "to one at a time");
+    assert!(matches!(lending.gift(BACKEND), Gift::Coming));
+    server.write_all(&answers(&request)).unwrap();
+    turn(&mut lending, Instant::now());
+    assert!(matches!(lending.gift(BACKEND), Gift::Here(..)));
+    lending.unpromise(BACKEND);
+    assert_eq!(lending.idle(), 1);
+}
+
+#[test]
+fn one_that_turns_out_not_to_be_as_new_is_given_to_nobody() {
+    let (mut lending, mut server, slot) = lent();
+    lending.ended(slot, true, Instant::now());
+    assert_eq!(lending.promise(Instant::now()), Some(BACKEND));
+    server.write_all(&message(b'E', b"SERROR\0\0")).unwrap();
+    turn(&mut lending, Instant::now());
+    assert!(matches!(lending.gift(BACKEND), Gift::Gone));
+    lending.unpromise(BACKEND);
+    assert!(is_retired(&mut lending));
+}
+
+#[test]
+fn a_worn_one_is_not_promised_while_it_is_made_as_new() {
+    let (mut lending, _server, slot) = lent();
+    lending.connections[0].uses = MOST_USES;
+    lending.ended(slot, true, Instant::now());
+    assert_eq!((lending.to_be_had(Instant::now()), lending.promise(Instant::now())), (0, None));
 }
 
 #[test]
