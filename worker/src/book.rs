@@ -13,7 +13,7 @@
 use crate::error_text::Verbosity;
 use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
-use shared::db::statement::{self, Queue};
+use shared::db::statement::{self, Dress, Queue};
 use shared::remote_session::RemoteSession;
 use std::time::Duration;
 
@@ -142,6 +142,20 @@ pub struct BatchFinished {
     pub next: Vec<TaskRow>,
 }
 
+/// The take that dresses the session for what it has found.
+#[derive(Debug)]
+struct NextDressed {
+    anywhere: String,
+    floored: String,
+}
+
+impl NextDressed {
+    fn new(queue: &Queue, dress: Dress) -> NextDressed {
+        let [anywhere, floored] = [false, true].map(|floor| queue.fill_take_next(Some(dress), floor));
+        NextDressed { anywhere, floored }
+    }
+}
+
 /// The books of one queue.
 #[derive(Debug)]
 pub struct Book {
@@ -149,8 +163,8 @@ pub struct Book {
     finish: String,
     delete: String,
     next: String,
-    next_dressed: String,
-    next_floored: String,
+    next_task: NextDressed,
+    next_run: NextDressed,
     /// By the state that they write.
     finish_batch: [(&'static str, String); 2],
     delete_batch: String,
@@ -170,9 +184,9 @@ impl Book {
             return_batch: queue.fill(statement::RETURN_BATCH),
             finish: queue.fill(statement::FINISH_TASK),
             delete: queue.fill(statement::DELETE_FINISHED),
-            next: queue.fill_take_next(false, false),
-            next_dressed: queue.fill_take_next(true, false),
-            next_floored: queue.fill_take_next(true, true),
+            next: queue.fill_take_next(None, false),
+            next_task: NextDressed::new(&queue, Dress::Task),
+            next_run: NextDressed::new(&queue, Dress::Run),
             name: queue.fill("{queue}"),
             queue,
         }
@@ -199,10 +213,11 @@ impl Book {
         let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
         let dressing = [self.queue.schema.as_bytes(), self.queue.table.as_bytes(), &name, self.name.as_bytes()];
         let floor = floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
-        // No remote, and so no pid and session of it; and no job.
-        let mut asked = [&asked[..], &[None; 4], &dressing.map(Some)].concat();
+        // No remote, and so no pid and session of it.
+        let mut asked = [&asked[..], &[None, None, None, reuse.job.as_deref()], &dressing.map(Some)].concat();
         asked.extend(floor.iter().flatten().map(|number| Some(number.as_bytes())));
-        let take = if floor.is_some() { &self.next_floored } else { &self.next_dressed };
+        let take = if reuse.job.is_some() { &self.next_run } else { &self.next_task };
+        let take = if floor.is_some() { &take.floored } else { &take.anywhere };
         let prefix = session.standing_prefix().to_owned();
         let prefix = [Some(prefix.as_bytes())];
         let frame = short_frame(server_major(session));
@@ -661,8 +676,8 @@ const SETTINGS: [(&str, &str); 5] = [
 ];
 /// And where tasks follow each other, that the rows that wait are read in the order of their index, whatever the statistics
 /// say: those of a table that was just filled know nothing of its rows. A plan of its own for each group would cost more
-/// than the take, and the server would rather read and sort all rows that wait. Never where a job's triggers run in the
-/// same transaction: what they read small would be thought expensive, and compiled.
+/// than the take, and the server would rather read and sort all rows that wait. What the triggers of jobs read is planned
+/// so too, once per session; nothing is compiled, whatever it is thought to cost.
 const PLANNING: [(&str, &str); 5] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),

@@ -563,7 +563,8 @@ impl Run<'_> {
         record: Record<'_>,
         reuse: Option<&Reuse>,
     ) -> Result<Finished, QueryError> {
-        let size = self.pace.map_or(1, |pace| pace.get().size());
+        // runs of jobs are never in a batch
+        let size = self.pace.filter(|_| self.row.job.is_none()).map_or(1, |pace| pace.get().size());
         if let (Some(reuse), true) = (reuse, self.short_way(session)) {
             // Nothing above the floor, which is only a hint: the worker leaves, and the scheduler finds the rest. Taken by
             // another transaction, it might run beside what the scheduler has taken for the group meanwhile.
@@ -592,7 +593,6 @@ impl Run<'_> {
     fn short_way(&self, session: &Session) -> bool {
         !self.row.save
             && self.row.remote.is_none()
-            && self.row.job.is_none()
             && !self.row.atomic
             && !self.row.consequences
             && session.status() == TransactionStatus::Idle

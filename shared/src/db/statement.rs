@@ -121,6 +121,15 @@ pub struct Queue {
     pub table: String,
 }
 
+/// What the take of the next task sets up its session for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dress {
+    /// A plain one.
+    Task,
+    /// The run of a job.
+    Run,
+}
+
 /// Not started within `active`. An `active` of 200,000 years and more never ends (and must not overflow).
 const EXPIRED: &str = r#"(t."max" >= 0 AND t.plan <= statement_timestamp() AND CASE WHEN t.active < interval '200000 years'
     THEN t.plan + t.active <= statement_timestamp() ELSE false END)"#;
@@ -172,7 +181,10 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomi
     extract(epoch FROM pg_catalog.pg_postmaster_start_time()) AS postmaster, extract(epoch FROM t.start) AS start,
     t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')) AS reuse, t.save,
     (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.job,
-    pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS at, t.priority"#;
+    {at} AS at, t.priority"#;
+
+/// The logical time of a run, whatever the session's zone is.
+const AT: &str = r#"pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"#;
 
 /// A row that is known by its id, looked at once more. As a CASE, because the server does not see through it: an index of
 /// all rows in that state, of which it believes that they are few, is no way to a row whose id is known.
@@ -205,6 +217,11 @@ const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog
     pg_catalog.set_config('pg_task.table', $10, false), pg_catalog.set_config('application_name', $11, false),
     pg_catalog.pg_try_advisory_lock({task_key}, pg_catalog.hashtext(
         pg_catalog.concat($12::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
+
+/// The same for the run of a job: what else it may read.
+const RUN_DRESSING: &str = r#", pg_catalog.set_config('mill.job', t.job::pg_catalog.text, false),
+    pg_catalog.set_config('mill.at', COALESCE({at}, ''), false),
+    pg_catalog.set_config('mill.attempt', t.attempt::pg_catalog.text, false)"#;
 
 /// $13 max, $14 priority, $15 id of the last row taken.
 const FLOOR: &str = r#"AND t."max" = $13::int AND t.priority = $14::int AND t.id > $15::bigint"#;
@@ -259,11 +276,15 @@ impl Queue {
         ("{seated}".to_owned(), self.fill_with(TAKE_SEATED, [("{lent}".to_owned(), lent.to_owned())]))
     }
 
-    /// `TAKE_NEXT`; `dressed`: for a session that is as new, which it dresses for the task. With a floor it looks only
+    /// `TAKE_NEXT`; with a dress: for a session that is as new, which it dresses for the task. With a floor it looks only
     /// at rows like the last one taken that came after it, past all that was taken before and is still in the index.
-    pub fn fill_take_next(&self, dressed: bool, floor: bool) -> String {
-        let dressing =
-            if dressed { DRESSING.replace("{task_key}", &lock_key::TASK.to_string()) } else { String::new() };
+    pub fn fill_take_next(&self, dress: Option<Dress>, floor: bool) -> String {
+        let dressing = match dress {
+            None => String::new(),
+            Some(Dress::Task) => DRESSING.to_owned(),
+            Some(Dress::Run) => format!("{DRESSING}{}", RUN_DRESSING.replace("{at}", AT)),
+        };
+        let dressing = dressing.replace("{task_key}", &lock_key::TASK.to_string());
         let floor = if floor { FLOOR } else { "" };
         self.fill_with(TAKE_NEXT, [("{dressing}".to_owned(), dressing), ("{floor}".to_owned(), floor.to_owned())])
     }
@@ -300,7 +321,7 @@ impl Queue {
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
             ("{busy}", busy(&queue)),
-            ("{task_row}", TASK_ROW.to_owned()),
+            ("{task_row}", TASK_ROW.replace("{at}", AT)),
             ("{group_bytes}", GROUP_BYTES.to_owned()),
             ("{begun}", BEGUN.replace("{row_texts}", ROW_TEXTS)),
             ("{plain}", PLAIN.to_owned()),
@@ -458,7 +479,9 @@ mod tests {
         }
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{') && !queue.fill_take_groups().contains('{'));
-        assert!([true, false].iter().all(|dressed| !queue.fill_take_next(*dressed, *dressed).contains('{')));
+        for dress in [None, Some(Dress::Task), Some(Dress::Run)] {
+            assert!(!queue.fill_take_next(dress, dress.is_some()).contains('{'));
+        }
         assert!([true, false].iter().all(|floor| !queue.fill_take_batch(16, *floor).contains('{')));
         assert!(!queue.fill_finish_batch("DONE").contains('{'));
         for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {

@@ -402,3 +402,31 @@ fn old_runs_are_deleted_by_number_and_by_age() {
     });
     assert!(mill.log_contains("old runs deleted"), "{}", mill.describe());
 }
+
+#[test]
+fn runs_that_follow_each_other_on_one_session_each_find_their_own_settings_and_nothing_of_the_one_before() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    job_desk::open(&mill, &database);
+    let mut client = database.connect();
+    client
+        .batch_execute("CREATE TABLE trace (n serial, pid int, id text, job text, at timestamptz, attempt text, path text, strange bigint)")
+        .expect("a table");
+    let input = "INSERT INTO public.trace (pid, id, job, at, attempt, path, strange) SELECT pg_backend_pid(), current_setting('pg_task.id'), \
+         current_setting('mill.job'), mill.at(), current_setting('mill.attempt'), current_setting('search_path'), \
+         (SELECT count(*) FROM pg_prepared_statements WHERE name = 'left_over') + (SELECT count(*) FROM pg_locks \
+           WHERE locktype = 'advisory' AND objid = 77 AND pid = pg_backend_pid()); \
+         SET search_path = nowhere; SET mill.at = '2000-01-01'; SET mill.attempt = '99'; SET ROLE NONE; \
+         SELECT pg_advisory_lock(77, 77); PREPARE left_over AS SELECT 1";
+    let sql = "INSERT INTO mill.job (name, input, live) VALUES ('live', $1, '1 hour') RETURNING id";
+    let job: i32 = client.query_one(sql, &[&input]).expect("a job").get(0);
+    client.batch_execute(&format!("SELECT mill.run_job({job}) FROM generate_series(1, 20)")).expect("twenty runs");
+    mill.eventually("all have run", || runs(&database, job) == ["succeeded"; 20]);
+    let wrong = format!(
+        "SELECT count(*) FROM trace t LEFT JOIN public.task q ON q.id = t.id::bigint AND q.job = {job} AND q.at = t.at \
+          AND q.attempt = t.attempt::int WHERE q.id IS NULL OR t.job <> '{job}' OR t.path ~ 'nowhere' OR t.strange <> 0"
+    );
+    assert_eq!(one::<i64>(&database, &wrong), 0);
+    assert_eq!(one::<i64>(&database, "SELECT count(DISTINCT id) FROM trace"), 20);
+    assert!(one::<i64>(&database, "SELECT count(DISTINCT pid) FROM trace") < 10, "they follow each other");
+}
