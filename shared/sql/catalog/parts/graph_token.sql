@@ -235,6 +235,22 @@ BEGIN
 END
 $function$;
 
+-- The same for one edge, which is soon told.
+CREATE FUNCTION mill.deliver_one(edge int, target int, at timestamptz, low bool) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    t mill.token;
+BEGIN
+    INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
+    VALUES (target, deliver_one.at, ARRAY[edge], ARRAY[edge], clock_timestamp(), deliver_one.low)
+    ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
+        delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
+        touched = EXCLUDED.touched
+    RETURNING k.* INTO t;
+    RETURN mill.consume(t, (SELECT j FROM mill.job j WHERE j.id = target));
+END
+$function$;
+
 -- Have clear or rerun overtaken a run? Then it is recorded, tried no more, and delivers nothing. Epoch -1: a run that
 -- delivers nothing from the start; -2: one that is not to be tried again either.
 CREATE FUNCTION mill.overtaken(job int, at timestamptz, epoch int) RETURNS bool
@@ -253,19 +269,29 @@ CREATE OR REPLACE FUNCTION mill.activation_ended(queue oid, task bigint, job int
 DECLARE
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = activation_ended.job);
     kind text := CASE outcome WHEN 'succeeded' THEN 'success' ELSE 'failure' END;
+    ways record;
     flows text[];
+    mine record;
 BEGIN
     IF at IS NULL THEN
         RETURN;
     END IF;
-    SELECT array_agg(DISTINCT f) INTO flows FROM (
-        SELECT t.flow FROM mill.edge e JOIN mill.job t ON t.name = e.job WHERE e.from_job = j.name AND e."on" IN (kind, 'done')) AS n,
-        LATERAL unnest(ARRAY[n.flow, j.flow]) AS f;
-    IF flows IS NOT NULL THEN
+    SELECT count(*) AS n, min(e.id) AS edge, min(t.id) AS target, bool_or(e.shift <> interval '0') AS shifted,
+           bool_or(t.flow IS DISTINCT FROM j.flow) AS abroad
+      INTO ways
+      FROM mill.edge e JOIN mill.job t ON t.name = e.job WHERE e.from_job = j.name AND e."on" IN (kind, 'done');
+    IF ways.n > 0 THEN
+        flows := CASE WHEN ways.abroad THEN (SELECT array_agg(DISTINCT f) FROM (
+            SELECT t.flow FROM mill.edge e JOIN mill.job t ON t.name = e.job WHERE e.from_job = j.name AND e."on" IN (kind, 'done')) AS n,
+            LATERAL unnest(ARRAY[n.flow, j.flow]) AS f) ELSE ARRAY[j.flow] END;
         PERFORM mill.enter(flows);
-        IF NOT mill.overtaken(job, at, epoch) THEN
-            PERFORM mill.deliver(false, ARRAY[j.name], ARRAY[activation_ended.at], ARRAY[kind],
-                ARRAY[COALESCE((SELECT k.low FROM mill.token k WHERE k.job = j.id AND k.at = activation_ended.at), false)]);
+        SELECT k.epoch, k.low INTO mine FROM mill.token k WHERE k.job = j.id AND k.at = activation_ended.at;
+        IF COALESCE(activation_ended.epoch, 0) <> COALESCE(mine.epoch, 0) THEN
+            -- overtaken: it delivers nothing
+        ELSIF ways.n = 1 AND NOT ways.shifted THEN
+            PERFORM mill.deliver_one(ways.edge, ways.target, activation_ended.at, COALESCE(mine.low, false));
+        ELSE
+            PERFORM mill.deliver(false, ARRAY[j.name], ARRAY[activation_ended.at], ARRAY[kind], ARRAY[COALESCE(mine.low, false)]);
         END IF;
     END IF;
     -- a back-fill may wait for the end of this time

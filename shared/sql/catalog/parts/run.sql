@@ -156,6 +156,18 @@ DECLARE
     successor bigint;
     over bool := true;
 BEGIN
+    IF success AND marked AND reason IS NULL AND j.id IS NOT NULL AND NOT mill.has_schedule(j) THEN
+        -- the most frequent case, in one write: nothing to plan, and nothing to try again
+        UPDATE mill.job_stat f SET running = GREATEST(f.running - 1, 0), total_crashes = f.total_crashes - 1, consecutive_crashes = 0,
+               total_successes = f.total_successes + 1, consecutive_failures = 0, last_successful_finish = moment, last_finish = moment,
+               last_run_success = true, total_duration = f.total_duration + COALESCE(lasted, interval '0')
+         WHERE f.job = mark_end.job AND f.run IS DISTINCT FROM mark_end.run_of;
+        IF FOUND THEN
+            PERFORM mill.activation_ended(queue, task, job, at, epoch, run_of, 'succeeded');
+            PERFORM mill.run_ended(j);
+            RETURN;
+        END IF;
+    END IF;
     SELECT * INTO s FROM mill.job_stat f WHERE f.job = mark_end.job FOR NO KEY UPDATE;
     IF j.id IS NULL THEN
         -- Deleted meanwhile. Whoever deletes a job waits for nobody: what a run had locked then is left to the run's end.
@@ -376,7 +388,8 @@ BEGIN
             CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF job, at, epoch, run_of, failures ON %1$I.%2$I FOR EACH ROW
                 WHEN (NEW.job IS NOT NULL OR OLD.job IS NOT NULL) EXECUTE FUNCTION mill.task_guard();
             CREATE OR REPLACE TRIGGER mill_job_before BEFORE UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (OLD.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION mill.task_before();
+                WHEN (OLD.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state AND NEW.state NOT IN (''DONE'', ''FAIL'', ''GONE''))
+                EXECUTE FUNCTION mill.task_before();
             CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON %1$I.%2$I FOR EACH ROW
                 WHEN (NEW.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION mill.task_after();
             CREATE OR REPLACE TRIGGER mill_job_delete AFTER DELETE ON %1$I.%2$I FOR EACH ROW
