@@ -20,7 +20,7 @@ use crate::format::{Output, Texts};
 use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
 use crate::pace::Pace;
 use crate::pace::SLOW;
-use crate::session::{self, batch_dress, batch_renewal};
+use crate::session::{self, Renewals};
 use crate::watchdog::Watched;
 use crate::wire::{Chain, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::exit_code::ExitCode;
@@ -102,9 +102,8 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
         flushed: 0,
         taken: Instant::now(),
     };
-    let dress = batch_dress(shift.order, &rows[0].group).unwrap_or_default();
-    let stop = match session.stand(&dress) {
-        Ok(dress) => batch.work(&mut session, &dress),
+    let stop = match Renewals::prepare(&mut session, shift.order, rows) {
+        Ok(renewals) => batch.work(&mut session, &renewals),
         Err(QueryError::Server(error)) => {
             shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
             Stop::Spent
@@ -141,16 +140,15 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
 }
 
 impl Batch<'_> {
-    fn work(&mut self, session: &mut Session, dress: &str) -> Stop {
+    fn work(&mut self, session: &mut Session, renewals: &Renewals) -> Stop {
         let (shift, rows) = (self.shift, self.rows);
-        let renewals: Vec<String> =
-            rows.iter().enumerate().map(|(place, row)| batch_renewal(dress, row, place == 0)).collect();
-        let behind = |place: usize| renewals.get(place + 1);
+        let behind = |place: usize| renewals.before(place + 1);
         let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
         let depth = shift.pace.get().depth();
         let quiet: Vec<bool> = rows.iter().map(|row| quiet(&row.input)).collect();
         let mut chain = Chain::default();
-        match chain.renewal(&renewals[0]).map(|()| session.hear_renewal(&mut chain)) {
+        let first = renewals.before(0).map_or(Ok(()), |renewal| chain.renewal(renewal));
+        match first.map(|()| session.hear_renewal(&mut chain)) {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) | Err(error) => {
                 shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);

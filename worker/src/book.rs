@@ -169,6 +169,8 @@ pub struct Book {
     finish_batch: [(&'static str, String); 2],
     delete_batch: String,
     return_batch: String,
+    /// What makes a session new, as one string.
+    renewal: String,
     /// The queue's name as SQL.
     name: String,
     /// Its commits need not wait for the disk.
@@ -187,6 +189,7 @@ impl Book {
             next: queue.fill_take_next(None, false),
             next_task: NextDressed::new(&queue, Dress::Task),
             next_run: NextDressed::new(&queue, Dress::Run),
+            renewal: RENEWAL.join("; "),
             name: queue.fill("{queue}"),
             queue,
         }
@@ -229,7 +232,7 @@ impl Book {
         }
         statements.push(Statement::standing(take, &asked));
         statements.push(Statement::standing("COMMIT", &[]));
-        let mut rows = tried(|| session.transaction_after(Some(RENEW), &statements))?;
+        let mut rows = tried(|| session.transaction_after(Some(&self.renewal), &statements))?;
         let next = rows.len().checked_sub(2).and_then(|at| rows[at].pop()).map(task_row);
         let next = next.map(|next| TaskRow { dressed: true, ..next }).into_iter().collect();
         tidy(session, &rows[head - 1])?;
@@ -271,7 +274,7 @@ impl Book {
         let head = statements.len();
         statements.extend(params.iter().map(|(text, values)| Statement::standing(text, values)));
         statements.push(Statement::standing("COMMIT", &[]));
-        let mut rows = tried(|| session.transaction_after(Some(RENEW), &statements))?;
+        let mut rows = tried(|| session.transaction_after(Some(&self.renewal), &statements))?;
         rows.pop();
         let booked = rows.split_off(head);
         let strange = tidy(session, &rows[head - 1])?;
@@ -663,8 +666,8 @@ const LAZY: &str = "SET LOCAL synchronous_commit = off";
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
 /// As new, but for prepared statements and locks, which the frame sees to: all that DISCARD ALL does, but our plans stay.
-pub const RENEW: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; DISCARD TEMP; \
-    DISCARD SEQUENCES";
+pub const RENEWAL: [&str; 6] =
+    ["SET SESSION AUTHORIZATION DEFAULT", "RESET ALL", "CLOSE ALL", "UNLISTEN *", "DISCARD TEMP", "DISCARD SEQUENCES"];
 
 /// What a booking relies on, for itself alone: that nothing stops it, and that all rows are seen.
 const SETTINGS: [(&str, &str); 5] = [

@@ -1,9 +1,9 @@
 //! The worker's session: how it is opened, and what the task finds set in it.
 
-use crate::book::{RENEW, TaskRow};
+use crate::book::{RENEWAL, TaskRow};
 use crate::wire::{ConnectError, QueryError, Session};
 use shared::conninfo::Target;
-use shared::db::identifier::{literal, qualified, quoted};
+use shared::db::identifier::{literal, qualified};
 use shared::db::lock_key;
 pub use shared::db::pinned::WATCH as WATCHED;
 use shared::hand_over::{Gifts, Offered, WorkerOrder, encode};
@@ -229,10 +229,30 @@ pub fn batch_dress(order: &WorkerOrder, group: &[u8]) -> Option<String> {
     ))
 }
 
-/// What stands before a task of a batch: the session is made as new, unless it is, and dressed by `statement`, which stands.
-pub fn batch_renewal(statement: &str, row: &TaskRow, first: bool) -> String {
-    let dress = format!("EXECUTE {}('{}', '{}')", quoted(statement), row.task, limit_ms(row));
-    if first { dress } else { format!("{RENEW}; {dress}") }
+/// What stands before a task of a batch: the session is made as new, unless it is, and dressed. By the names under which the
+/// statements stand, the dress last; its values are the task's.
+#[derive(Debug)]
+pub struct Renewals {
+    statements: Vec<String>,
+    values: Vec<[String; 2]>,
+}
+
+impl Renewals {
+    /// For these rows, which are all of one group.
+    pub fn prepare(session: &mut Session, order: &WorkerOrder, rows: &[TaskRow]) -> Result<Renewals, QueryError> {
+        let dress = rows.first().and_then(|row| batch_dress(order, &row.group)).unwrap_or_default();
+        let texts = RENEWAL.into_iter().chain([&dress[..]]);
+        let statements = texts.map(|text| session.stand(text)).collect::<Result<_, _>>()?;
+        let values = rows.iter().map(|row| [row.task.to_string(), limit_ms(row).to_string()]).collect();
+        Ok(Renewals { statements, values })
+    }
+
+    /// What stands before the row in this place, if there is one.
+    pub fn before(&self, place: usize) -> Option<(&[String], [&str; 2])> {
+        let values = self.values.get(place)?.each_ref().map(String::as_str);
+        let first = if place == 0 { RENEWAL.len() } else { 0 };
+        Some((&self.statements[first..], values))
+    }
 }
 
 /// What the run of a job may read beside: whose run it is, for which time, and the how-manieth try.

@@ -1,7 +1,7 @@
 //! Inputs behind each other: what comes next is on its way while the one before still runs.
 //!
 //! The batch room calls it. A chain is what is still to be sent; whoever hears an answer sends meanwhile, so that large
-//! inputs and large answers never block both sides. Before an input stands a renewal, a string of our own: everything
+//! inputs and large answers never block both sides. Before an input stands a renewal, statements of our own: everything
 //! that the task before it did to the session goes, and the session is dressed for it. An input that may leave a
 //! transaction open, or ask for COPY data, must be the last of its chain: what stands behind it would end in its block, or
 //! be taken for its data.
@@ -35,9 +35,15 @@ impl<'a> Chain<'a> {
         self.outgoing.query(input)
     }
 
-    /// What makes the session new, as one string and so as one transaction.
-    pub fn renewal(&mut self, sql: &'a str) -> Result<(), ServerError> {
-        self.outgoing.query(sql.as_bytes())
+    /// What makes the session new, by statements that stand on it, in one transaction; the last of them has values. Nothing
+    /// is parsed anew, which would cost as much as a short task does.
+    pub fn renewal(&mut self, (statements, values): (&[String], [&'a str; 2])) -> Result<(), ServerError> {
+        let values = values.map(|value| Some(value.as_bytes()));
+        for (place, name) in statements.iter().enumerate() {
+            self.outgoing.execute(name, if place + 1 == statements.len() { &values } else { &[] })?;
+        }
+        self.outgoing.sync();
+        Ok(())
     }
 }
 

@@ -188,7 +188,7 @@ impl Session {
         &self.standing.prefix
     }
 
-    /// Makes sure that a statement stands, and says under which name, for an EXECUTE in a string of ours.
+    /// Makes sure that a statement stands, and says under which name, for a chain.
     pub fn stand(&mut self, sql: &str) -> Result<String, QueryError> {
         let index = self.standing.index(sql);
         let name = self.standing.name(index);
