@@ -1,10 +1,11 @@
 //! Tasks whose beginning and end are written by the scheduler, many at once; only their input runs in a worker.
 //!
 //! A plain task that gets a lent connection is begun by the take itself, since the backend is known before the fork, and
-//! its worker is handed the row by the fork. What the worker hands in is written down here together with what others have handed
-//! in meanwhile, before the next look. A result stays in this table until the database has it: it survives a lost
-//! session, and a row that cannot be written with the others (locked, come to repeat, refused) gets a clerk, a worker
-//! that does nothing else. If the scheduler itself is killed in between, such a task runs again.
+//! its worker is handed the row by the fork. What the worker hands in is written down together with what others have
+//! handed in meanwhile, before the next look or, if that only takes, in its transaction. A result stays in this table until
+//! the database has it: it survives a lost session, and a row that cannot be written with the others (locked, come to
+//! repeat, refused) gets a clerk, a worker that does nothing else. If the scheduler itself is killed in between, such a task
+//! runs again.
 
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::lending::Gift;
@@ -266,7 +267,7 @@ impl Scheduler {
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
         let Some(ends) = self.errands.begin_booking() else { return };
         link.ask("writing results", PATIENCE, move |client| async move {
-            Ok(Answer::Booked(contained(ends.write(&client, &statements).await)?))
+            Ok(Answer::Booked(unless_refused(ends.write(&client, &statements).await)?))
         });
     }
 
@@ -326,7 +327,7 @@ impl Scheduler {
 
 /// Whose results are written. What the database refuses is said, and leaves each of them to be tried alone; anything else
 /// is the session's trouble.
-pub fn contained(written: Result<Vec<i64>, Trouble>) -> Result<Vec<i64>, Trouble> {
+pub fn unless_refused(written: Result<Vec<i64>, Trouble>) -> Result<Vec<i64>, Trouble> {
     written.or_else(|trouble| {
         if trouble.kind == TroubleKind::Passing {
             return Err(trouble);

@@ -4,7 +4,7 @@
 //! neither depends on how many rows wait. Arming is a lock that inserters try to share: once it is held the queue is
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
-use crate::errands::{Ends, contained as contained_ends};
+use crate::errands::{Ends, unless_refused};
 use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -289,15 +289,16 @@ impl Look {
         let few = cursor.is_few();
         let rows = async { if few { self.ask_groups(asking, cursor).await } else { self.ask_walk(asking).await } };
         let begin = both(self.execute(&self.statements.begin), ends.write(&self.client, &self.statements));
-        let commit = both(rows, self.execute(&self.statements.commit));
-        let ((begun, written), (rows, committed)) = both(begin, commit).await;
+        // Nobody may see an end that a crash of the server could take back.
+        let commit = both(self.execute(&self.statements.wait_for_disk), self.execute(&self.statements.commit));
+        let ((begun, written), (rows, (waits, committed))) = both(begin, both(rows, commit)).await;
         begun?;
-        let written = match (written, &rows, committed) {
+        let written = match (written, &rows, waits.and(committed)) {
             (Ok(_), Ok(_), Err(trouble)) => Err(trouble),
             (written, ..) => written,
         };
         let refused = written.is_err();
-        seen.written = Some(contained_ends(written)?);
+        seen.written = Some(unless_refused(written)?);
         if refused {
             return Ok(Harvest { taken: Vec::new(), expired: Vec::new(), busy: false });
         }

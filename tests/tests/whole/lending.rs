@@ -278,21 +278,61 @@ fn a_result_is_written_in_the_end_though_its_row_is_locked_or_has_come_to_repeat
     assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &1.into()), "{row}");
 }
 
-#[test]
-fn what_the_database_refuses_of_one_result_does_not_hold_up_the_others() {
+/// A hundred tasks, of which every tenth has a result that the database refuses: only those fail.
+fn only_what_is_refused_fails(refusal: &str) {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("lend", true).start();
     lent_soon(&mill, &database);
-    database.run("ALTER TABLE public.task ADD CONSTRAINT no_seven CHECK (output <> '7' OR error IS NOT NULL)");
-    database.run("INSERT INTO public.task (input, \"max\") SELECT 'SELECT ' || n, 9 FROM generate_series(1, 12) n");
-    mill.eventually("all have ended", || {
+    database.run(refusal);
+    database.run("INSERT INTO public.task (input, \"max\") SELECT 'SELECT ' || n, 9 FROM generate_series(1, 100) n");
+    mill.wait("all have ended").within(Duration::from_secs(60)).until(|| {
         let sql = "SELECT count(*) FROM public.task WHERE state IN ('DONE', 'FAIL') AND input ~ '^SELECT \\d+$'";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 12)
+        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 100)
     });
-    let sql = "SELECT string_agg(state || reason, ',') FROM public.task WHERE input = 'SELECT 7'";
-    assert_eq!(database.look(sql, &[]).expect("rows")[0].get::<_, String>(0), "FAILcompletion");
+    let sql = "SELECT string_agg(DISTINCT state || reason, ',') || count(*) FROM public.task WHERE input ~ '7$'";
+    assert_eq!(database.look(sql, &[]).expect("rows")[0].get::<_, String>(0), "FAILcompletion10");
     let sql = "SELECT count(*) FROM public.task WHERE state = 'DONE' AND attempt = 1 AND input = 'SELECT ' || output";
-    assert_eq!(database.look(sql, &[]).expect("rows")[0].get::<_, i64>(0), 11);
+    assert_eq!(database.look(sql, &[]).expect("rows")[0].get::<_, i64>(0), 90);
+}
+
+#[test]
+fn what_the_database_refuses_of_one_result_does_not_hold_up_the_others() {
+    only_what_is_refused_fails(
+        "ALTER TABLE public.task ADD CONSTRAINT no_seven CHECK (output !~ '7$' OR error IS NOT NULL)",
+    );
+}
+
+#[test]
+fn what_the_database_refuses_only_at_the_commit_does_not_hold_up_the_others() {
+    only_what_is_refused_fails(
+        "CREATE FUNCTION public.no_seven() RETURNS trigger LANGUAGE plpgsql AS \
+             $$BEGIN RAISE EXCEPTION 'no seven'; END$$; \
+         CREATE CONSTRAINT TRIGGER no_seven AFTER UPDATE ON public.task DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+             WHEN (NEW.output ~ '7$' AND NEW.error IS NULL) EXECUTE FUNCTION public.no_seven()",
+    );
+}
+
+#[test]
+fn an_end_waits_for_the_disk_whatever_the_take_behind_it_finds() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    lent_soon(&mill, &database);
+    database.run(
+        "CREATE TABLE public.wait (how text); GRANT ALL ON public.wait TO PUBLIC; \
+         CREATE FUNCTION public.note_wait() RETURNS trigger LANGUAGE plpgsql AS \
+             $$BEGIN INSERT INTO public.wait VALUES (current_setting('synchronous_commit')); RETURN NULL; END$$; \
+         CREATE CONSTRAINT TRIGGER note_wait AFTER UPDATE ON public.task DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+             WHEN (NEW.state = 'DONE') EXECUTE FUNCTION public.note_wait()",
+    );
+    // Every other eight are not begun by their takes, whose own commits would not wait.
+    let rows = "SELECT 'SELECT 1', (n / 8) % 2, 9 FROM generate_series(1, 600) AS n";
+    database.run(&format!("INSERT INTO public.task (input, count, \"max\") {rows}"));
+    mill.wait("they have ended").within(Duration::from_secs(60)).until(|| {
+        let rows = database.look("SELECT count(*) FROM public.wait", &[]);
+        rows.is_some_and(|rows| rows[0].get::<_, i64>(0) == 600)
+    });
+    let rows = database.look("SELECT string_agg(DISTINCT how, ', ') FROM public.wait", &[]);
+    assert_eq!(rows.expect("rows")[0].get::<_, String>(0), "on");
 }
 
 #[test]
