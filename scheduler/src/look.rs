@@ -114,8 +114,8 @@ pub struct Seen {
     pub busy: bool,
     pub next_plan: Option<Duration>,
     pub cursor: GroupCursor,
-    /// Running tasks that are wanted no more.
-    pub unwanted: Vec<i64>,
+    /// Running attempts that are wanted no more.
+    pub unwanted: Vec<(i64, i32)>,
     /// What sessions begin with, if it was looked at.
     pub session_defaults: Option<i64>,
     /// Of the results that were to be written: whose are.
@@ -355,10 +355,10 @@ impl Look {
         [&self.known.ids, &self.known.groups, &self.known.remotes]
     }
 
-    async fn unwanted(&self, running: &[(i64, i32)]) -> Result<Vec<i64>, Trouble> {
+    async fn unwanted(&self, running: &[(i64, i32)]) -> Result<Vec<(i64, i32)>, Trouble> {
         let (tasks, attempts): (Vec<i64>, Vec<i32>) = running.iter().copied().unzip();
         let rows = self.many(&self.statements.look_runs, &[&tasks, &attempts]).await?;
-        Ok(rows.iter().map(|row| row.get("id")).collect())
+        Ok(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect())
     }
 
     async fn session_defaults(&self) -> Result<i64, Trouble> {

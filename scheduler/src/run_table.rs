@@ -158,22 +158,23 @@ impl RunTable {
     }
 
     /// The rest of the batch that a task waits in, which its owner has taken back: the task itself then stays as it is.
-    pub fn batch_around(&self, task: i64) -> Vec<(i64, i32)> {
+    pub fn batch_around(&self, unwanted: (i64, i32)) -> Vec<(i64, i32)> {
         let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
         let around = hands.filter(|hands| {
             let running = self.region.slots().notes(hands.slot).running();
-            running.is_none_or(|(current, _, _)| current != task)
-                && self.region.batch_in_hand(hands.slot).iter().any(|(waiting, _)| *waiting == task)
+            running.is_none_or(|(task, attempt, _)| (task, attempt) != unwanted)
+                && self.region.batch_in_hand(hands.slot).contains(&unwanted)
         });
         around.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
     }
 
-    /// Asks the worker that runs `task` to cancel it. The worker checks that it still does.
-    pub fn drop_unwanted(&self, task: i64) {
+    /// Asks the worker that runs this attempt to cancel it. The worker checks that it still does. A later attempt of the same
+    /// task, in another worker, is none of this.
+    pub fn drop_unwanted(&self, unwanted: (i64, i32)) {
         for hands in self.runs.values().filter_map(|run| run.hands.as_ref()) {
             let notes = self.region.slots().notes(hands.slot);
-            if let Some((current, attempt, _)) = notes.running()
-                && current == task
+            if let Some((task, attempt, _)) = notes.running()
+                && (task, attempt) == unwanted
             {
                 notes.request(Request { cancel: Cancel::Unwanted, task, attempt });
                 hands.child.signal(Signal::SIGUSR1);

@@ -416,9 +416,9 @@ impl Scheduler {
         }
         fault::point("scheduler.after_take");
         self.say_running();
-        for task in &seen.unwanted {
-            self.runs.drop_unwanted(*task);
-            self.returns.add(self.runs.batch_around(*task), now);
+        for unwanted in &seen.unwanted {
+            self.runs.drop_unwanted(*unwanted);
+            self.returns.add(self.runs.batch_around(*unwanted), now);
         }
         let leads = self.start.region.leads();
         let starts = leads && !self.stopping.asked();
