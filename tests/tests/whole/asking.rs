@@ -54,16 +54,17 @@ pub fn all_are(mill: &Supervisor<'_>, database: &Database, condition: &str, seco
         .until(|| database.look(&sql, &[]).is_some_and(|rows| rows[0].get::<_, Option<bool>>(0) == Some(true)));
 }
 
-/// How many tasks that meet the condition ran at the same moment, at most.
+/// How many tasks that meet the condition ran at the same moment, at most: a sweep over their starts and ends.
 #[track_caller]
 pub fn most_at_once(database: &Database, condition: &str) -> i64 {
     one(
         database,
         &format!(
-            "SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM public.task a JOIN public.task b \
-             ON b.start <= a.start AND coalesce(b.stop, 'infinity') > a.start \
-             WHERE a.start IS NOT NULL AND a.id IN (SELECT id FROM public.task WHERE {condition}) \
-             AND b.id IN (SELECT id FROM public.task WHERE {condition}) GROUP BY a.id) AS c"
+            "SELECT coalesce(max(n), 0)::bigint \
+               FROM (SELECT sum(step) OVER (ORDER BY at, step ROWS UNBOUNDED PRECEDING) AS n \
+                       FROM (SELECT start AS at, 1 AS step FROM public.task \
+                              WHERE start < coalesce(stop, 'infinity') AND ({condition}) \
+                             UNION ALL SELECT stop, -1 FROM public.task WHERE start < stop AND ({condition})) AS m) AS s"
         ),
     )
 }

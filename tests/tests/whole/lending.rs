@@ -155,8 +155,8 @@ fn seventeen_ways_to_end_and_random_kills_leave_nothing_behind_and_nothing_out_o
                FROM generate_series(1, {tasks}) n WHERE n % 17 = {kind} ORDER BY random()"
         ));
     }
-    // One that is surely hit, on a connection that was lent.
-    let hit = database.insert_with("SELECT pg_sleep(2)", "group = 'hit'");
+    // One that is surely hit, before the others, on a connection that was lent.
+    let hit = database.insert_with("SELECT pg_sleep(2)", "group = 'hit', max = 9");
     crate::asking::running(&mill, &database, hit);
     mill.kill9(mill.eventually("its worker has a title", || crate::asking::worker_of(&mill, hit)));
     let count = |sql: &str| database.look(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
