@@ -14,6 +14,7 @@ use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{Birth, Gifts, Lent, WorkerOrder};
 use shared::region::{HandedIn, Kind};
+use shared::sys::nest;
 use shared::{fault, log};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -46,6 +47,7 @@ pub struct Clerk {
 
 /// The entry of an errand's worker.
 pub fn run((birth, errand): (Birth, &Errand)) -> ExitCode {
+    nest::settle();
     log::speak_as(Kind::Worker);
     let Birth { region, slot, life } = birth;
     let Errand { kit, row, lent, socket } = errand;

@@ -7,6 +7,7 @@
 pub mod exec;
 pub mod fork;
 pub mod map;
+pub mod nest;
 pub mod pass;
 pub mod signal;
 pub mod title;
