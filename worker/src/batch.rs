@@ -316,6 +316,8 @@ impl Batch<'_> {
             }
             Verdict::Nothing => {
                 shared::info!("task ended: its owner took it back", task = row.task);
+                // Should it be ours all the same, it is planned again: nobody else would.
+                self.spoilt.push((row.task, row.attempt));
                 return 0;
             }
         };

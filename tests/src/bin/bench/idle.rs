@@ -26,7 +26,8 @@ pub fn measure(rig: &Rig, count: usize) -> Vec<Line> {
         let id = database.insert("SELECT 1");
         launcher.finished(database, id);
     }
-    std::thread::sleep(Duration::from_secs(8));
+    // A session that has gone idle tells what it has done only after ten seconds.
+    std::thread::sleep(Duration::from_secs(15));
     let commits = |database: &Database| {
         let sql = "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()";
         number(database, sql)
