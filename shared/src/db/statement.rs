@@ -193,9 +193,11 @@ const STILL_TAKEN: &str = "CASE WHEN t.state = 'TAKE' THEN true ELSE false END";
 const STILL_RUNS: &str = "CASE WHEN t.state = 'WORK' THEN true ELSE false END";
 
 /// A task whose end is a change of its own row, and which can be handed down by a fork. A delimiter may be a "char" or, in
-/// a table made by hand, a text: one byte over 127 (the comparison of "char" knows no sign) is no text and not handed down.
+/// a table made by hand, a text: one byte over 127 (the comparison of "char" knows no sign) is no text and not handed down. Nor
+/// is anything of a database whose texts may be any bytes: the scheduler's session speaks UTF-8, and refuses them.
 const PLAIN: &str = r#"t.remote IS NULL AND NOT t.atomic AND t.job IS NULL AND t."max" >= 0 AND t.repeat = interval '0'
-       AND t.count = 0 AND t.live = interval '0' AND t.delimiter <= '~' AND t.escape <= '~' AND t.quote <= '~'"#;
+       AND t.count = 0 AND t.live = interval '0' AND t.delimiter <= '~' AND t.escape <= '~' AND t.quote <= '~'
+       AND pg_catalog.getdatabaseencoding() <> 'SQL_ASCII'"#;
 
 /// What `TASK_ROW` returns, as one array of texts.
 const ROW_TEXTS: &str = r#"ARRAY[t.id::text, t.attempt::text, t.input::text, t."group"::text, t.remote::text, t.atomic::text,

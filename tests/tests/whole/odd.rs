@@ -353,6 +353,11 @@ fn rows_of_bytes_that_are_no_text_run_in_a_sql_ascii_database() {
     }
     assert!(ends[2..].iter().all(|end| end.0 == "FAIL" && !end.2.is_empty()), "{ends:?}");
     assert!(ends[4].2.contains(&hex("remote is not UTF-8 text")), "{ends:?}");
+    // and when connections are kept that the next ones could inherit
+    for _ in 0..3 {
+        let id = insert(&mut client, &plain, "", "");
+        assert_eq!(supervisor.eventually("it ends", || finished(&mut client, id)).0, "DONE");
+    }
     no_panic(&supervisor);
     drop(supervisor);
     drop(client);
