@@ -82,7 +82,7 @@ pub struct Begun {
 #[derive(Debug)]
 pub struct Errands {
     book: Rc<Book>,
-    /// Begun, and their connections are not yet as new.
+    /// Begun, and not yet started, perhaps because their connections are not yet as new.
     waiting: Vec<Begun>,
     /// Of workers under way.
     rows: BTreeMap<RunId, Rc<TaskRow>>,
@@ -111,6 +111,16 @@ impl Errands {
     /// Nothing waits to be written, or to be started.
     pub fn is_empty(&self) -> bool {
         self.results().next().is_none() && self.waiting.is_empty()
+    }
+
+    /// They are started when what is to be asked has been asked.
+    pub fn wait(&mut self, begun: Vec<Begun>) {
+        self.waiting.extend(begun);
+    }
+
+    /// What is known of those that will start in a moment, should their rows be deleted.
+    pub fn known(&self) -> impl Iterator<Item = (i64, Rc<Group>)> {
+        self.waiting.iter().map(|begun| (begun.row.task, begun.group.clone()))
     }
 
     /// As many will start in a moment.
@@ -146,7 +156,7 @@ impl Errands {
 impl Scheduler {
     /// Workers of their own for rows that are begun, each on the connection that was promised to it. All are forked before
     /// anything is noted: each page of ours that is written between two forks is copied once more.
-    pub(crate) fn start_errands(&mut self, begun: Vec<Begun>, now: Instant) {
+    fn start_errands(&mut self, begun: Vec<Begun>, now: Instant) {
         if begun.is_empty() {
             return;
         }
@@ -183,7 +193,7 @@ impl Scheduler {
         }
     }
 
-    /// Those whose connections were not as new when their rows were begun.
+    /// Those that have begun, as far as their connections are as new.
     pub(crate) fn start_waiting(&mut self, now: Instant) {
         let waiting = std::mem::take(&mut self.errands.waiting);
         self.start_errands(waiting, now);
@@ -259,7 +269,7 @@ impl Scheduler {
     }
 
     /// Writes down what was handed in, all at once, and one such writing at a time. Not while a short look is under way: the
-    /// next one writes it in the transaction in which it takes.
+    /// next look writes it in the transaction in which it takes.
     pub(crate) fn book_errands(&mut self) {
         if !self.session.working() || (self.brief && self.looking.is_some()) {
             return;

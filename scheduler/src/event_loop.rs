@@ -137,6 +137,14 @@ enum Event {
     Passed,
 }
 
+/// What a wait came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waited {
+    ForEvents,
+    /// A part of an answer has come, and nothing else.
+    ForMore,
+}
+
 #[derive(Debug)]
 pub struct Scheduler {
     pub(crate) start: Start,
@@ -277,13 +285,17 @@ impl Scheduler {
         let level = if self.order.found { Level::Debug } else { Level::Info };
         shared::log_line!(level, "scheduler started", queue = self.label, version = shared::VERSION);
         loop {
-            self.wait();
+            if self.wait() == Waited::ForMore {
+                continue;
+            }
             while let Ok(event) = self.events.1.try_recv() {
                 self.handle(event);
             }
             self.ask_unfinished();
             self.start_look();
             self.book_errands();
+            self.speak();
+            self.start_waiting(Instant::now());
             self.offer_slots();
             if let Some(code) = self.finished() {
                 let quiet = self.leave == Some(code) && self.order.found || !self.start.region.leads();
@@ -299,7 +311,7 @@ impl Scheduler {
     }
 
     /// Polls everything, then turns what happened into events.
-    fn wait(&mut self) {
+    fn wait(&mut self) -> Waited {
         self.notes().count_beat();
         let timeout = self.timeout(Instant::now());
         let mut fds = vec![
@@ -307,6 +319,7 @@ impl Scheduler {
             PollFd::new(self.start.life.as_fd(), PollFlags::POLLIN),
         ];
         let links = [&self.link, &self.probe, &self.mender, &self.attendant];
+        let own = self.link.as_ref().and_then(Link::interest).map(|_| fds.len());
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.graph.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
@@ -316,6 +329,9 @@ impl Scheduler {
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
         let parent_gone = fds[1].any().unwrap_or(false);
+        let is_ready = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
+        let ready = fds.iter().filter(|fd| is_ready(fd)).count();
+        let only_own = ready == 1 && own.is_some_and(|own| is_ready(&fds[own])) && timeout != PollTimeout::ZERO;
         drop(fds);
         let now = Instant::now();
         // Before anything that may have come while we stood still is read.
@@ -329,7 +345,11 @@ impl Scheduler {
         }
         self.bell.rung().into_iter().for_each(|signal| send(Event::Rang(signal)));
         if let Some(link) = &mut self.link {
-            link.turn(now).into_iter().for_each(|event| send(Event::Link(event)));
+            let events = link.turn(now);
+            if only_own && events.is_empty() {
+                return Waited::ForMore;
+            }
+            events.into_iter().for_each(|event| send(Event::Link(event)));
         }
         if let Some(probe) = &mut self.probe {
             probe.turn(now).into_iter().for_each(|event| send(Event::Probe(event)));
@@ -344,9 +364,24 @@ impl Scheduler {
             link.turn(now).into_iter().for_each(|event| send(Event::Graph(event)));
         }
         send(Event::Passed);
+        Waited::ForEvents
+    }
+
+    /// What was asked goes out before workers are forked: the server is at it meanwhile.
+    fn speak(&mut self) {
+        if self.errands.waiting() > 0
+            && let Some(link) = &mut self.link
+        {
+            for event in link.turn(Instant::now()) {
+                let _ = self.events.0.send(Event::Link(event));
+            }
+        }
     }
 
     fn timeout(&self, now: Instant) -> PollTimeout {
+        if !self.events.1.is_empty() {
+            return PollTimeout::ZERO;
+        }
         let (working, leads) = (self.session.working(), self.start.region.leads());
         let looks = working && leads && self.looking.is_none() && !self.stopping.asked();
         let deadlines = [
@@ -448,7 +483,6 @@ impl Scheduler {
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
         self.reap(now);
-        self.start_waiting(now);
         self.retire(now);
         self.send_clerks(now);
         self.returns.add(self.runs.slow_batches(), now);

@@ -83,7 +83,7 @@ pub struct Ask {
     pub arm: bool,
     /// Only take: all the rest was looked at a moment ago.
     pub brief: bool,
-    /// Results to be written in the transaction of a brief take.
+    /// Results to be written in the transaction of the take.
     pub ends: Option<Ends>,
     pub cursor: GroupCursor,
     /// Signs for `mill.why` to be put up or taken down: lock kind, and whether it is to stand.
@@ -138,9 +138,11 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     // All that does not wait for an answer goes in one write.
     let disarmed = async || if ask.disarm { look.sign(lock_key::BELL, false).await } else { Ok(false) };
     let defaults = async || if ask.lends { look.session_defaults().await.map(Some) } else { Ok(None) };
+    let unwanted = async || if ask.running.is_empty() { Ok(Vec::new()) } else { look.unwanted(&ask.running).await };
     let released = both(disarmed(), look.execute(&look.statements.release));
-    let ((disarmed, released), defaults) = both(released, defaults()).await;
+    let ((disarmed, released), (defaults, unwanted)) = both(released, both(defaults(), unwanted())).await;
     disarmed.and(released)?;
+    seen.unwanted = unwanted?;
     seen.session_defaults = defaults?;
     if seen.session_defaults != ask.session_defaults {
         // A task that starts now has to find what a new session would.
@@ -148,9 +150,6 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     }
     for (kind, stand) in &ask.signs {
         look.sign(*kind, *stand).await?;
-    }
-    if !ask.running.is_empty() {
-        seen.unwanted = look.unwanted(&ask.running).await?;
     }
     if let Some(jobs) = &ask.jobs
         && jobs.start
@@ -160,8 +159,12 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
             Err(trouble) => seen.jobs_failed = Some(contained(trouble)?),
         }
     }
+    let mut next_plan = None;
     if ask.count > 0 {
-        look.take(ask.count, &running, None, &mut seen).await?;
+        let take = look.take(ask.count, &running, ask.ends.as_ref(), &mut seen);
+        let (taken, planned) = both(take, look.next_plan()).await;
+        taken?;
+        next_plan = planned?;
     }
     // Without a slot nothing can start, but a row can still be stopped: that must ring too.
     if ask.arm && (ask.count == 0 || seen.taken.len() < ask.count) {
@@ -195,7 +198,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
         }
     }
     seen.pulse = None;
-    seen.next_plan = look.next_plan().await?;
+    seen.next_plan = if full { next_plan } else { look.next_plan().await? };
     Ok(seen)
 }
 
@@ -235,7 +238,8 @@ impl Look {
         for _ in 0..EXPIRY_ROUNDS {
             let used: Vec<i32> = seen.taken.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
             let lent: Vec<i32> = self.lent.iter().filter(|backend| !used.contains(backend)).copied().collect();
-            let asking = Asking { count, running, lent: &lent };
+            // Nobody may see an end that a crash of the server could take back.
+            let asking = Asking { count, running, lent: &lent, lazy: ends.is_none() };
             let Harvest { taken, expired, busy } = match ends.take() {
                 Some(ends) => self.take_behind(ends, &asking, seen).await?,
                 None => self.take_once(&asking, &mut seen.cursor).await?,
@@ -289,11 +293,10 @@ impl Look {
         let few = cursor.is_few();
         let rows = async { if few { self.ask_groups(asking, cursor).await } else { self.ask_walk(asking).await } };
         let begin = both(self.execute(&self.statements.begin), ends.write(&self.client, &self.statements));
-        // Nobody may see an end that a crash of the server could take back.
-        let commit = both(self.execute(&self.statements.wait_for_disk), self.execute(&self.statements.commit));
-        let ((begun, written), (rows, (waits, committed))) = both(begin, both(rows, commit)).await;
+        let commit = self.execute(&self.statements.commit);
+        let ((begun, written), (rows, committed)) = both(begin, both(rows, commit)).await;
         begun?;
-        let written = match (written, &rows, waits.and(committed)) {
+        let written = match (written, &rows, committed) {
             (Ok(_), Ok(_), Err(trouble)) => Err(trouble),
             (written, ..) => written,
         };
@@ -315,10 +318,10 @@ impl Look {
     }
 
     async fn ask_walk(&self, asking: &Asking<'_>) -> Result<Vec<Row>, Trouble> {
-        let Asking { count, running, lent } = asking;
+        let Asking { count, running, lent, lazy } = asking;
         let walk = if *count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
         let values: Values<'_> = &[&(*count as i64), running, &self.idle_backends, lent, &LONGEST_INPUT_BYTES];
-        self.many(walk, &[values, &self.known()].concat()).await
+        self.many(walk, &[values, &self.known(), &[lazy]].concat()).await
     }
 
     /// What a walk has brought, or, where it cannot tell, a look at the groups.
@@ -343,11 +346,11 @@ impl Look {
     }
 
     async fn ask_groups(&self, asking: &Asking<'_>, cursor: &GroupCursor) -> Result<Vec<Row>, Trouble> {
-        let Asking { count, running, lent } = asking;
+        let Asking { count, running, lent, lazy } = asking;
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, (*count).max(4)) as i64;
         let after = cursor.after;
         let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS, &depth];
-        let values = [heads, &[lent, &LONGEST_INPUT_BYTES], &self.known()].concat();
+        let values = [heads, &[lent, &LONGEST_INPUT_BYTES], &self.known(), &[lazy]].concat();
         self.many(&self.statements.groups, &values).await
     }
 
@@ -451,6 +454,8 @@ struct Asking<'a> {
     running: &'a [i64],
     /// Backends that plain tasks are begun on.
     lent: &'a [i32],
+    /// If nothing begins, the commit need not wait for the disk.
+    lazy: bool,
 }
 
 /// What a take has brought.

@@ -46,7 +46,6 @@ pub struct Prepared {
     pub finish_errands: Statement,
     pub begin: Statement,
     /// The take lets its own commit go without.
-    pub wait_for_disk: Statement,
     pub commit: Statement,
     pub unfinished: Statement,
     pub find_marker: Statement,
@@ -184,7 +183,6 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
         finish_errands: text(queue.fill(statement::FINISH_ERRANDS)).await?,
         begin: text("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE".to_owned()).await?,
-        wait_for_disk: text("SET LOCAL synchronous_commit TO on".to_owned()).await?,
         commit: text("COMMIT".to_owned()).await?,
         unfinished: text(queue.fill(statement::LIST_UNFINISHED)).await?,
         find_marker: text(statement::bare(statement::FIND_MARKER)).await?,

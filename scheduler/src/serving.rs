@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 const CHORES: Duration = Duration::from_secs(60);
 /// How often the catalog is looked for, at most.
 const MARKER: Duration = Duration::from_secs(1);
-/// How long looks may only take, while tasks come and go.
-const THOROUGH: Duration = Duration::from_millis(20);
+/// How long looks may only take, while tasks come and go and nothing is planned for an earlier moment.
+const THOROUGH: Duration = Duration::from_millis(50);
 
 impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
@@ -274,17 +274,17 @@ impl Scheduler {
         if !self.brief {
             self.next_thorough = now + THOROUGH;
         }
-        if !self.brief {
+        let count = slots.len();
+        if count == 0 {
             self.book_errands();
         }
-        let count = slots.len();
         self.looking = Some(slots);
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
             self.release_reserved();
             return;
         };
         let ask = Ask {
-            ends: if self.brief { self.errands.begin_booking() } else { None },
+            ends: if count > 0 { self.errands.begin_booking() } else { None },
             signs,
             count,
             disarm: self.doze.armed(),
@@ -292,7 +292,7 @@ impl Scheduler {
             brief: self.brief,
             cursor: self.cursor,
             running: self.runs.running(),
-            known: self.runs.known(),
+            known: self.runs.known().into_iter().chain(self.errands.known()).collect(),
             idle_backends: self.lending.idle_backends(),
             lent: self.promised.clone(),
             lends: self.settings.lend,
@@ -409,7 +409,11 @@ impl Scheduler {
             next_plan: [seen.next_plan, due].into_iter().flatten().min(),
         };
         self.doze.looked(looked, pace);
-        if self.brief && !looked.full {
+        if !self.brief {
+            // What is planned is released when it is due, however much comes and goes.
+            let planned = looked.next_plan.map(|plan| now + plan);
+            self.next_thorough = planned.into_iter().fold(self.next_thorough, Instant::min);
+        } else if !looked.full {
             // Whether there is nothing left, and when there will be, is for a look that sees to everything.
             self.next_thorough = now;
             self.doze.hurry(now);
@@ -442,7 +446,7 @@ impl Scheduler {
                 }
             }
         }
-        self.start_errands(errands, now);
+        self.errands.wait(errands);
         self.looking = Some(slots);
         self.release_reserved();
     }

@@ -3,7 +3,8 @@
 -- Its commit need not wait for the disk if nothing has begun with it: the begin puts it there. A run of a job does wait: its
 -- start counts as a crash, and it may be the server that crashes.
 -- parameters: how many, tasks that workers are at, backends that run nothing, hash to begin after, groups at most, rows per group, and
--- as in the walk backends to be lent, the longest input, and what is known of the tasks that workers are at; locks: the rows; caller: scheduler
+-- as in the walk backends to be lent, the longest input, and what is known of the tasks that workers are at; whether nothing else is in the
+-- transaction; locks: the rows; caller: scheduler
 WITH RECURSIVE heads AS (
     (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $4::int ORDER BY hash LIMIT 1)
     UNION ALL

@@ -6,7 +6,8 @@
 -- Plain tasks begin at once, as many as connections can be lent to them: WORK, with the backend that will run them.
 -- parameters: how many (as many slots are reserved), tasks that workers are at, backends that run nothing, backends to be
 -- lent, longest input that is begun here, in bytes, and what is known of the tasks that workers are at (ids, groups,
--- remotes), should their rows be deleted; locks: the rows; caller: scheduler
+-- remotes), should their rows be deleted; whether nothing else is in the
+-- transaction; locks: the rows; caller: scheduler
 WITH walked AS MATERIALIZED (
     SELECT id, "group", remote, "max", priority, plan, {expired} AS expired, {busy} AS busy
       FROM {queue} t

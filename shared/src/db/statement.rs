@@ -208,9 +208,10 @@ const ROW_TEXTS: &str = r#"ARRAY[t.id::text, t.attempt::text, t.input::text, t."
 const GROUP_BYTES: &str = r#"pg_catalog.convert_to(t."group"::text, pg_catalog.getdatabaseencoding()) AS "group",
        pg_catalog.convert_to(t.remote::text, pg_catalog.getdatabaseencoding()) AS remote"#;
 
-/// What a take of the scheduler tells of the rows that have begun with it. Its commit waits for the disk only if it has to.
+/// What a take of the scheduler tells of the rows that have begun with it. Its commit waits for the disk only if it has to:
+/// {lazy} says that nothing else is in its transaction.
 const BEGUN: &str = "(SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
-          WHERE NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
+          WHERE {lazy}::bool AND NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
        t.backend, CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row";
 
 /// What a task finds set in its session, set by the take itself. $9 schema, $10 table, $11 application_name, $12 the table.
@@ -262,11 +263,13 @@ impl Queue {
     /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
     pub fn fill_take_walk(&self, rows: usize) -> String {
         let known = self.running("$6::bigint[], $7::bytea[], $8::bytea[]");
-        self.fill_with(TAKE_WALK, [("{walk}".to_owned(), rows.to_string()), self.seated("$4"), known])
+        let walk = ("{walk}".to_owned(), rows.to_string());
+        self.fill_with(TAKE_WALK, [walk, self.seated("$4"), known, begun("$9")])
     }
 
     pub fn fill_take_groups(&self) -> String {
-        self.fill_with(TAKE_GROUPS, [self.seated("$7"), self.running("$9::bigint[], $10::bytea[], $11::bytea[]")])
+        let known = self.running("$9::bigint[], $10::bytea[], $11::bytea[]");
+        self.fill_with(TAKE_GROUPS, [self.seated("$7"), known, begun("$12")])
     }
 
     fn running(&self, known: &str) -> (String, String) {
@@ -325,7 +328,6 @@ impl Queue {
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.replace("{at}", AT)),
             ("{group_bytes}", GROUP_BYTES.to_owned()),
-            ("{begun}", BEGUN.replace("{row_texts}", ROW_TEXTS)),
             ("{plain}", PLAIN.to_owned()),
             ("{still_waits}", STILL_WAITS.to_owned()),
             ("{still_taken}", STILL_TAKEN.to_owned()),
@@ -337,6 +339,10 @@ impl Queue {
         let own = own.map(|(name, value)| (name.to_owned(), value));
         fill(statement, &own.into_iter().chain(more).collect::<Vec<_>>())
     }
+}
+
+fn begun(lazy: &str) -> (String, String) {
+    ("{begun}".to_owned(), BEGUN.replace("{row_texts}", ROW_TEXTS).replace("{lazy}", lazy))
 }
 
 fn busy(queue: &str) -> String {
