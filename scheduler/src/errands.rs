@@ -148,6 +148,11 @@ impl Errands {
         Some(Ends::of(&self.booking))
     }
 
+    /// The worker of this row is under way; a result that it hands in is written down here.
+    pub fn expect(&mut self, run: RunId, row: Rc<TaskRow>) {
+        self.rows.insert(run, row);
+    }
+
     fn results(&self) -> impl Iterator<Item = &Ended> {
         self.handed.iter().chain(&self.booking).chain(&self.refused).chain(self.clerks.values())
     }
@@ -213,25 +218,30 @@ impl Scheduler {
                 shared::debug!("worker started", queue = self.label, task = task, pid = child.pid());
                 let run = self.runs.started_plain(task, attempt, child, slot, false);
                 self.runs.set_group(run, group);
-                self.errands.rows.insert(run, row);
+                self.errands.expect(run, row);
             }
             Err(error) => {
-                let queue = &self.label;
-                shared::error!(
-                    "cannot start a worker; the task is planned again",
-                    queue = queue,
-                    task = task,
-                    error = error
-                );
-                self.never_started(task, attempt, Some(backend), now);
-                let pause = self.stumbling.next(now);
-                self.doze.hold_off(pause);
+                self.lending.unpromise(backend);
+                self.not_started(task, attempt, &error, now);
             }
         }
     }
 
+    /// A worker could not even be forked.
+    pub(crate) fn not_started(&mut self, task: i64, attempt: i32, error: &str, now: Instant) {
+        shared::error!(
+            "cannot start a worker; the task is planned again",
+            queue = self.label,
+            task = task,
+            error = error,
+        );
+        self.runs.orphaned(task, attempt, now);
+        let pause = self.stumbling.next(now);
+        self.doze.hold_off(pause);
+    }
+
     /// What errands of this moment have in common.
-    fn kit(&self) -> Rc<Kit> {
+    pub(crate) fn kit(&self) -> Rc<Kit> {
         let order = self.worker_order(0, 0);
         let target = Arc::new(order.target.clone());
         Rc::new(Kit { order, target, book: self.errands.book.clone() })

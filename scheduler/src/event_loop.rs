@@ -11,6 +11,7 @@ use crate::elsewhere::Elsewhere;
 use crate::errands::Errands;
 use crate::graph::{Graph, GraphAnswer, Watched};
 use crate::graph_state::GraphEvent;
+use crate::guests::Guests;
 use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::lending::Lending;
 use crate::look::{GroupCursor, Seen};
@@ -92,6 +93,11 @@ pub enum Answer {
     },
     /// Whose results have been written.
     Booked(Vec<i64>),
+    /// Of the workers that wanted to begin: whose tasks have.
+    Begun {
+        asked: Vec<RunId>,
+        begun: Vec<i64>,
+    },
     Mended(Mended),
     /// Whether the graph is ours to keep.
     Graph(Watched),
@@ -176,6 +182,7 @@ pub struct Scheduler {
     pub(crate) runs: RunTable,
     pub(crate) lending: Lending,
     pub(crate) errands: Errands,
+    pub(crate) guests: Guests,
     /// What is to go back from batches, and when it is tried next; None while it is being done.
     pub(crate) returns: Returns,
     /// Sessions on remotes that dead workers have left.
@@ -250,6 +257,7 @@ impl Scheduler {
                 Queue { schema: order.schema.clone(), table: order.table.clone() },
                 !order.settings.synchronous_commit,
             ),
+            guests: Guests::default(),
             returns: Returns::default(),
             elsewhere: Elsewhere::default(),
             looking: None,
@@ -294,6 +302,7 @@ impl Scheduler {
             self.ask_unfinished();
             self.start_look();
             self.book_errands();
+            self.begin_guests();
             self.speak();
             self.start_waiting(Instant::now());
             self.offer_slots();
@@ -325,6 +334,7 @@ impl Scheduler {
         fds.extend(self.graph.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.lending.poll_fds());
+        fds.extend(self.guests.poll_fds());
         fds.extend(self.runs.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
@@ -464,6 +474,7 @@ impl Scheduler {
         self.runs.all_unsettled(now);
         self.lending.all_unretired(now);
         self.errands_lost();
+        self.guests.forget();
         self.returns.all_undone(now);
         self.elsewhere.all_unmarked();
         self.session_event(SessionEvent::Lost { now, trouble });
@@ -518,6 +529,7 @@ impl Scheduler {
             let quiet = worker.returned.is_some_and(Returned::is_quiet);
             self.lending.ended(worker.slot, worker.end == End::Exited(0) && quiet, now);
             self.errand_ended(worker, now);
+            self.guests.ended(worker.run);
         }
         for worker in &ends {
             match worker.end {

@@ -20,6 +20,7 @@ mod finding;
 mod graph;
 mod graph_pass;
 mod graph_state;
+mod guests;
 mod job_state;
 mod jobs;
 mod lending;

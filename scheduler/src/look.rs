@@ -41,6 +41,8 @@ pub struct Taken {
     pub group: Rc<Group>,
     /// Begun in the name of this backend, which is to be lent to it.
     pub begun: Option<(i32, Box<TaskRow>)>,
+    /// Not begun, and plain: all that its worker has to know of it.
+    pub handed: Option<Box<TaskRow>>,
 }
 
 /// What counts together: `max` is of such a pair. As the database has it, whatever its encoding.
@@ -96,6 +98,8 @@ pub struct Ask {
     pub idle_backends: Vec<i32>,
     /// Those of them that plain tasks may be begun on.
     pub lent: Vec<i32>,
+    /// Rows are handed down to workers with connections of their own.
+    pub hands_down: bool,
     /// What sessions begin with has to be known, and was this when it was last looked at.
     pub lends: bool,
     pub session_defaults: Option<i64>,
@@ -127,7 +131,7 @@ pub struct Seen {
 
 pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Result<Seen, Trouble> {
     let (idle_backends, lent, known) = (ask.idle_backends.clone(), ask.lent.clone(), Known::new(&ask.known));
-    let mut look = Look { client, statements, idle_backends, lent, known };
+    let mut look = Look { client, statements, idle_backends, lent, known, hands_down: ask.hands_down };
     let mut seen = Seen { cursor: ask.cursor, ..Seen::default() };
     // All of them: the take itself sees which have been stopped by now.
     let running: Vec<i64> = ask.running.iter().map(|(task, _)| *task).collect();
@@ -208,6 +212,7 @@ struct Look {
     idle_backends: Vec<i32>,
     lent: Vec<i32>,
     known: Known,
+    hands_down: bool,
 }
 
 /// The tasks that workers are at, as parameters.
@@ -321,7 +326,7 @@ impl Look {
         let Asking { count, running, lent, lazy } = asking;
         let walk = if *count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
         let values: Values<'_> = &[&(*count as i64), running, &self.idle_backends, lent, &LONGEST_INPUT_BYTES];
-        self.many(walk, &[values, &self.known(), &[lazy]].concat()).await
+        self.many(walk, &[values, &self.known(), &[lazy, &self.hands_down]].concat()).await
     }
 
     /// What a walk has brought, or, where it cannot tell, a look at the groups.
@@ -350,7 +355,7 @@ impl Look {
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, (*count).max(4)) as i64;
         let after = cursor.after;
         let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS, &depth];
-        let values = [heads, &[lent, &LONGEST_INPUT_BYTES], &self.known(), &[lazy]].concat();
+        let values = [heads, &[lent, &LONGEST_INPUT_BYTES], &self.known(), &[lazy, &self.hands_down]].concat();
         self.many(&self.statements.groups, &values).await
     }
 
@@ -504,9 +509,14 @@ fn harvest(rows: &[Row]) -> Harvest {
         let (task, attempt) = (row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("attempt")?);
         let texts = row.get::<_, Option<Vec<Option<Raw>>>>("task_row");
         let texts = texts.map(|texts| texts.into_iter().map(|text| text.map(|Raw(bytes)| bytes)).collect());
-        let begun = row.get::<_, Option<i32>>("backend").zip(texts.map(|texts| Box::new(worker::task_row(texts))));
+        let sign = row.get("sign");
+        let whole = texts.map(|texts| Box::new(TaskRow { sign, ..worker::task_row(texts) }));
+        let (begun, handed) = match row.get::<_, Option<i32>>("backend") {
+            Some(backend) => (whole.map(|whole| (backend, whole)), None),
+            None => (None, whole),
+        };
         let group = Rc::new(Group { name: row.get("group"), remote: row.get("remote") });
-        Some(Taken { task, attempt, job: row.get("job"), group, begun })
+        Some(Taken { task, attempt, job: row.get("job"), group, begun, handed })
     });
     let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
     Harvest { taken: taken.collect(), expired, busy: rows.first().is_some_and(|row| row.get("busy")) }

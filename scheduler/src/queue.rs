@@ -43,6 +43,7 @@ pub struct Prepared {
     pub end_backend: Statement,
     pub plan_again: Statement,
     pub retire: Statement,
+    pub begin_guests: Statement,
     pub finish_errands: Statement,
     pub begin: Statement,
     /// The take lets its own commit go without.
@@ -181,6 +182,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         end_backend: text(queue.fill(statement::END_BACKEND)).await?,
         plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
+        begin_guests: text(queue.fill(statement::BEGIN_GUESTS)).await?,
         finish_errands: text(queue.fill(statement::FINISH_ERRANDS)).await?,
         begin: text("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE".to_owned()).await?,
         commit: text("COMMIT".to_owned()).await?,

@@ -6,6 +6,7 @@
 use crate::column_defaults;
 use crate::doze::{Looked, Pace};
 use crate::errands::Begun;
+use crate::guests::Guest;
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
 use crate::lending::ToRetire;
 use crate::look::{Ask, Seen, Taken, look};
@@ -54,6 +55,7 @@ impl Scheduler {
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
             Answer::Booked(written) => self.booked(&written, now),
+            Answer::Begun { asked, begun } => self.begun(&asked, &begun),
             Answer::Retired { backend, gone } => self.lending.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
             Answer::Chores { rows, bytes, deleted } => {
@@ -295,6 +297,8 @@ impl Scheduler {
             known: self.runs.known().into_iter().chain(self.errands.known()).collect(),
             idle_backends: self.lending.idle_backends(),
             lent: self.promised.clone(),
+            // Behind a pooler nobody but the server knows the number of the backend.
+            hands_down: !self.settings.lend && !self.order.target.late_settings,
             lends: self.settings.lend,
             session_defaults: self.lending.session_defaults(),
             jobs,
@@ -439,6 +443,9 @@ impl Scheduler {
                 (Some(slot), Taken { begun: Some((backend, row)), group, .. }) => {
                     errands.push(Begun { row: Rc::from(row), group, slot, backend });
                 }
+                (Some(slot), Taken { task, attempt, handed: Some(row), group, .. }) if starts && !self.settings.lend => {
+                    self.start_guest(Guest::new(task, attempt, Rc::from(row), group, slot), now);
+                }
                 (Some(slot), row) if starts => self.start_worker(row, slot, now),
                 (slot, Taken { task, attempt, begun, .. }) => {
                     slots.extend(slot);
@@ -476,17 +483,7 @@ impl Scheduler {
                 self.runs.set_group(run, row.group.clone());
                 self.job_claimed(run, row, now);
             }
-            Err(error) => {
-                shared::error!(
-                    "cannot start a worker; the task is planned again",
-                    queue = self.label,
-                    task = row.task,
-                    error = error,
-                );
-                self.runs.orphaned(row.task, row.attempt, now);
-                let pause = self.stumbling.next(now);
-                self.doze.hold_off(pause);
-            }
+            Err(error) => self.not_started(row.task, row.attempt, &error.to_string(), now),
         }
     }
 

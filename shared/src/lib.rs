@@ -22,6 +22,7 @@ mod nearest;
 pub mod nursery;
 pub mod region;
 pub mod remote_session;
+pub mod report;
 pub mod stopping;
 pub mod sys;
 pub mod tls;

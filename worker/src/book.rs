@@ -48,6 +48,8 @@ pub struct TaskRow {
     pub priority: i32,
     /// The take has set up the session for it.
     pub dressed: bool,
+    /// The second key of its lock, if the take has told it.
+    pub sign: Option<i32>,
 }
 
 /// From where on a worker looks for its next task: what it took last. Only a hint, since a row that counts for more,
@@ -781,6 +783,7 @@ pub fn task_row(row: Row) -> TaskRow {
         at: next(),
         priority: text(next()).parse().unwrap_or(0),
         dressed: false,
+        sign: None,
     }
 }
 

@@ -1,19 +1,21 @@
-//! Tasks that the scheduler has begun itself, on connections that it lends, and ends that it could not write.
+//! Tasks whose beginning the scheduler writes down, and ends that it could not write.
 //!
-//! An errand's worker is handed everything by the fork: the row, the socket, the books. It runs the input as any worker
+//! An errand's worker is handed everything by the fork: the row, the books, and the socket of a connection, or else it
+//! connects and lets the scheduler know on which backend its task is to begin. It runs the input as any worker
 //! does; a short and plain result goes to its parent, which writes down many at once, and anything else it writes
 //! itself. A clerk is a worker that runs nothing: it writes one result that the scheduler could not write together
 //! with the others, because the row was locked, has come to repeat, or the database refused it.
 
 use crate::book::{Book, Record, Reuse, TaskRow};
-use crate::execute::{Next, Run, announce};
+use crate::execute::{Next, Run, announce, stumble};
 use crate::session;
 use crate::watchdog::Watchdog;
 use crate::wire::Session;
 use shared::conninfo::Target;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{Birth, Gifts, Lent, WorkerOrder};
-use shared::region::{HandedIn, Kind};
+use shared::region::{HandedIn, Kind, Region, SlotHandle};
+use shared::report::{self, Reply};
 use shared::sys::nest;
 use shared::{fault, log};
 use std::os::fd::OwnedFd;
@@ -37,6 +39,15 @@ pub struct Errand {
     pub socket: OwnedFd,
 }
 
+/// What the worker of an errand is handed that has a connection of its own.
+#[derive(Debug)]
+pub struct OwnErrand {
+    pub kit: Rc<Kit>,
+    pub row: Rc<TaskRow>,
+    /// Where it reports.
+    pub scheduler: OwnedFd,
+}
+
 /// What a clerk is handed.
 #[derive(Debug)]
 pub struct Clerk {
@@ -51,20 +62,62 @@ pub fn run((birth, errand): (Birth, &Errand)) -> ExitCode {
     log::speak_as(Kind::Worker);
     let Birth { region, slot, life } = birth;
     let Errand { kit, row, lent, socket } = errand;
-    let Kit { order, target, book } = &**kit;
-    announce(order, row);
+    announce(&kit.order, row);
     session::keep_to(&region, slot, Gifts::default());
-    let notes = region.slots().notes(slot);
-    notes.set_running(row.task, row.attempt, lent.backend);
+    region.slots().notes(slot).set_running(row.task, row.attempt, lent.backend);
     let watchdog = Watchdog::dormant(life, region.clone(), slot);
     let Ok(socket) = socket.try_clone() else { return ExitCode::Temporary };
-    let Some(session) = Session::inherit(socket, lent, target, (region.clone(), slot)) else {
+    let Some(session) = Session::inherit(socket, lent, &kit.target, (region.clone(), slot)) else {
         return ExitCode::Temporary;
     };
+    go(kit, row, session, &watchdog, (&region, slot))
+}
+
+/// The entry of an errand's worker that has a connection of its own.
+pub fn run_own((birth, errand): (Birth, &OwnErrand)) -> ExitCode {
+    nest::settle();
+    log::speak_as(Kind::Worker);
+    let Birth { region, slot, life } = birth;
+    let OwnErrand { kit, row, scheduler } = errand;
+    announce(&kit.order, row);
+    session::keep_to(&region, slot, Gifts::default());
+    let watchdog = Watchdog::dormant(life, region.clone(), slot);
+    let mut session = match session::open(&kit.order) {
+        Ok(session) => session,
+        Err(error) => return stumble(&region, slot, row.task, &error, error.server()),
+    };
+    fault::point("worker.before_begin");
+    // Before the row can say so: whoever finds this worker dead must know its backend.
+    region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
+    match report::ask_to_begin(scheduler, session.backend_pid()) {
+        Some(Reply::Begun) => {}
+        Some(Reply::Yourself) => {
+            // That may take as long as somebody holds the row.
+            watchdog.wake();
+            match kit.book.begin(&mut session, row.task, row.attempt) {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    shared::debug!("the task is no longer ours", task = row.task);
+                    session.close();
+                    return ExitCode::Asked;
+                }
+                Err(error) => return stumble(&region, slot, row.task, &error, error.server()),
+            }
+        }
+        None => {
+            session.close();
+            return ExitCode::Temporary;
+        }
+    }
+    go(kit, row, session, &watchdog, (&region, slot))
+}
+
+/// Its task has begun.
+fn go(kit: &Kit, row: &TaskRow, session: Session, watchdog: &Watchdog, desk: (&Region, SlotHandle)) -> ExitCode {
     fault::point("worker.after_begin");
-    let desk = Some((&region, slot));
-    let (reuse, watchdog, pace) = (alone(row), &watchdog, None);
-    let run = Run { order, target, book, row, watchdog, reuse, floor: None, notes, desk, pace };
+    let Kit { order, target, book } = kit;
+    let (notes, desk) = (desk.0.slots().notes(desk.1), Some(desk));
+    let run = Run { order, target, book, row, watchdog, reuse: alone(row), floor: None, notes, desk, pace: None };
     run.run(session).code()
 }
 

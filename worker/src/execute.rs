@@ -17,7 +17,7 @@ use crate::pace::Pace;
 use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{ConnectError, LinkError, QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::conninfo::Target;
 use shared::db::statement::Queue;
 use shared::db::trouble::advice;
@@ -57,10 +57,7 @@ pub(crate) enum Next {
 pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog: &Watchdog) -> ExitCode {
     let mut session = match session::open(order) {
         Ok(session) => session,
-        Err(error) => {
-            let refusal = if let ConnectError::Server(refusal) = &error { Some(refusal) } else { None };
-            return stumble(region, slot, order.task, &error, refusal);
-        }
+        Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
     let queue = Queue { schema: order.schema.clone(), table: order.table.clone() };
     let book = Book::new(queue, order.lazy_commit);
@@ -183,7 +180,7 @@ pub(crate) fn announce(order: &WorkerOrder, row: &TaskRow) {
 
 /// The task has not begun. Many workers may fail for one reason, so it is left in the slot for the scheduler, who says
 /// it once.
-fn stumble(
+pub(crate) fn stumble(
     region: &Region,
     slot: SlotHandle,
     task: i64,

@@ -201,7 +201,10 @@ pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> Vec<u8> {
         }
         text.extend_from_slice(b"'; ");
     }
-    let sign = sign(&literal(&qualified(&order.schema, &order.table)), &format!("'{}'", dress.task));
+    let sign = match row.sign {
+        Some(key) => format!("{}, {key}", lock_key::TASK),
+        None => sign(&literal(&qualified(&order.schema, &order.table)), &format!("'{}'", dress.task)),
+    };
     text.extend_from_slice(format!("SELECT pg_catalog.pg_try_advisory_lock({sign})").as_bytes());
     text
 }

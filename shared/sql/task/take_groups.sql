@@ -4,7 +4,7 @@
 -- start counts as a crash, and it may be the server that crashes.
 -- parameters: how many, tasks that workers are at, backends that run nothing, hash to begin after, groups at most, rows per group, and
 -- as in the walk backends to be lent, the longest input, and what is known of the tasks that workers are at; whether nothing else is in the
--- transaction; locks: the rows; caller: scheduler
+-- transaction, and whether plain rows are told of though no connection is lent to them; locks: the rows; caller: scheduler
 WITH RECURSIVE heads AS (
     (SELECT hash, 1 AS number FROM {queue} WHERE state = 'PLAN' AND NOT held AND hash > $4::int ORDER BY hash LIMIT 1)
     UNION ALL
@@ -28,7 +28,7 @@ WITH RECURSIVE heads AS (
     SELECT id, capacity, priority FROM due WHERE place - 1 <= capacity
      ORDER BY capacity DESC, priority DESC, id LIMIT $1::bigint
 ), locked AS (
-    SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($7::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $8::int ELSE false END AS plain
+    SELECT t.id, c.capacity, c.priority, {plain}
       FROM {queue} t JOIN chosen c ON c.id = t.id
      WHERE {still_waits} FOR UPDATE OF t SKIP LOCKED
 ), {seated}, seen AS (

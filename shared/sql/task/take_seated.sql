@@ -2,7 +2,7 @@
 -- connections can be lent to them: WORK, with the backend that will run them; the others are only taken.
 -- parameters: those of the take, whose backends to be lent are {lent}; locks: the rows; caller: `take_walk`, `take_groups`
 seated AS (
-    SELECT l.id, l.capacity, CASE WHEN l.plain
+    SELECT l.id, l.capacity, l.plain, CASE WHEN l.plain
                THEN ({lent}::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
       FROM locked l
 ), taken AS (
@@ -12,5 +12,5 @@ seated AS (
            start = CASE WHEN l.backend IS NULL THEN t.start ELSE statement_timestamp() END,
            remote_session = CASE WHEN l.backend IS NULL THEN t.remote_session END
       FROM seated l WHERE t.id = l.id
-    RETURNING l.capacity, l.backend, {task_row}
+    RETURNING l.capacity, l.backend, l.plain, {task_row}
 )

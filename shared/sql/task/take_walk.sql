@@ -7,7 +7,7 @@
 -- parameters: how many (as many slots are reserved), tasks that workers are at, backends that run nothing, backends to be
 -- lent, longest input that is begun here, in bytes, and what is known of the tasks that workers are at (ids, groups,
 -- remotes), should their rows be deleted; whether nothing else is in the
--- transaction; locks: the rows; caller: scheduler
+-- transaction, and whether plain rows are told of though no connection is lent to them; locks: the rows; caller: scheduler
 WITH walked AS MATERIALIZED (
     SELECT id, "group", remote, "max", priority, plan, {expired} AS expired, {busy} AS busy
       FROM {queue} t
@@ -25,7 +25,7 @@ WITH walked AS MATERIALIZED (
         OR ((SELECT count(*) FROM chosen) >= $1::bigint
             AND (SELECT min(capacity) FROM chosen) >= (SELECT min("max") FROM walked)) AS exact
 ), locked AS (
-    SELECT t.id, c.capacity, c.priority, CASE WHEN cardinality($4::int[]) > 0 THEN {plain} AND octet_length(t.input) <= $5::int ELSE false END AS plain
+    SELECT t.id, c.capacity, c.priority, {plain}
       FROM {queue} t JOIN chosen c ON c.id = t.id CROSS JOIN verdict v
      WHERE v.exact AND {still_waits} FOR UPDATE OF t SKIP LOCKED
 ), {seated}

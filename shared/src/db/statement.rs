@@ -47,6 +47,7 @@ pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
 pub const RETIRE_BACKEND: &str = include_str!("../../sql/task/retire_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
 pub const FINISH_ERRANDS: &str = include_str!("../../sql/task/finish_errands.sql");
+pub const BEGIN_GUESTS: &str = include_str!("../../sql/task/begin_guests.sql");
 pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
 pub const TAKE_BATCH: &str = include_str!("../../sql/task/take_batch.sql");
 pub const FINISH_BATCH: &str = include_str!("../../sql/task/finish_batch.sql");
@@ -208,11 +209,16 @@ const ROW_TEXTS: &str = r#"ARRAY[t.id::text, t.attempt::text, t.input::text, t."
 const GROUP_BYTES: &str = r#"pg_catalog.convert_to(t."group"::text, pg_catalog.getdatabaseencoding()) AS "group",
        pg_catalog.convert_to(t.remote::text, pg_catalog.getdatabaseencoding()) AS remote"#;
 
-/// What a take of the scheduler tells of the rows that have begun with it. Its commit waits for the disk only if it has to:
-/// {lazy} says that nothing else is in its transaction.
+/// What a take of the scheduler tells of the rows that have begun with it, and of plain ones that will. Its commit waits for
+/// the disk only if it has to: {lazy} says that nothing else is in its transaction.
 const BEGUN: &str = "(SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
           WHERE {lazy}::bool AND NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
-       t.backend, CASE WHEN t.backend IS NOT NULL THEN {row_texts} END AS task_row";
+       t.backend, CASE WHEN t.plain THEN {row_texts} END AS task_row,
+       CASE WHEN t.plain THEN {sign} END AS sign";
+
+/// The second key of a running task's lock.
+const SIGN: &str = "pg_catalog.hashtext(pg_catalog.concat(
+           {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text))";
 
 /// What a task finds set in its session, set by the take itself. $9 schema, $10 table, $11 application_name, $12 the table.
 const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
@@ -264,17 +270,23 @@ impl Queue {
     pub fn fill_take_walk(&self, rows: usize) -> String {
         let known = self.running("$6::bigint[], $7::bytea[], $8::bytea[]");
         let walk = ("{walk}".to_owned(), rows.to_string());
-        self.fill_with(TAKE_WALK, [walk, self.seated("$4"), known, begun("$9")])
+        self.fill_with(TAKE_WALK, [walk, self.seated("$4"), known, self.begun("$9"), plain("$4", "$5", "$10")])
     }
 
     pub fn fill_take_groups(&self) -> String {
         let known = self.running("$9::bigint[], $10::bytea[], $11::bytea[]");
-        self.fill_with(TAKE_GROUPS, [self.seated("$7"), known, begun("$12")])
+        self.fill_with(TAKE_GROUPS, [self.seated("$7"), known, self.begun("$12"), plain("$7", "$8", "$13")])
     }
 
     fn running(&self, known: &str) -> (String, String) {
         let running = RUNNING.replace("{known}", known).replace("{queue}", &qualified(&self.schema, &self.table));
         ("{running}".to_owned(), running)
+    }
+
+    fn begun(&self, lazy: &str) -> (String, String) {
+        let sign = SIGN.replace("{queue_text}", &literal(&qualified(&self.schema, &self.table)));
+        let begun = BEGUN.replace("{row_texts}", ROW_TEXTS).replace("{lazy}", lazy).replace("{sign}", &sign);
+        ("{begun}".to_owned(), begun)
     }
 
     fn seated(&self, lent: &str) -> (String, String) {
@@ -328,7 +340,6 @@ impl Queue {
             ("{busy}", busy(&queue)),
             ("{task_row}", TASK_ROW.replace("{at}", AT)),
             ("{group_bytes}", GROUP_BYTES.to_owned()),
-            ("{plain}", PLAIN.to_owned()),
             ("{still_waits}", STILL_WAITS.to_owned()),
             ("{still_taken}", STILL_TAKEN.to_owned()),
             ("{still_runs}", STILL_RUNS.to_owned()),
@@ -341,8 +352,14 @@ impl Queue {
     }
 }
 
-fn begun(lazy: &str) -> (String, String) {
-    ("{begun}".to_owned(), BEGUN.replace("{row_texts}", ROW_TEXTS).replace("{lazy}", lazy))
+/// Whether a row can be handed down by a fork, where that is asked for: because there are connections to lend, or because
+/// workers with a connection of their own want it so.
+fn plain(lent: &str, longest: &str, handed: &str) -> (String, String) {
+    let plain = format!(
+        "CASE WHEN cardinality({lent}::int[]) > 0 OR {handed}::bool \
+              THEN {PLAIN} AND octet_length(t.input) <= {longest}::int ELSE false END AS plain"
+    );
+    ("{plain}".to_owned(), plain)
 }
 
 fn busy(queue: &str) -> String {
@@ -448,6 +465,7 @@ mod tests {
             LOOK_TASK,
             END_BACKEND,
             PLAN_AGAIN,
+            BEGIN_GUESTS,
             BEGIN_TASK,
             RETIRE_BACKEND,
             BEGIN_REMOTE,

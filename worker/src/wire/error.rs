@@ -42,6 +42,11 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// The server's own words, if it was the server who refused.
+    pub fn server(&self) -> Option<&ServerError> {
+        if let ConnectError::Server(refusal) = self { Some(refusal) } else { None }
+    }
+
     /// The server is down, starting up, or has no room: it will pass.
     pub fn is_away(&self) -> bool {
         match self {
