@@ -7,6 +7,8 @@
 use std::time::{Duration, Instant};
 
 const QUIET_FIRST: Duration = Duration::from_millis(20);
+/// How long everything else waits while all slots are taken: the end of a worker brings a look at once.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
 /// How often a row is looked at that waits for the end of its own earlier attempt.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(60);
@@ -17,6 +19,8 @@ pub struct Looked {
     pub now: Instant,
     /// Everything asked for was found: more may be there.
     pub full: bool,
+    /// And there is a slot for it.
+    pub room: bool,
     pub found: bool,
     pub armed: bool,
     pub refused: bool,
@@ -37,8 +41,8 @@ pub struct Doze {
     rung: bool,
     /// The look in flight was caused by a ring.
     caused: bool,
-    /// Something happened during the look in flight that it may have missed.
-    hurried: bool,
+    /// Something happened during the look in flight that it may have missed: when the next one is due.
+    hurried: Option<Instant>,
     next_look: Instant,
     not_before: Instant,
     empty_polls: u32,
@@ -54,7 +58,7 @@ impl Doze {
             armed: false,
             rung: false,
             caused: false,
-            hurried: false,
+            hurried: None,
             next_look: now,
             not_before: now,
             empty_polls: 0,
@@ -82,7 +86,7 @@ impl Doze {
     /// but waits for a while of quiet first.
     pub fn begin(&mut self, now: Instant) -> bool {
         self.caused = std::mem::take(&mut self.rung);
-        self.hurried = false;
+        self.hurried = None;
         !self.caused && now >= self.quiet_until
     }
 
@@ -92,10 +96,15 @@ impl Doze {
         self.next_look = now;
     }
 
-    /// Something else makes a look worth while: a worker ended, a slot came free, settings changed.
-    pub fn hurry(&mut self, now: Instant) {
-        self.hurried = true;
-        self.next_look = self.next_look.min(now);
+    /// Something else makes a look worth while, then: a worker ended, a slot came free, settings changed.
+    pub fn hurry(&mut self, at: Instant) {
+        self.hurried = Some(self.hurried.map_or(at, |due| due.min(at)));
+        self.next_look = self.next_look.min(at);
+    }
+
+    /// A look that was hurried will come.
+    pub fn is_hurried(&self) -> bool {
+        self.hurried.is_some()
     }
 
     /// Not before then, whatever happens.
@@ -109,7 +118,7 @@ impl Doze {
     }
 
     pub fn looked(&mut self, looked: Looked, pace: Pace) {
-        let Looked { now, full, found, armed, refused, busy, next_plan } = looked;
+        let Looked { now, full, room, found, armed, refused, busy, next_plan } = looked;
         let rung = self.caused;
         self.armed = armed;
         if found {
@@ -120,7 +129,7 @@ impl Doze {
         }
         self.refusals = if refused { self.refusals.saturating_add(1) } else { 0 };
         let wait = if full {
-            Duration::ZERO
+            if room { Duration::ZERO } else { FULL_PAUSE }
         } else if armed {
             if self.empty_polls > pace.idle { pace.sleep.max(LONGEST_POLL) } else { pace.sleep }
         } else if rung && !found {
@@ -133,13 +142,16 @@ impl Doze {
             // Found something by a ring, or in the quiet while: once more, when the bell may be armed.
             self.quiet_until.saturating_duration_since(now)
         };
-        if self.rung || self.hurried {
+        if self.rung {
             self.next_look = now;
             return;
         }
         let wait = if busy { wait.min(BUSY_PAUSE) } else { wait };
         let planned = next_plan.map_or(wait, |plan| wait.min(plan.max(Duration::from_millis(1))));
         self.next_look = now + planned;
+        if let Some(due) = self.hurried {
+            self.next_look = self.next_look.min(due.max(now));
+        }
     }
 }
 
@@ -150,7 +162,16 @@ mod tests {
     const PACE: Pace = Pace { sleep: Duration::from_secs(1), idle: 3 };
 
     fn looked(now: Instant) -> Looked {
-        Looked { now, full: false, found: false, armed: true, refused: false, busy: false, next_plan: None }
+        Looked {
+            now,
+            full: false,
+            room: false,
+            found: false,
+            armed: true,
+            refused: false,
+            busy: false,
+            next_plan: None,
+        }
     }
 
     #[test]
@@ -220,6 +241,30 @@ mod tests {
         doze.hurry(now);
         doze.looked(Looked { armed: false, ..looked(now) }, PACE);
         assert_eq!(doze.next_look(), now);
+    }
+
+    #[test]
+    fn a_look_that_was_hurried_for_later_comes_then_or_earlier() {
+        let now = Instant::now();
+        let at = |ms| now + Duration::from_millis(ms);
+        let mut doze = Doze::new(now);
+        assert!(doze.begin(now));
+        doze.hurry(at(4));
+        doze.hurry(at(6));
+        doze.looked(Looked { found: true, full: true, ..looked(at(1)) }, PACE);
+        assert_eq!(doze.next_look(), at(4));
+        doze.looked(Looked { found: true, full: true, ..looked(at(5)) }, PACE);
+        assert_eq!(doze.next_look(), at(5));
+    }
+
+    #[test]
+    fn a_full_look_is_followed_by_another_one_at_once_only_if_there_is_room() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        doze.looked(Looked { found: true, full: true, room: true, armed: false, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look(), now);
+        doze.looked(Looked { found: true, full: true, armed: false, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look(), now + FULL_PAUSE);
     }
 
     #[test]

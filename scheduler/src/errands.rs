@@ -31,6 +31,13 @@ use worker::{Book, TaskRow};
 /// How long a result waits whose clerk could not be started, or did not get through.
 const CLERK_PAUSE: Duration = Duration::from_millis(500);
 
+/// How long an end may wait for others, while more tasks wait than may start: a part of the time that tasks take, and never
+/// longer than this. To write ends and take successors costs the server mostly the same for one and for eight.
+const GATHERING_SHARE: u32 = 8;
+pub const LONGEST_GATHERING: Duration = Duration::from_millis(4);
+/// How fast the mean of that time follows.
+const MEMORY: u32 = 16;
+
 /// A result, and the row it belongs to.
 #[derive(Debug)]
 struct Ended {
@@ -84,8 +91,10 @@ pub struct Errands {
     book: Rc<Book>,
     /// Begun, and not yet started, perhaps because their connections are not yet as new.
     waiting: Vec<Begun>,
-    /// Of workers under way.
-    rows: BTreeMap<RunId, Rc<TaskRow>>,
+    /// Of workers under way, and since when.
+    rows: BTreeMap<RunId, (Rc<TaskRow>, Instant)>,
+    /// How long they take, in the mean.
+    mean: Duration,
     /// To be written, being written, to be given to clerks, in the hands of clerks.
     handed: Vec<Ended>,
     booking: Vec<Ended>,
@@ -100,6 +109,7 @@ impl Errands {
             book: Rc::new(Book::new(queue, lazy_commit)),
             waiting: Vec::new(),
             rows: BTreeMap::new(),
+            mean: Duration::ZERO,
             handed: Vec::new(),
             booking: Vec::new(),
             refused: Vec::new(),
@@ -150,7 +160,12 @@ impl Errands {
 
     /// The worker of this row is under way; a result that it hands in is written down here.
     pub fn expect(&mut self, run: RunId, row: Rc<TaskRow>) {
-        self.rows.insert(run, row);
+        self.rows.insert(run, (row, Instant::now()));
+    }
+
+    /// How long it is worth while to wait for more ends: not at all if nobody is under way.
+    pub fn gathering(&self) -> Duration {
+        if self.rows.is_empty() { Duration::ZERO } else { (self.mean / GATHERING_SHARE).min(LONGEST_GATHERING) }
     }
 
     fn results(&self) -> impl Iterator<Item = &Ended> {
@@ -264,9 +279,11 @@ impl Scheduler {
 
     /// A worker is gone: what it has handed in is to be written; what a clerk could not write is tried again.
     pub(crate) fn errand_ended(&mut self, ended: &WorkerEnd, now: Instant) {
-        if let Some(row) = self.errands.rows.remove(&ended.run)
+        if let Some((row, began)) = self.errands.rows.remove(&ended.run)
             && let Some(result) = &ended.handed_in
         {
+            let took = now.saturating_duration_since(began);
+            self.errands.mean = (self.errands.mean * (MEMORY - 1) + took) / MEMORY;
             self.errands.handed.push(Ended { row, result: result.clone() });
         }
         if let Some(result) = self.errands.clerks.remove(&ended.run) {
@@ -278,10 +295,11 @@ impl Scheduler {
         }
     }
 
-    /// Writes down what was handed in, all at once, and one such writing at a time. Not while a short look is under way: the
-    /// next look writes it in the transaction in which it takes.
+    /// Writes down what was handed in, all at once, and one such writing at a time. Not while a short look is under way or
+    /// will begin in a moment: the next look writes it in the transaction in which it takes.
     pub(crate) fn book_errands(&mut self) {
-        if !self.session.working() || (self.brief && self.looking.is_some()) {
+        let looks = self.brief && self.looking.is_some() || self.looks_soon();
+        if !self.session.working() || looks {
             return;
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
@@ -300,8 +318,6 @@ impl Scheduler {
                 self.errands.next_clerk.get_or_insert(now);
             }
         }
-        // What was full may have room now.
-        self.doze.hurry(now);
     }
 
     /// Results that could not be written with the others get a clerk each, as far as there are slots.

@@ -192,6 +192,8 @@ pub struct Scheduler {
     /// The look in flight only takes; and when it is time for one that sees to everything.
     pub(crate) brief: bool,
     pub(crate) next_thorough: Instant,
+    /// The last look has filled all slots that it had.
+    pub(crate) backlog: bool,
     /// Backends whose connections are promised to them.
     pub(crate) promised: Vec<i32>,
     /// No slot was free at the last look; the launcher rings when one is.
@@ -263,6 +265,7 @@ impl Scheduler {
             looking: None,
             brief: false,
             next_thorough: now,
+            backlog: false,
             promised: Vec::new(),
             wants_slot: false,
             freed: false,
@@ -560,8 +563,9 @@ impl Scheduler {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {
-            // A finished task makes room for its successor at once.
-            self.doze.hurry(now);
+            // A finished task makes room for its successor at once, or with the next ones where many come and go.
+            let gathering = if self.backlog { self.errands.gathering() } else { Duration::ZERO };
+            self.doze.hurry(now + gathering);
         }
         self.put(questions, now);
         if ends.iter().any(|worker| worker.left.is_some()) {

@@ -5,9 +5,9 @@
 
 use crate::column_defaults;
 use crate::doze::{Looked, Pace};
-use crate::errands::Begun;
-use crate::guests::Guest;
+use crate::errands::{Begun, LONGEST_GATHERING};
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
+use crate::guests::Guest;
 use crate::lending::ToRetire;
 use crate::look::{Ask, Seen, Taken, look};
 use crate::mending::Mended;
@@ -54,7 +54,11 @@ impl Scheduler {
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
-            Answer::Booked(written) => self.booked(&written, now),
+            Answer::Booked(written) => {
+                self.booked(&written, now);
+                // What was full may have room now.
+                self.doze.hurry(now);
+            }
             Answer::Begun { asked, begun } => self.begun(&asked, &begun),
             Answer::Retired { backend, gone } => self.lending.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
@@ -243,6 +247,15 @@ impl Scheduler {
         }
     }
 
+    /// A look that was hurried begins in a moment, and nothing stands in its way.
+    pub(crate) fn looks_soon(&self) -> bool {
+        let idle = self.looking.is_none() && self.unfinished == UnfinishedQuestion::None && !self.stopping.asked();
+        self.doze.is_hurried()
+            && idle
+            && self.start.region.leads()
+            && self.doze.next_look() <= Instant::now() + LONGEST_GATHERING
+    }
+
     /// Slots first, then as many rows. While tasks come and go by themselves, most looks only take.
     pub(crate) fn start_look(&mut self) {
         let now = Instant::now();
@@ -396,6 +409,7 @@ impl Scheduler {
         let asked = slots.len();
         self.cursor = seen.cursor;
         if let Some(written) = &seen.written {
+            // The take has seen the room that they made.
             self.booked(written, now);
         }
         if let Some(why) = &seen.jobs_failed {
@@ -406,6 +420,7 @@ impl Scheduler {
         let looked = Looked {
             now,
             full: asked > 0 && seen.taken.len() >= asked,
+            room: self.start.region.slots().for_workers() > 0,
             found: !seen.taken.is_empty(),
             armed: seen.armed,
             refused: seen.refused,
@@ -413,6 +428,9 @@ impl Scheduler {
             next_plan: [seen.next_plan, due].into_iter().flatten().min(),
         };
         self.doze.looked(looked, pace);
+        if asked > 0 {
+            self.backlog = looked.full;
+        }
         if !self.brief {
             // What is planned is released when it is due, however much comes and goes.
             let planned = looked.next_plan.map(|plan| now + plan);
@@ -443,7 +461,9 @@ impl Scheduler {
                 (Some(slot), Taken { begun: Some((backend, row)), group, .. }) => {
                     errands.push(Begun { row: Rc::from(row), group, slot, backend });
                 }
-                (Some(slot), Taken { task, attempt, handed: Some(row), group, .. }) if starts && !self.settings.lend => {
+                (Some(slot), Taken { task, attempt, handed: Some(row), group, .. })
+                    if starts && !self.settings.lend =>
+                {
                     self.start_guest(Guest::new(task, attempt, Rc::from(row), group, slot), now);
                 }
                 (Some(slot), row) if starts => self.start_worker(row, slot, now),

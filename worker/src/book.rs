@@ -46,7 +46,7 @@ pub struct TaskRow {
     pub job: Option<Vec<u8>>,
     pub at: Option<Vec<u8>>,
     pub priority: i32,
-    /// The take has set up the session for it.
+    /// The take, or the login, has set up the session for it.
     pub dressed: bool,
     /// The second key of its lock, if the take has told it.
     pub sign: Option<i32>,

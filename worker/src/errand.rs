@@ -82,8 +82,8 @@ pub fn run_own((birth, errand): (Birth, &OwnErrand)) -> ExitCode {
     announce(&kit.order, row);
     session::keep_to(&region, slot, Gifts::default());
     let watchdog = Watchdog::dormant(life, region.clone(), slot);
-    let mut session = match session::open(&kit.order) {
-        Ok(session) => session,
+    let (mut session, dressed) = match session::open_for(&kit.order, row) {
+        Ok(opened) => opened,
         Err(error) => return stumble(&region, slot, row.task, &error, error.server()),
     };
     fault::point("worker.before_begin");
@@ -109,6 +109,7 @@ pub fn run_own((birth, errand): (Birth, &OwnErrand)) -> ExitCode {
             return ExitCode::Temporary;
         }
     }
+    let row = &TaskRow { dressed, ..(**row).clone() };
     go(kit, row, session, &watchdog, (&region, slot))
 }
 

@@ -71,10 +71,12 @@ pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
     if let Some(session) = inherit(order) {
         return Ok(session);
     }
-    let mut session = connect(order, "UTF8")?;
+    let name = application_name(order);
+    let name = [("application_name", &name[..])];
+    let mut session = connect(order, "UTF8", &name)?;
     if session.parameter("server_encoding") == Some(b"SQL_ASCII") {
         session.close();
-        session = connect(order, "SQL_ASCII")?;
+        session = connect(order, "SQL_ASCII", &name)?;
     }
     if !order.target.late_settings {
         offer(&mut session);
@@ -88,9 +90,33 @@ pub fn speaks_as_opened(session: &Session) -> bool {
     session.parameter("client_encoding") == Some(if ascii { b"SQL_ASCII" } else { b"UTF8" })
 }
 
-fn connect(order: &WorkerOrder, encoding: &str) -> Result<Session, ConnectError> {
-    let name = application_name(order);
-    let mut parameters = vec![("application_name", name.as_str()), ("client_encoding", encoding)];
+/// Connects for this one task, whose session is dressed by the login itself as far as that can be. Whether it was.
+pub fn open_for(order: &WorkerOrder, row: &TaskRow) -> Result<(Session, bool), ConnectError> {
+    let dress = Dress::new(order, row);
+    // What comes with a login is in no encoding.
+    let ascii = |bytes| std::str::from_utf8(bytes).ok().filter(|text| text.is_ascii());
+    let Some([id, group, schema, table, name, timeout]) = all(dress.values(order, row).map(ascii)) else {
+        return open(order).map(|session| (session, false));
+    };
+    let mut settings = vec![
+        ("pg_task.id", id),
+        ("pg_task.group", group),
+        ("pg_task.schema", schema),
+        ("pg_task.table", table),
+        ("application_name", name),
+    ];
+    settings.extend((timeout != "0").then_some(("statement_timeout", timeout)));
+    connect(order, "UTF8", &settings).map(|session| (session, true))
+}
+
+/// All of them, or none.
+fn all<T: Copy + Default, const N: usize>(values: [Option<T>; N]) -> Option<[T; N]> {
+    values.iter().all(Option::is_some).then(|| values.map(Option::unwrap_or_default))
+}
+
+fn connect(order: &WorkerOrder, encoding: &str, settings: &[(&str, &str)]) -> Result<Session, ConnectError> {
+    let mut parameters = vec![("client_encoding", encoding)];
+    parameters.extend_from_slice(settings);
     parameters.extend(WATCHED);
     connect_in_turn(&order.target, &parameters, Instant::now() + order.target.patience())
 }
@@ -177,7 +203,8 @@ pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Resul
     Ok(())
 }
 
-/// What `dress` sets, as a string that the server need not plan, for a session of our own, which is watched from its start.
+/// What `dress` sets, as a string that the server need not plan, for a session of our own, which is watched from its start;
+/// of one that was dressed by its login, only the lock.
 pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> Vec<u8> {
     let dress = Dress::new(order, row);
     let [id, group, schema, table, name, timeout] = dress.values(order, row);
@@ -190,7 +217,7 @@ pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> Vec<u8> {
         ("application_name", name),
     ];
     let limit = (timeout != b"0").then_some(("statement_timeout", timeout));
-    for (setting, value) in settings.into_iter().chain(limit) {
+    for (setting, value) in settings.into_iter().chain(limit).filter(|_| !row.dressed) {
         text.extend_from_slice(format!("SET {setting} TO E'").as_bytes());
         for byte in value {
             // In this form both mean the same whatever the role has set for its strings.
