@@ -273,6 +273,7 @@ impl Scheduler {
             remotes: self.order.remotes.clone(),
             lent: None,
             batch: self.settings.batch,
+            group: None,
             lazy_commit: !self.settings.synchronous_commit,
         }
     }

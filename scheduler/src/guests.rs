@@ -129,6 +129,7 @@ impl Scheduler {
             return;
         }
         self.guests.asking = true;
+        shared::fault::point("scheduler.before_guests");
         link.ask("beginning tasks", PATIENCE, move |client| async move {
             let rows = client.query(&statements.begin_guests, &[&tasks, &attempts, &backends]).await;
             let begun = match rows.map_err(|error| Trouble::of(&error)) {
@@ -146,6 +147,7 @@ impl Scheduler {
     /// What was not begun is left to its worker: it may wait where we may not.
     pub(crate) fn begun(&mut self, asked: &[RunId], begun: &[i64]) {
         self.guests.asking = false;
+        shared::fault::point("scheduler.after_guests");
         for run in asked {
             let Some(guest) = self.guests.waiting.remove(run) else { continue };
             let reply = if begun.contains(&guest.task) { Reply::Begun } else { Reply::Yourself };

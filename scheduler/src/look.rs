@@ -52,6 +52,14 @@ pub struct Group {
     remote: Option<Vec<u8>>,
 }
 
+impl Group {
+    /// What a login can say of it: that is in no encoding.
+    pub fn plain_name(&self) -> Option<String> {
+        let name = std::str::from_utf8(&self.name).ok().filter(|name| name.is_ascii());
+        name.filter(|_| self.remote.is_none()).map(str::to_owned)
+    }
+}
+
 /// Where the look at the groups goes on, and how many there were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupCursor {

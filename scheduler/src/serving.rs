@@ -490,7 +490,9 @@ impl Scheduler {
         let (lent, gifts) = if self.settings.lend { self.lending.gifts() } else { Default::default() };
         self.start.region.expect_return(slot);
         self.start.region.expect_result(slot);
-        let order = WorkerOrder { lent, ..self.worker_order(row.task, row.attempt) };
+        let plain = self.settings.batch && self.order.schema.is_ascii() && self.order.table.is_ascii();
+        let group = if plain { row.group.plain_name() } else { None };
+        let order = WorkerOrder { lent, group, ..self.worker_order(row.task, row.attempt) };
         let inherited = order.lent.as_ref().map(|lent| lent.backend);
         match self.nursery.spawn_with(slot, Kind::Worker, &self.label, &order, worker::run, gifts) {
             Ok(worker) => {

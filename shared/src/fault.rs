@@ -5,7 +5,7 @@
 //! in memory that all of them share).
 
 /// Every point, in the order of a task's life.
-pub const POINTS: [&str; 23] = [
+pub const POINTS: [&str; 25] = [
     "launcher.before_fork",
     "launcher.after_fork",
     "launcher.after_hand_over",
@@ -19,6 +19,8 @@ pub const POINTS: [&str; 23] = [
     "worker.before_accept",
     "worker.after_accept",
     "worker.before_begin",
+    "scheduler.before_guests",
+    "scheduler.after_guests",
     "worker.after_begin",
     "worker.before_finish",
     "worker.before_commit",
@@ -86,6 +88,8 @@ mod imp {
                 "hang" => loop {
                     std::thread::park();
                 },
+                // Until somebody lets it go on.
+                "stop" => drop(raise(Signal::SIGSTOP)),
                 "panic" => panic!("fault point {name}"),
                 _ => {}
             }

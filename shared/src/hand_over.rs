@@ -90,6 +90,9 @@ pub struct WorkerOrder {
     /// It may take several short tasks at once.
     #[serde(default)]
     pub batch: bool,
+    /// The group whose tasks it will run, where its login can say so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// The ends that it writes need not wait for the disk.
     #[serde(default)]
     pub lazy_commit: bool,

@@ -97,7 +97,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         started: row.start.clone(),
         executed: Cell::new(0),
         pace: Cell::new(Pace::new(
-            order.batch && !order.target.late_settings && session::batch_dress(order, &row.group).is_some(),
+            order.batch && !order.target.late_settings && session::batch_dress(order, &row.group, false).is_some(),
         )),
     };
     let mut floored = Instant::now();

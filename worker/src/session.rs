@@ -71,12 +71,24 @@ pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
     if let Some(session) = inherit(order) {
         return Ok(session);
     }
-    let name = application_name(order);
-    let name = [("application_name", &name[..])];
-    let mut session = connect(order, "UTF8", &name)?;
+    let mut name = application_name(order);
+    let mut settings = Vec::new();
+    if let Some(group) = &order.group {
+        name = format!("{name} {group}");
+        settings.extend([
+            ("pg_task.group", &group[..]),
+            ("pg_task.schema", &order.schema),
+            ("pg_task.table", &order.table),
+        ]);
+    }
+    settings.push(("application_name", &name));
+    let mut session = connect(order, "UTF8", &settings)?;
     if session.parameter("server_encoding") == Some(b"SQL_ASCII") {
         session.close();
-        session = connect(order, "SQL_ASCII", &name)?;
+        session = connect(order, "SQL_ASCII", &settings)?;
+    }
+    if let Some(group) = &order.group {
+        session.set_group(group);
     }
     if !order.target.late_settings {
         offer(&mut session);
@@ -238,8 +250,9 @@ pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> Vec<u8> {
 
 /// What `dress` sets, as a statement that stands on the session while its tasks of one group follow each other in
 /// batches: the task's id and time limit are left open. It also gives back the locks of the task before. On a session
-/// of our own, which is watched from its start. None: the group cannot be written into a statement.
-pub fn batch_dress(order: &WorkerOrder, group: &[u8]) -> Option<String> {
+/// of our own, which is watched from its start, and whose login may have `told` it what is the same for all of them. None:
+/// the group cannot be written into a statement.
+pub fn batch_dress(order: &WorkerOrder, group: &[u8], told: bool) -> Option<String> {
     let group = std::str::from_utf8(group).ok()?;
     let name = format!("{} {group}", application_name(order));
     let [group, schema, table, name] = [group, &order.schema, &order.table, &name].map(literal);
@@ -252,7 +265,8 @@ pub fn batch_dress(order: &WorkerOrder, group: &[u8]) -> Option<String> {
         set("pg_task.table", &table),
         set("application_name", &name),
     ];
-    let (settings, limit, sign) = (settings.join(", "), set("statement_timeout", "$2"), sign(&queue, "$1"));
+    let settings = if told { settings[0].clone() } else { settings.join(", ") };
+    let (limit, sign) = (set("statement_timeout", "$2"), sign(&queue, "$1"));
     Some(format!(
         "SELECT pg_catalog.pg_advisory_unlock_all(), {settings}, \
          CASE WHEN $2 OPERATOR(pg_catalog.<>) '0' THEN {limit} END, pg_catalog.pg_try_advisory_lock({sign})"
@@ -270,7 +284,8 @@ pub struct Renewals {
 impl Renewals {
     /// For these rows, which are all of one group.
     pub fn prepare(session: &mut Session, order: &WorkerOrder, rows: &[TaskRow]) -> Result<Renewals, QueryError> {
-        let dress = rows.first().and_then(|row| batch_dress(order, &row.group)).unwrap_or_default();
+        let dress = rows.first().and_then(|row| batch_dress(order, &row.group, session.is_of_group(&row.group)));
+        let dress = dress.unwrap_or_default();
         let texts = RENEWAL.into_iter().chain([&dress[..]]);
         let statements = texts.map(|text| session.stand(text)).collect::<Result<_, _>>()?;
         let values = rows.iter().map(|row| [row.task.to_string(), limit_ms(row).to_string()]).collect();

@@ -144,9 +144,17 @@ const OUT_OF_STEP: &str = r"SELECT count(*) FROM public.task WHERE state NOT IN 
 
 #[test]
 fn seventeen_ways_to_end_and_random_kills_leave_nothing_behind_and_nothing_out_of_step() {
+    storm(true, sized(17 * 8, 10_000));
+}
+
+#[test]
+fn the_same_ways_and_kills_do_no_harm_where_every_task_has_a_connection_of_its_own() {
+    storm(false, sized(17 * 4, 2_000));
+}
+
+fn storm(lend: bool, tasks: i64) {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
-    let tasks = sized(17 * 8, 10_000);
+    let mill = Supervisor::of(&database).row_key("lend", lend).start();
     for (kind, input) in KINDS.iter().enumerate() {
         // Some of them are no errands, but workers that write their results themselves.
         database.run(&format!(

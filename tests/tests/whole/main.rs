@@ -21,6 +21,7 @@ mod graph_storm;
 mod graph_timers;
 mod graph_tokens;
 mod graphs;
+mod guests;
 mod harness;
 mod host_storm;
 mod host_takeover;

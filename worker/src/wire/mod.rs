@@ -79,6 +79,8 @@ pub struct Session {
     place: usize,
     /// The server asked for a password, and it was right.
     password_counted: bool,
+    /// The group that it was told by its login.
+    group: Option<String>,
 }
 
 /// What a session is made by.
@@ -185,6 +187,7 @@ impl Session {
             heir: None,
             place: target.places.iter().position(|place| *place == attempt.place).unwrap_or(0),
             password_counted: greeting.password_counted,
+            group: None,
         })
     }
 
@@ -208,6 +211,7 @@ impl Session {
             heir: Some(heir),
             place: lent.place,
             password_counted: false,
+            group: None,
         })
     }
 
@@ -304,6 +308,16 @@ impl Session {
     /// Which of the target's places the session is at.
     pub fn place(&self) -> usize {
         self.place
+    }
+
+    /// Its login has told it the group.
+    pub fn set_group(&mut self, group: &str) {
+        self.group = Some(group.to_owned());
+    }
+
+    /// However often its settings are reset, they are right for tasks of this group.
+    pub fn is_of_group(&self, group: &[u8]) -> bool {
+        self.group.as_ref().is_some_and(|own| own.as_bytes() == group)
     }
 
     /// The server let us in because of the password.

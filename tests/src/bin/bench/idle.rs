@@ -1,4 +1,4 @@
-//! What rest costs: databases whose schedulers sleep, for a minute; and the memory of an idle worker.
+//! What rest costs: databases whose schedulers sleep, for a minute; and the memory of idle workers, one in each of them.
 
 use crate::report::{Bound, Line};
 use crate::rig::{Rig, number, stop};
@@ -17,7 +17,7 @@ pub fn measure(rig: &Rig, count: usize) -> Vec<Line> {
     // What the server does by itself would count as well.
     databases[0].run("ALTER SYSTEM SET autovacuum = off");
     databases[0].run("SELECT pg_reload_conf()");
-    let mut launch = Supervisor::bare().key("max_workers", json!(count + 4));
+    let mut launch = Supervisor::bare().key("max_workers", json!(2 * count + 4));
     for database in &databases {
         launch = launch.and(database);
     }
@@ -45,10 +45,12 @@ pub fn measure(rig: &Rig, count: usize) -> Vec<Line> {
     // Our own looks count too: one before, one after.
     let queries: f64 = quiet.iter().zip(&before).map(|(database, before)| commits(database) - before - 1.0).sum();
     let pss = schedulers.iter().map(|pid| pss_kb(*pid)).fold(0.0, f64::max) / 1024.0;
-    let id = databases[0].insert("SELECT pg_sleep(60)");
-    // The row says so before the process is there.
-    let idles = || databases[0].task(id).is_some_and(|row| row["state"] == "WORK") && !launcher.workers().is_empty();
-    launcher.eventually("a worker idles", idles);
+    let ids: Vec<i64> = databases.iter().map(|database| database.insert("SELECT pg_sleep(120)")).collect();
+    for (database, id) in databases.iter().zip(ids) {
+        launcher.eventually("a task sleeps", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
+    }
+    // The row says so before the process is there, and some moments pass before it has all that it needs.
+    launcher.eventually("every task has its worker", || launcher.workers().len() == count);
     std::thread::sleep(Duration::from_secs(1));
     let worker = launcher.workers().iter().map(|process| pss_kb(process.pid)).fold(0.0, f64::max) / 1024.0;
     stop(&launcher);
@@ -63,7 +65,7 @@ pub fn measure(rig: &Rig, count: usize) -> Vec<Line> {
         Line::single("P8cpu", &what("a sleeping scheduler's share of a core"), "percent", share, Bound::AtMost(0.2)),
         Line::single("P8own", &what("the launcher's share of a core meanwhile"), "percent", launchers, Bound::None),
         Line::single("P8mem", &what("memory of a sleeping scheduler (PSS)"), "MB", pss, Bound::AtMost(2.0)),
-        Line::single("P8work", &what("memory of an idle worker (PSS)"), "MB", worker, Bound::AtMost(0.5)),
+        Line::single("P8work", &what("memory of an idle worker, one in each (PSS)"), "MB", worker, Bound::AtMost(0.5)),
     ]
 }
 
