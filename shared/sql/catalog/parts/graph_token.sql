@@ -204,7 +204,8 @@ BEGIN
           FROM edges e GROUP BY 1, 2
     ), judged AS MATERIALIZED (
         -- the most frequent case, in one write: the first to arrive, enough for one activation, and nobody counts
-        SELECT j.id AS job, a.at, a.edges, a.low, a.place, a.edges = mill.ready(j, a.at, a.edges) AND j.scheduled
+        SELECT j.id AS job, a.at, a.edges, a.low, a.place, (j.threshold IS NULL AND a.edges = ARRAY(SELECT e.id FROM mill.edge e
+                       WHERE e.job = a.job AND e."on" <> 'failure' ORDER BY e.id) OR a.edges = mill.ready(j, a.at, a.edges)) AND j.scheduled
                AND NOT EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND (f.paused OR f.parallel IS NOT NULL)) AS enough
           FROM arrived a JOIN mill.job j ON j.name = a.job
     ), kept AS (
@@ -235,22 +236,6 @@ BEGIN
 END
 $function$;
 
--- The same for one edge, which is soon told.
-CREATE FUNCTION mill.deliver_one(edge int, target int, at timestamptz, low bool) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    t mill.token;
-BEGIN
-    INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
-    VALUES (target, deliver_one.at, ARRAY[edge], ARRAY[edge], clock_timestamp(), deliver_one.low)
-    ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
-        delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
-        touched = EXCLUDED.touched
-    RETURNING k.* INTO t;
-    RETURN mill.consume(t, (SELECT j FROM mill.job j WHERE j.id = target));
-END
-$function$;
-
 -- Have clear or rerun overtaken a run? Then it is recorded, tried no more, and delivers nothing. Epoch -1: a run that
 -- delivers nothing from the start; -2: one that is not to be tried again either.
 CREATE FUNCTION mill.overtaken(job int, at timestamptz, epoch int) RETURNS bool
@@ -261,43 +246,76 @@ BEGIN
 END
 $function$;
 
--- The activation is over, for good: it delivers along its edges. Called exactly once for each, in the transaction that
--- ended it. outcome: succeeded, failed.
+-- The activation is over, for good: it delivers along its edges, and its place in the flow is free. Called exactly once for
+-- each, in the transaction that ended it. How many others it came to. outcome: succeeded, failed.
 CREATE OR REPLACE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
-    RETURNS void
+    RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    j mill.job := (SELECT f FROM mill.job f WHERE f.id = activation_ended.job);
     kind text := CASE outcome WHEN 'succeeded' THEN 'success' ELSE 'failure' END;
     ways record;
-    flows text[];
     mine record;
+    t mill.token;
+    j mill.job;
+    enough bool;
+    counts bool;
+    fills bool;
+    done int := 0;
 BEGIN
-    IF at IS NULL THEN
-        RETURN;
-    END IF;
-    SELECT count(*) AS n, min(e.id) AS edge, min(t.id) AS target, bool_or(e.shift <> interval '0') AS shifted,
-           bool_or(t.flow IS DISTINCT FROM j.flow) AS abroad
-      INTO ways
-      FROM mill.edge e JOIN mill.job t ON t.name = e.job WHERE e.from_job = j.name AND e."on" IN (kind, 'done');
-    IF ways.n > 0 THEN
-        flows := CASE WHEN ways.abroad THEN (SELECT array_agg(DISTINCT f) FROM (
-            SELECT t.flow FROM mill.edge e JOIN mill.job t ON t.name = e.job WHERE e.from_job = j.name AND e."on" IN (kind, 'done')) AS n,
-            LATERAL unnest(ARRAY[n.flow, j.flow]) AS f) ELSE ARRAY[j.flow] END;
-        PERFORM mill.enter(flows);
-        SELECT k.epoch, k.low INTO mine FROM mill.token k WHERE k.job = j.id AND k.at = activation_ended.at;
-        IF COALESCE(activation_ended.epoch, 0) <> COALESCE(mine.epoch, 0) THEN
-            -- overtaken: it delivers nothing
-        ELSIF ways.n = 1 AND NOT ways.shifted THEN
-            PERFORM mill.deliver_one(ways.edge, ways.target, activation_ended.at, COALESCE(mine.low, false));
+    SELECT s.name, s.flow, f.parallel IS NOT NULL AS counts, w.* INTO ways
+      FROM mill.job s LEFT JOIN mill.flow f ON f.name = s.flow, LATERAL (
+        SELECT count(*) AS n, min(e.id) AS edge, min(g.id) AS target, bool_or(e.shift <> interval '0') AS shifted,
+               bool_or(g.flow IS DISTINCT FROM s.flow) AS abroad
+          FROM mill.edge e JOIN mill.job g ON g.name = e.job WHERE e.from_job = s.name AND e."on" IN (kind, 'done')) AS w
+     WHERE s.id = activation_ended.job;
+    IF ways.n > 0 AND at IS NOT NULL THEN
+        IF ways.abroad THEN
+            PERFORM mill.enter((SELECT array_agg(DISTINCT f) FROM mill.edge e JOIN mill.job g ON g.name = e.job,
+                LATERAL unnest(ARRAY[g.flow, ways.flow]) AS f WHERE e.from_job = ways.name AND e."on" IN (kind, 'done')));
+        ELSIF ways.counts THEN
+            PERFORM mill.enter(ARRAY[ways.flow]);
+        ELSIF NOT pg_try_advisory_xact_lock_shared({flow_key}, hashtext(COALESCE(ways.flow, ''))) THEN
+            PERFORM mill.enter(ARRAY[ways.flow]);
+        END IF;
+        IF ways.n = 1 AND NOT ways.shifted THEN
+            -- one edge is soon told; overtaken, it delivers nothing
+            INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
+            SELECT ways.target, activation_ended.at, ARRAY[ways.edge], ARRAY[ways.edge], clock_timestamp(), COALESCE(m.low, false)
+              FROM (SELECT) AS one LEFT JOIN mill.token m ON m.job = activation_ended.job AND m.at = activation_ended.at
+             WHERE COALESCE(m.epoch, 0) = COALESCE(activation_ended.epoch, 0)
+            ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
+                delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
+                touched = EXCLUDED.touched
+            RETURNING k.* INTO t;
+            IF FOUND THEN
+                -- asked once the token's row is ours: fewer than the edges that have to deliver are never enough
+                SELECT cardinality(t.waiting) >= COALESCE(g.threshold, (SELECT count(*) FROM mill.edge e
+                           WHERE e.job = g.name AND e."on" <> 'failure' AND NOT e.first)) INTO enough
+                  FROM mill.job g WHERE g.id = t.job;
+                IF enough THEN
+                    SELECT g.* INTO j FROM mill.job g WHERE g.id = t.job;
+                    done := mill.consume(t, j);
+                END IF;
+            END IF;
         ELSE
-            PERFORM mill.deliver(false, ARRAY[j.name], ARRAY[activation_ended.at], ARRAY[kind], ARRAY[COALESCE(mine.low, false)]);
+            SELECT k.epoch, k.low INTO mine FROM mill.token k WHERE k.job = activation_ended.job AND k.at = activation_ended.at;
+            IF COALESCE(activation_ended.epoch, 0) = COALESCE(mine.epoch, 0) THEN
+                done := mill.deliver(false, ARRAY[ways.name], ARRAY[activation_ended.at], ARRAY[kind], ARRAY[COALESCE(mine.low, false)]);
+            END IF;
         END IF;
     END IF;
-    -- a back-fill may wait for the end of this time
-    IF j.flow IS NOT NULL AND EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL) THEN
-        PERFORM mill.ring(0);
+    IF ways.flow IS NOT NULL THEN
+        -- a back-fill may wait for the end of this time, and another run for the place
+        SELECT EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL),
+               EXISTS (SELECT FROM mill.flow f WHERE f.name = ways.flow AND f.parallel IS NOT NULL) INTO fills, counts;
+        IF fills AND at IS NOT NULL THEN
+            PERFORM mill.ring(0);
+        END IF;
+        IF counts THEN
+            PERFORM mill.release_flow(ways.flow);
+        END IF;
     END IF;
+    RETURN done;
 END
 $function$;
 COMMENT ON FUNCTION mill.activation_ended(oid, bigint, int, timestamptz, int, bigint, text) IS

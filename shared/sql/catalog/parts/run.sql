@@ -47,12 +47,13 @@ BEGIN
 END
 $function$;
 
--- The activation is over, for good. Called exactly once for each, in the transaction that ended it.
+-- The activation is over, for good. Called exactly once for each, in the transaction that ended it. How many others it came to.
 -- outcome: succeeded, failed.
 CREATE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
-    RETURNS void
+    RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
+    RETURN 0;
 END
 $function$;
 COMMENT ON FUNCTION mill.activation_ended(oid, bigint, int, timestamptz, int, bigint, text) IS
@@ -116,16 +117,6 @@ BEGIN
 END
 $function$;
 
-CREATE FUNCTION mill.mark_start(job int, run_of bigint) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-BEGIN
-    UPDATE mill.job_stat s SET last_start = mill.now(), total_runs = s.total_runs + 1, total_crashes = s.total_crashes + 1,
-           consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1,
-           next_start = CASE WHEN s.run = mark_start.run_of THEN NULL ELSE s.next_start END
-     WHERE s.job = mark_start.job;
-END
-$function$;
-
 -- It was taken and given back without having started.
 CREATE FUNCTION mill.unmark_start(job int, run_of bigint, plan timestamptz) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -156,18 +147,6 @@ DECLARE
     successor bigint;
     over bool := true;
 BEGIN
-    IF success AND marked AND reason IS NULL AND j.id IS NOT NULL AND NOT mill.has_schedule(j) THEN
-        -- the most frequent case, in one write: nothing to plan, and nothing to try again
-        UPDATE mill.job_stat f SET running = GREATEST(f.running - 1, 0), total_crashes = f.total_crashes - 1, consecutive_crashes = 0,
-               total_successes = f.total_successes + 1, consecutive_failures = 0, last_successful_finish = moment, last_finish = moment,
-               last_run_success = true, total_duration = f.total_duration + COALESCE(lasted, interval '0')
-         WHERE f.job = mark_end.job AND f.run IS DISTINCT FROM mark_end.run_of;
-        IF FOUND THEN
-            PERFORM mill.activation_ended(queue, task, job, at, epoch, run_of, 'succeeded');
-            PERFORM mill.run_ended(j);
-            RETURN;
-        END IF;
-    END IF;
     SELECT * INTO s FROM mill.job_stat f WHERE f.job = mark_end.job FOR NO KEY UPDATE;
     IF j.id IS NULL THEN
         -- Deleted meanwhile. Whoever deletes a job waits for nobody: what a run had locked then is left to the run's end.
@@ -277,8 +256,9 @@ BEGIN
             PERFORM mill.pause_job(job, format('it has failed %s times in a row, and max_retries is %s', tries, allowed));
         END IF;
         PERFORM mill.activation_ended(queue, task, job, at, epoch, run_of, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
+    ELSE
+        PERFORM mill.run_ended(j);
     END IF;
-    PERFORM mill.run_ended(j);
 END
 $function$;
 
@@ -306,7 +286,14 @@ DECLARE
     was text := OLD.state::text;
     becomes text := NEW.state::text;
 BEGIN
-    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
+    IF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') THEN
+        PERFORM FROM mill.job_stat s WHERE s.job = OLD.job FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            IF EXISTS (SELECT FROM mill.job_stat s WHERE s.job = OLD.job) AND EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
+                RETURN NULL;
+            END IF;
+        END IF;
+    ELSIF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
         RETURN NEW;
     ELSIF was IN ('DONE', 'FAIL', 'GONE') AND becomes NOT IN ('DONE', 'FAIL', 'GONE') THEN
         RAISE EXCEPTION 'run % of job % has ended, and stays so', OLD.id, OLD.job
@@ -320,28 +307,48 @@ BEGIN
         NEW.error := {cancelled_text};
         NEW.stop := statement_timestamp();
         PERFORM mill.ring(root);
-    ELSIF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') THEN
-        PERFORM FROM mill.job_stat s WHERE s.job = OLD.job FOR NO KEY UPDATE SKIP LOCKED;
-        IF NOT FOUND AND EXISTS (SELECT FROM mill.job_stat s WHERE s.job = OLD.job) THEN
-            RETURN NULL;
-        END IF;
     END IF;
     RETURN NEW;
 END
 $function$;
 
+-- After it: the books. What happens most often, a start and the success of a run that no schedule has made, is one write
+-- each: nothing to plan, and nothing to try again. All that is asked beside it stands in the same statement, since what is
+-- not an expression alone costs plpgsql as much as the write does.
 CREATE FUNCTION mill.task_after() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     root oid := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
     was text := OLD.state::text;
     becomes text := NEW.state::text;
+    followed int;
 BEGIN
-    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root)
-            OR current_setting('mill.settling', true) = 'on' AND EXISTS (SELECT FROM mill.settling s WHERE s.xid = pg_current_xact_id()) THEN
+    IF current_setting('mill.settling', true) = 'on' THEN
+        IF EXISTS (SELECT FROM mill.settling s WHERE s.xid = pg_current_xact_id()) THEN
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF was IN ('PLAN', 'STOP') AND becomes IN ('TAKE', 'WORK') THEN
+        UPDATE mill.job_stat s SET last_start = clock_timestamp() + (SELECT m.clock FROM mill.meta m), total_runs = s.total_runs + 1,
+               total_crashes = s.total_crashes + 1, consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1,
+               next_start = CASE WHEN s.run = NEW.run_of::bigint THEN NULL ELSE s.next_start END
+         WHERE s.job = NEW.job::int AND EXISTS (SELECT FROM mill.queue q WHERE q.relid = root);
         RETURN NULL;
-    ELSIF was IN ('PLAN', 'STOP') AND becomes IN ('TAKE', 'WORK') THEN
-        PERFORM mill.mark_start(NEW.job::int, NEW.run_of::bigint);
+    ELSIF becomes = 'DONE' AND was IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
+        UPDATE mill.job_stat s SET running = GREATEST(s.running - 1, 0), total_crashes = s.total_crashes - 1, consecutive_crashes = 0,
+               total_successes = s.total_successes + 1, consecutive_failures = 0, last_run_success = true,
+               total_duration = s.total_duration + COALESCE(NEW.stop - NEW.start, interval '0'),
+               (last_finish, last_successful_finish) = (SELECT n.moment, n.moment
+                   FROM (SELECT clock_timestamp() + m.clock AS moment FROM mill.meta m OFFSET 0) AS n)
+         WHERE s.job = NEW.job::int AND s.run IS DISTINCT FROM NEW.run_of::bigint AND EXISTS (SELECT FROM mill.queue q WHERE q.relid = root)
+           AND EXISTS (SELECT FROM mill.job j WHERE j.id = NEW.job::int AND j.schedule_interval IS NULL AND j.cron IS NULL);
+        IF FOUND THEN
+            followed := mill.activation_ended(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, 'succeeded');
+            RETURN NULL;
+        END IF;
+    END IF;
+    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
+        RETURN NULL;
     ELSIF was = 'TAKE' AND becomes = 'PLAN' THEN
         PERFORM mill.unmark_start(NEW.job::int, NEW.run_of::bigint, NEW.plan);
     ELSIF was NOT IN ('DONE', 'FAIL', 'GONE') AND becomes IN ('DONE', 'FAIL', 'GONE') THEN
