@@ -75,7 +75,8 @@ DECLARE
     done int := 0;
 BEGIN
     FOR q IN SELECT s.queue, j.owner, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
-              WHERE j.id = ANY (activate_all.jobs) GROUP BY 1, 2 LOOP
+               LEFT JOIN mill.queue k ON k.relid = s.queue LEFT JOIN pg_roles r ON r.rolname = j.owner
+              WHERE j.id = ANY (activate_all.jobs) AND has_table_privilege(r.oid, k.relid, 'INSERT') IS NOT TRUE GROUP BY 1, 2 LOOP
         wrong := mill.refusal(q.owner, q.queue);
         IF wrong IS NOT NULL THEN
             PERFORM mill.pause_job(u, wrong) FROM unnest(q.jobs) AS u;

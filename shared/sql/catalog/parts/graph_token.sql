@@ -247,7 +247,8 @@ END
 $function$;
 
 -- The activation is over, for good: it delivers along its edges, and its place in the flow is free. Called exactly once for
--- each, in the transaction that ended it. How many others it came to. outcome: succeeded, failed.
+-- each, in the transaction that ended it. How many others it came to; NULL: there is no such job any more. outcome:
+-- succeeded, failed.
 CREATE OR REPLACE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
     RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -257,6 +258,7 @@ DECLARE
     mine record;
     t mill.token;
     j mill.job;
+    single bool := false;
     enough bool;
     counts bool;
     fills bool;
@@ -268,7 +270,9 @@ BEGIN
                bool_or(g.flow IS DISTINCT FROM s.flow) AS abroad
           FROM mill.edge e JOIN mill.job g ON g.name = e.job WHERE e.from_job = s.name AND e."on" IN (kind, 'done')) AS w
      WHERE s.id = activation_ended.job;
-    IF ways.n > 0 AND at IS NOT NULL THEN
+    IF ways.n IS NULL THEN
+        RETURN NULL;
+    ELSIF ways.n > 0 AND at IS NOT NULL THEN
         IF ways.abroad THEN
             PERFORM mill.enter((SELECT array_agg(DISTINCT f) FROM mill.edge e JOIN mill.job g ON g.name = e.job,
                 LATERAL unnest(ARRAY[g.flow, ways.flow]) AS f WHERE e.from_job = ways.name AND e."on" IN (kind, 'done')));
@@ -277,7 +281,8 @@ BEGIN
         ELSIF NOT pg_try_advisory_xact_lock_shared({flow_key}, hashtext(COALESCE(ways.flow, ''))) THEN
             PERFORM mill.enter(ARRAY[ways.flow]);
         END IF;
-        IF ways.n = 1 AND NOT ways.shifted THEN
+        single := ways.n = 1 AND NOT ways.shifted;
+        IF single THEN
             -- one edge is soon told; overtaken, it delivers nothing
             INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
             SELECT ways.target, activation_ended.at, ARRAY[ways.edge], ARRAY[ways.edge], clock_timestamp(), COALESCE(m.low, false)
@@ -287,16 +292,6 @@ BEGIN
                 delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
                 touched = EXCLUDED.touched
             RETURNING k.* INTO t;
-            IF FOUND THEN
-                -- asked once the token's row is ours: fewer than the edges that have to deliver are never enough
-                SELECT cardinality(t.waiting) >= COALESCE(g.threshold, (SELECT count(*) FROM mill.edge e
-                           WHERE e.job = g.name AND e."on" <> 'failure' AND NOT e.first)) INTO enough
-                  FROM mill.job g WHERE g.id = t.job;
-                IF enough THEN
-                    SELECT g.* INTO j FROM mill.job g WHERE g.id = t.job;
-                    done := mill.consume(t, j);
-                END IF;
-            END IF;
         ELSE
             SELECT k.epoch, k.low INTO mine FROM mill.token k WHERE k.job = activation_ended.job AND k.at = activation_ended.at;
             IF COALESCE(activation_ended.epoch, 0) = COALESCE(mine.epoch, 0) THEN
@@ -304,11 +299,19 @@ BEGIN
             END IF;
         END IF;
     END IF;
-    IF ways.flow IS NOT NULL THEN
-        -- a back-fill may wait for the end of this time, and another run for the place
+    IF single OR ways.flow IS NOT NULL THEN
+        -- Asked once the flow's lock and the token's row are ours: a back-fill may wait for the end of this time, another run
+        -- for the place, and fewer tokens than there are edges that have to deliver are never enough.
         SELECT EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL),
-               EXISTS (SELECT FROM mill.flow f WHERE f.name = ways.flow AND f.parallel IS NOT NULL) INTO fills, counts;
-        IF fills AND at IS NOT NULL THEN
+               EXISTS (SELECT FROM mill.flow f WHERE f.name = ways.flow AND f.parallel IS NOT NULL),
+               (SELECT cardinality(t.waiting) >= COALESCE(g.threshold, (SELECT count(*) FROM mill.edge e
+                           WHERE e.job = g.name AND e."on" <> 'failure' AND NOT e.first)) FROM mill.job g WHERE g.id = t.job)
+          INTO fills, counts, enough;
+        IF enough THEN
+            SELECT g.* INTO j FROM mill.job g WHERE g.id = t.job;
+            done := mill.consume(t, j);
+        END IF;
+        IF fills AND ways.flow IS NOT NULL AND at IS NOT NULL THEN
             PERFORM mill.ring(0);
         END IF;
         IF counts THEN

@@ -47,8 +47,8 @@ BEGIN
 END
 $function$;
 
--- The activation is over, for good. Called exactly once for each, in the transaction that ended it. How many others it came to.
--- outcome: succeeded, failed.
+-- The activation is over, for good. Called exactly once for each, in the transaction that ended it. How many others it came to;
+-- NULL: there is no such job any more. outcome: succeeded, failed.
 CREATE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
     RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -114,6 +114,16 @@ BEGIN
     RETURN make_interval(secs => (1 + (random() - 0.5) / 4) * LEAST(
         extract(epoch FROM (job).retry_period)::float8 * 2 ^ LEAST(GREATEST(n - 1, 0), 20),
         5 * extract(epoch FROM (job).schedule_interval)::float8, 3e9));
+END
+$function$;
+
+CREATE FUNCTION mill.mark_start(job int, run_of bigint) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    UPDATE mill.job_stat s SET last_start = mill.now(), total_runs = s.total_runs + 1, total_crashes = s.total_crashes + 1,
+           consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1,
+           next_start = CASE WHEN s.run = mark_start.run_of THEN NULL ELSE s.next_start END
+     WHERE s.job = mark_start.job;
 END
 $function$;
 
@@ -282,18 +292,20 @@ $function$;
 CREATE FUNCTION mill.task_before() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    root oid := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
-    was text := OLD.state::text;
-    becomes text := NEW.state::text;
+    root oid;
+    was text;
+    becomes text;
 BEGIN
-    IF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') THEN
+    IF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
         PERFORM FROM mill.job_stat s WHERE s.job = OLD.job FOR NO KEY UPDATE SKIP LOCKED;
-        IF NOT FOUND THEN
-            IF EXISTS (SELECT FROM mill.job_stat s WHERE s.job = OLD.job) AND EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
-                RETURN NULL;
-            END IF;
+        IF FOUND THEN
+            RETURN NEW;
         END IF;
-    ELSIF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
+    END IF;
+    root := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
+    was := OLD.state::text;
+    becomes := NEW.state::text;
+    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
         RETURN NEW;
     ELSIF was IN ('DONE', 'FAIL', 'GONE') AND becomes NOT IN ('DONE', 'FAIL', 'GONE') THEN
         RAISE EXCEPTION 'run % of job % has ended, and stays so', OLD.id, OLD.job
@@ -307,20 +319,22 @@ BEGIN
         NEW.error := {cancelled_text};
         NEW.stop := statement_timestamp();
         PERFORM mill.ring(root);
+    ELSIF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') AND EXISTS (SELECT FROM mill.job_stat s WHERE s.job = OLD.job) THEN
+        RETURN NULL;
     END IF;
     RETURN NEW;
 END
 $function$;
 
--- After it: the books. What happens most often, a start and the success of a run that no schedule has made, is one write
--- each: nothing to plan, and nothing to try again. All that is asked beside it stands in the same statement, since what is
--- not an expression alone costs plpgsql as much as the write does.
+-- After it: the books. What happens most often, a start, and the success of a run that is not its schedule's own, is one
+-- write each, where the job still belongs to this table: nothing to plan, and nothing to try again. Every statement costs
+-- plpgsql as much as the write itself, so nothing is asked before that the write can find out.
 CREATE FUNCTION mill.task_after() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     root oid := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
-    was text := OLD.state::text;
-    becomes text := NEW.state::text;
+    was text;
+    becomes text;
     followed int;
 BEGIN
     IF current_setting('mill.settling', true) = 'on' THEN
@@ -328,27 +342,35 @@ BEGIN
             RETURN NULL;
         END IF;
     END IF;
-    IF was IN ('PLAN', 'STOP') AND becomes IN ('TAKE', 'WORK') THEN
+    IF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
         UPDATE mill.job_stat s SET last_start = clock_timestamp() + (SELECT m.clock FROM mill.meta m), total_runs = s.total_runs + 1,
-               total_crashes = s.total_crashes + 1, consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1,
-               next_start = CASE WHEN s.run = NEW.run_of::bigint THEN NULL ELSE s.next_start END
-         WHERE s.job = NEW.job::int AND EXISTS (SELECT FROM mill.queue q WHERE q.relid = root);
-        RETURN NULL;
-    ELSIF becomes = 'DONE' AND was IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
+               total_crashes = s.total_crashes + 1, consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1
+         WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
+        IF FOUND THEN
+            RETURN NULL;
+        END IF;
+    ELSIF NEW.state = 'DONE' AND OLD.state IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
         UPDATE mill.job_stat s SET running = GREATEST(s.running - 1, 0), total_crashes = s.total_crashes - 1, consecutive_crashes = 0,
                total_successes = s.total_successes + 1, consecutive_failures = 0, last_run_success = true,
                total_duration = s.total_duration + COALESCE(NEW.stop - NEW.start, interval '0'),
                (last_finish, last_successful_finish) = (SELECT n.moment, n.moment
                    FROM (SELECT clock_timestamp() + m.clock AS moment FROM mill.meta m OFFSET 0) AS n)
-         WHERE s.job = NEW.job::int AND s.run IS DISTINCT FROM NEW.run_of::bigint AND EXISTS (SELECT FROM mill.queue q WHERE q.relid = root)
-           AND EXISTS (SELECT FROM mill.job j WHERE j.id = NEW.job::int AND j.schedule_interval IS NULL AND j.cron IS NULL);
+         WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
         IF FOUND THEN
             followed := mill.activation_ended(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, 'succeeded');
+            IF followed IS NULL THEN
+                -- The job was deleted meanwhile. Whoever deletes one waits for nobody: what a run had locked then is left to its end.
+                DELETE FROM mill.job_stat s WHERE s.job = NEW.job::int;
+            END IF;
             RETURN NULL;
         END IF;
     END IF;
+    was := OLD.state::text;
+    becomes := NEW.state::text;
     IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
         RETURN NULL;
+    ELSIF was IN ('PLAN', 'STOP') AND becomes IN ('TAKE', 'WORK') THEN
+        PERFORM mill.mark_start(NEW.job::int, NEW.run_of::bigint);
     ELSIF was = 'TAKE' AND becomes = 'PLAN' THEN
         PERFORM mill.unmark_start(NEW.job::int, NEW.run_of::bigint, NEW.plan);
     ELSIF was NOT IN ('DONE', 'FAIL', 'GONE') AND becomes IN ('DONE', 'FAIL', 'GONE') THEN
