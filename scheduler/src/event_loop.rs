@@ -53,6 +53,9 @@ const MEND_PATIENCE: Duration = Duration::from_secs(6 * 3600);
 const MEND_FIRST: Duration = Duration::from_secs(1);
 const MEND_LAST: Duration = Duration::from_secs(60);
 
+/// How long a look that only takes may have the loop to itself.
+const ABSORBED: Duration = Duration::from_millis(3);
+
 /// While our launcher cannot prove that it leads.
 pub(crate) const UNLED: &str = "the launcher does not hold the leader lock; waiting until it does";
 
@@ -192,6 +195,8 @@ pub struct Scheduler {
     /// The look in flight only takes; and when it is time for one that sees to everything.
     pub(crate) brief: bool,
     pub(crate) next_thorough: Instant,
+    /// When the last look began.
+    pub(crate) looked_at: Instant,
     /// The last look has filled all slots that it had.
     pub(crate) backlog: bool,
     /// Backends whose connections are promised to them.
@@ -265,6 +270,7 @@ impl Scheduler {
             looking: None,
             brief: false,
             next_thorough: now,
+            looked_at: now,
             backlog: false,
             promised: Vec::new(),
             wants_slot: false,
@@ -332,13 +338,19 @@ impl Scheduler {
         ];
         let links = [&self.link, &self.probe, &self.mender, &self.attendant];
         let own = self.link.as_ref().and_then(Link::interest).map(|_| fds.len());
+        let (absorbed, timeout) = match self.absorbed_for() {
+            Some(left) => (true, timeout.min(left)),
+            None => (false, timeout),
+        };
         let interests = links.into_iter().flatten().filter_map(Link::interest);
         fds.extend(interests.map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.graph.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.elsewhere.interests().map(|(fd, flags)| PollFd::new(fd, flags)));
-        fds.extend(self.lending.poll_fds());
-        fds.extend(self.guests.poll_fds());
-        fds.extend(self.runs.poll_fds());
+        if !absorbed {
+            fds.extend(self.lending.poll_fds());
+            fds.extend(self.guests.poll_fds());
+            fds.extend(self.runs.poll_fds());
+        }
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, timeout);
         let parent_gone = fds[1].any().unwrap_or(false);
@@ -378,6 +390,14 @@ impl Scheduler {
         }
         send(Event::Passed);
         Waited::ForEvents
+    }
+
+    /// While a look that only takes is under way, and for no longer than such a one takes, ends of workers and connections that
+    /// are as new wait for its answer: nothing could be done with them before, and each would make the loop go round.
+    fn absorbed_for(&self) -> Option<PollTimeout> {
+        let short = self.brief && self.looking.is_some() && self.errands.waiting() == 0;
+        let left = ABSORBED.checked_sub(self.looked_at.elapsed()).filter(|left| short && !left.is_zero())?;
+        PollTimeout::try_from(left.as_micros().div_ceil(1000)).ok()
     }
 
     /// What was asked goes out before workers are forked: the server is at it meanwhile.

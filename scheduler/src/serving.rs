@@ -294,6 +294,7 @@ impl Scheduler {
             self.book_errands();
         }
         self.looking = Some(slots);
+        self.looked_at = now;
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else {
             self.release_reserved();
             return;

@@ -3,6 +3,6 @@
 -- Of which attempt is said as well: a task of a batch may have gone back meanwhile and run again in another worker.
 -- parameters: ids, attempts; locks: none; caller: scheduler, when rung and at every poll
 SELECT r.id, r.attempt FROM unnest($1::bigint[], $2::int[]) AS r (id, attempt)
-  LEFT JOIN {queue} t ON t.id = r.id AND t.attempt = r.attempt
+  LEFT JOIN {queue} t ON t.id = ANY ($1::bigint[]) AND t.id = r.id AND t.attempt = r.attempt
  WHERE t.id IS NULL OR t.state IN ('STOP', 'PLAN')
     OR (t.job IS NOT NULL AND t.state IN ('DONE', 'FAIL') AND t.reason IN ('cancelled', 'skipped', 'marked'))

@@ -160,7 +160,7 @@ const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 
 /// How many run, per group. A group is the pair (group, remote), compared exactly. $2 are the tasks that workers
 /// are at: one that was stopped counts until its worker has let go of it, and so does one that was deleted, by what is
 /// known of it ({known}: ids, groups, remotes, as bytes: a SQL_ASCII database has texts that it would not take back as
-/// such). Of a batch one task runs at a time: all rows of one backend are one.
+/// such; the ids stand there twice, or the server might look through the whole table for them). Of a batch one task runs at a time: all rows of one backend are one.
 const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) FILTER (WHERE pid IS NULL) + count(DISTINCT pid) AS others FROM (
         SELECT "group", remote, CASE WHEN state = 'WORK' AND remote IS NULL THEN pid END AS pid
           FROM {queue} WHERE state IN ('TAKE', 'WORK')
@@ -171,7 +171,7 @@ const RUNNING: &str = r#"running AS (SELECT "group", remote, count(*) FILTER (WH
         SELECT pg_catalog.convert_from(k."group", pg_catalog.getdatabaseencoding()),
                pg_catalog.convert_from(k.remote, pg_catalog.getdatabaseencoding()), NULL
           FROM unnest({known}) AS k (id, "group", remote)
-         WHERE NOT EXISTS (SELECT FROM {queue} d WHERE d.id = k.id)) AS r
+         WHERE NOT EXISTS (SELECT FROM {queue} d WHERE d.id = ANY ({known_ids}) AND d.id = k.id)) AS r
     GROUP BY "group", remote)"#;
 
 /// What a worker must know of its task, in the order that its `book` reads. Times as numbers: a task may change how
@@ -268,19 +268,19 @@ impl Queue {
 
     /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
     pub fn fill_take_walk(&self, rows: usize) -> String {
-        let known = self.running("$6::bigint[], $7::bytea[], $8::bytea[]");
+        let known = self.running("$6::bigint[]", "$7::bytea[], $8::bytea[]");
         let walk = ("{walk}".to_owned(), rows.to_string());
         self.fill_with(TAKE_WALK, [walk, self.seated("$4"), known, self.begun("$9"), plain("$4", "$5", "$10")])
     }
 
     pub fn fill_take_groups(&self) -> String {
-        let known = self.running("$9::bigint[], $10::bytea[], $11::bytea[]");
+        let known = self.running("$9::bigint[]", "$10::bytea[], $11::bytea[]");
         self.fill_with(TAKE_GROUPS, [self.seated("$7"), known, self.begun("$12"), plain("$7", "$8", "$13")])
     }
 
-    fn running(&self, known: &str) -> (String, String) {
-        let running = RUNNING.replace("{known}", known).replace("{queue}", &qualified(&self.schema, &self.table));
-        ("{running}".to_owned(), running)
+    fn running(&self, ids: &str, groups: &str) -> (String, String) {
+        let running = RUNNING.replace("{known}", &format!("{ids}, {groups}")).replace("{known_ids}", ids);
+        ("{running}".to_owned(), running.replace("{queue}", &qualified(&self.schema, &self.table)))
     }
 
     fn begun(&self, lazy: &str) -> (String, String) {

@@ -254,7 +254,7 @@ fn rows_read(plan: &str) -> impl Iterator<Item = u64> {
             let text = step.split_once(name)?.1;
             text.split(|sign: char| !sign.is_ascii_digit()).next()?.parse::<u64>().ok()
         };
-        Some(number("rows=")? * number("loops=")?)
+        Some((number("rows=")? + number("Removed by Filter: ").unwrap_or_default()) * number("loops=")?)
     })
 }
 
@@ -288,5 +288,37 @@ fn no_take_reads_all_that_wait_whatever_the_statistics_say() {
     for plan in takes {
         let most = rows_read(plan).max().unwrap_or_default();
         assert!(most <= 1000, "{most} rows read in one step:\n{plan}");
+    }
+}
+
+#[test]
+fn no_take_or_end_reads_the_whole_table_however_small_it_was_when_that_was_planned() {
+    let cluster = Cluster::configure()
+        .setting("session_preload_libraries", "auto_explain")
+        .setting("auto_explain.log_min_duration", "0")
+        .setting("auto_explain.log_analyze", "on")
+        .start();
+    for (batch, live) in [(false, "interval '0'"), (true, "interval '1 hour'")] {
+        let database = cluster.database();
+        let mill = Supervisor::of(&database).row_key("batch", batch).start();
+        let ended = || one::<i64>(&database, "SELECT count(*) FROM public.task WHERE output IS NOT NULL");
+        database.run(&format!(
+            "ALTER TABLE public.task SET (autovacuum_enabled = off); \
+             INSERT INTO public.task (input, state) SELECT 'SELECT 0', 'DONE' FROM generate_series(1, 100); ANALYZE public.task; \
+             INSERT INTO public.task (input, live, \"max\") SELECT 'SELECT 1 FROM pg_sleep(0.005)', {live}, 3 FROM generate_series(1, 400)"
+        ));
+        mill.wait("some have ended").within(Duration::from_secs(60)).until(|| ended() > 50);
+        database.run("INSERT INTO public.task (input, state) SELECT 'SELECT 0', 'DONE' FROM generate_series(1, 20000)");
+        mill.wait("all have ended").within(Duration::from_secs(60)).until(|| ended() == 400);
+    }
+    let log = cluster.log();
+    let of_many = log.split(" LOG:  duration: ").filter(|plan| plan.contains("unnest($") && plan.contains("task"));
+    let of_many: Vec<&str> = of_many.collect();
+    for kind in ["r.began * interval", "h.failed, h.output", "LEFT JOIN \"public\".\"task\""] {
+        assert!(of_many.iter().any(|plan| plan.contains(kind)), "nothing was explained that says {kind}");
+    }
+    for plan in of_many {
+        let most = rows_read(plan).max().unwrap_or_default();
+        assert!(most <= 5000, "{most} rows read in one step:\n{plan}");
     }
 }
