@@ -40,16 +40,16 @@ fn main() -> ExitCode {
     let rig = Rig::start();
     println!("{}", rig.describe());
     let mut lines = Vec::new();
-    for bench in works::ALL {
-        if asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case(bench.name)) {
-            eprintln!("{}: {}", bench.name, bench.what);
-            let line = measure(&rig, bench, asked.rounds);
-            eprintln!("   {}", line.brief());
-            lines.push(line);
-        }
-    }
     let wanted =
         |known: &str| asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case(known));
+    for bench in works::ALL {
+        if wanted(bench.name) || bench.also.iter().any(|also| wanted(also.name)) {
+            eprintln!("{}: {}", bench.name, bench.what);
+            let measured = measure(&rig, bench, asked.rounds);
+            measured.iter().for_each(|line| eprintln!("   {} {}", line.name, line.brief()));
+            lines.extend(measured.into_iter().filter(|line| wanted(&line.name)));
+        }
+    }
     if wanted("P8") {
         lines.extend([10, 100].into_iter().flat_map(|count| idle::measure(&rig, count)));
     }
@@ -77,23 +77,39 @@ fn main() -> ExitCode {
     }
 }
 
-/// One work beside its reference, round by round. Which of them comes first changes with every round.
-fn measure(rig: &Rig, bench: &works::Bench, rounds: usize) -> Line {
-    let (mut work, mut reference) = (Vec::new(), Vec::new());
+/// One work beside its references, round by round. Which of them comes first changes with every round.
+fn measure(rig: &Rig, bench: &works::Bench, rounds: usize) -> Vec<Line> {
+    // Per figure: the work's values and those of its reference.
+    let mut values = vec![(Vec::new(), Vec::new()); 1 + bench.also.len()];
     let mut state = (bench.prepare)(rig);
     for round in 0..rounds {
+        let mut work = 0.0;
         if round % 2 == 0 {
-            work.push((bench.work)(rig, &mut state));
-            reference.push((bench.reference)(rig, &mut state));
-        } else {
-            reference.push((bench.reference)(rig, &mut state));
-            work.push((bench.work)(rig, &mut state));
+            work = (bench.work)(rig, &mut state);
         }
-        let last = (work.last().copied().unwrap_or(0.0), reference.last().copied().unwrap_or(0.0));
-        eprintln!("   round {}: {:.1} beside {:.1}", round + 1, last.0, last.1);
+        let own = (bench.reference)(rig, &mut state);
+        let others: Vec<f64> =
+            bench.also.iter().map(|also| also.reference.map_or(own, |reference| reference(rig, &mut state))).collect();
+        if round % 2 != 0 {
+            work = (bench.work)(rig, &mut state);
+        }
+        let figures = bench.also.iter().map(|also| (also.figure)(&state, work));
+        let told = std::iter::once((work, own)).chain(figures.zip(others));
+        for ((works, references), (work, reference)) in values.iter_mut().zip(told) {
+            works.push(work);
+            references.push(reference);
+            eprintln!("   round {}: {work:.1} beside {reference:.1}", round + 1);
+        }
     }
-    let ratios = work.iter().zip(&reference).map(|(work, reference)| bench.bound.ratio(*work, *reference)).collect();
-    Line::new(bench.name, bench.what, bench.unit, work, reference, ratios, bench.bound)
+    let own = (bench.name, bench.what, bench.bound);
+    let heads = std::iter::once(own).chain(bench.also.iter().map(|also| (also.name, also.what, also.bound)));
+    heads
+        .zip(values)
+        .map(|((name, what, bound), (work, reference))| {
+            let ratios = work.iter().zip(&reference).map(|(work, reference)| bound.ratio(*work, *reference)).collect();
+            Line::new(name, what, bench.unit, work, reference, ratios, bound)
+        })
+        .collect()
 }
 
 fn read_arguments() -> Result<Asked, String> {
@@ -115,7 +131,9 @@ fn read_arguments() -> Result<Asked, String> {
 }
 
 fn names() -> Vec<&'static str> {
-    works::ALL.iter().map(|bench| bench.name).chain(["P8", "growth"]).collect()
+    let known =
+        |bench: &'static works::Bench| std::iter::once(bench.name).chain(bench.also.iter().map(|also| also.name));
+    works::ALL.iter().flat_map(known).chain(["P8", "growth"]).collect()
 }
 
 fn known(name: &str) -> bool {

@@ -23,6 +23,19 @@ pub struct Bench {
     pub prepare: fn(&Rig) -> State,
     pub work: fn(&Rig, &mut State) -> f64,
     pub reference: fn(&Rig, &mut State) -> f64,
+    /// What else the same work tells.
+    pub also: &'static [Also],
+}
+
+/// Another figure of a work that is measured anyway.
+pub struct Also {
+    pub name: &'static str,
+    pub what: &'static str,
+    pub bound: Bound,
+    /// Out of what the work has left, and its own figure.
+    pub figure: fn(&State, f64) -> f64,
+    /// None: beside the same reference.
+    pub reference: Option<fn(&Rig, &mut State) -> f64>,
 }
 
 /// The databases of one benchmark: where the work is done, where the reference, and what they need to remember.
@@ -35,12 +48,19 @@ pub struct State {
 pub const ALL: &[Bench] = &[
     Bench {
         name: "P1",
-        what: "reuse, 8 workers; pgbench with SELECT 1 and one UPDATE",
+        what: "reuse, 8 workers, in batches; pgbench with SELECT 1 and one UPDATE",
         unit: "tasks/s",
         bound: at_least(0.9),
         prepare: twice,
         work: |_, state| reused(&state.work, MANY),
         reference: |rig, state| settle(rig, &state.reference),
+        also: &[Also {
+            name: "P1b",
+            what: "the same beside pgbench with three commits",
+            bound: at_least(4.0),
+            figure: |_, rate| rate,
+            reference: Some(|rig, state| three_commits(rig, &state.reference)),
+        }],
     },
     Bench {
         name: "P1one",
@@ -50,15 +70,7 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |_, state| reused_in(&state.work, MANY, false),
         reference: |rig, state| settle(rig, &state.reference),
-    },
-    Bench {
-        name: "P1b",
-        what: "the same in batches; pgbench with three commits",
-        unit: "tasks/s",
-        bound: at_least(4.0),
-        prepare: twice,
-        work: |_, state| reused(&state.work, MANY),
-        reference: |rig, state| three_commits(rig, &state.reference),
+        also: &[],
     },
     Bench {
         name: "P2",
@@ -68,6 +80,7 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |_, state| single(&state.work, true, 3_000),
         reference: |rig, state| connecting(rig, &state.reference, "8").per_second,
+        also: &[],
     },
     Bench {
         name: "P2own",
@@ -77,6 +90,7 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |_, state| single(&state.work, false, 1_000),
         reference: |rig, state| connecting(rig, &state.reference, "8").per_second,
+        also: &[],
     },
     Bench {
         name: "P3",
@@ -86,6 +100,7 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |_, state| usual(&state.work),
         reference: alone,
+        also: &[],
     },
     Bench {
         name: "P4",
@@ -98,15 +113,13 @@ pub const ALL: &[Bench] = &[
             percentile(&state.latencies, 50)
         },
         reference: |rig, state| connecting(rig, &state.reference, "1").latency_ms,
-    },
-    Bench {
-        name: "P4p99",
-        what: "INSERT to start, asleep, 99 of 100; latency of pgbench -C -c 1",
-        unit: "ms",
-        bound: Bound::AtMost(3.0),
-        prepare: twice,
-        work: |_, state| percentile(&latencies(&state.work), 99),
-        reference: |rig, state| connecting(rig, &state.reference, "1").latency_ms,
+        also: &[Also {
+            name: "P4p99",
+            what: "the same, 99 of 100",
+            bound: Bound::AtMost(3.0),
+            figure: |state, _| percentile(&state.latencies, 99),
+            reference: None,
+        }],
     },
     Bench {
         name: "P5",
@@ -120,6 +133,7 @@ pub const ALL: &[Bench] = &[
         },
         work: |_, state| backlog(&state.work, false),
         reference: |_, state| thousand_at_a_time(&state.reference),
+        also: &[],
     },
     Bench {
         name: "P6",
@@ -137,6 +151,7 @@ pub const ALL: &[Bench] = &[
         },
         work: |_, state| backlog(&state.work, true),
         reference: |_, state| reused(&state.reference, MANY),
+        also: &[],
     },
     Bench {
         name: "P7",
@@ -146,6 +161,7 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |rig, state| inserts(rig, &state.work, true),
         reference: |rig, state| inserts(rig, &state.work, false),
+        also: &[],
     },
     Bench {
         name: "P9",
@@ -155,6 +171,7 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |_, state| graphs::timers(&state.work),
         reference: alone,
+        also: &[],
     },
     Bench {
         name: "P10",
@@ -164,6 +181,7 @@ pub const ALL: &[Bench] = &[
         prepare: twice,
         work: |_, state| graphs::nine_jobs(&state.work),
         reference: |_, state| reused_in(&state.reference, MANY, false),
+        also: &[],
     },
 ];
 
