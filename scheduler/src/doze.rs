@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 const QUIET_FIRST: Duration = Duration::from_millis(20);
 /// How long everything else waits while all slots are taken: the end of a worker brings a look at once.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
+/// How long a look that only took leaves it at that: tasks that follow one another in their group are often as short.
+const LINGER: Duration = Duration::from_millis(10);
 /// How often a row is looked at that waits for the end of its own earlier attempt.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(60);
@@ -22,6 +24,8 @@ pub struct Looked {
     /// And there is a slot for it.
     pub room: bool,
     pub found: bool,
+    /// It only took: whether there is nothing left has to be seen by another one.
+    pub brief: bool,
     pub armed: bool,
     pub refused: bool,
     pub busy: bool,
@@ -118,7 +122,7 @@ impl Doze {
     }
 
     pub fn looked(&mut self, looked: Looked, pace: Pace) {
-        let Looked { now, full, room, found, armed, refused, busy, next_plan } = looked;
+        let Looked { now, full, room, found, brief, armed, refused, busy, next_plan } = looked;
         let rung = self.caused;
         self.armed = armed;
         if found {
@@ -130,6 +134,8 @@ impl Doze {
         self.refusals = if refused { self.refusals.saturating_add(1) } else { 0 };
         let wait = if full {
             if room { Duration::ZERO } else { FULL_PAUSE }
+        } else if brief && found {
+            LINGER
         } else if armed {
             if self.empty_polls > pace.idle { pace.sleep.max(LONGEST_POLL) } else { pace.sleep }
         } else if rung && !found {
@@ -167,6 +173,7 @@ mod tests {
             full: false,
             room: false,
             found: false,
+            brief: false,
             armed: true,
             refused: false,
             busy: false,
@@ -265,6 +272,16 @@ mod tests {
         assert_eq!(doze.next_look(), now);
         doze.looked(Looked { found: true, full: true, armed: false, ..looked(now) }, PACE);
         assert_eq!(doze.next_look(), now + FULL_PAUSE);
+    }
+
+    #[test]
+    fn a_look_that_only_took_waits_a_little_for_the_end_of_what_it_took() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        doze.looked(Looked { found: true, brief: true, armed: false, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look(), now + LINGER);
+        doze.looked(Looked { brief: true, armed: false, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look(), now);
     }
 
     #[test]

@@ -174,7 +174,9 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     let mut next_plan = None;
     if ask.count > 0 {
         let take = look.take(ask.count, &running, ask.ends.as_ref(), &mut seen);
-        let (taken, planned) = both(take, look.next_plan()).await;
+        // Where the bell may be armed it is asked behind that.
+        let planned = async || if ask.arm { Ok(None) } else { look.next_plan().await };
+        let (taken, planned) = both(take, planned()).await;
         taken?;
         next_plan = planned?;
     }
@@ -210,7 +212,7 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
         }
     }
     seen.pulse = None;
-    seen.next_plan = if full { next_plan } else { look.next_plan().await? };
+    seen.next_plan = if full && !ask.arm { next_plan } else { look.next_plan().await? };
     Ok(seen)
 }
 

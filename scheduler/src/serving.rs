@@ -423,6 +423,7 @@ impl Scheduler {
             full: asked > 0 && seen.taken.len() >= asked,
             room: self.start.region.slots().for_workers() > 0,
             found: !seen.taken.is_empty(),
+            brief: self.brief,
             armed: seen.armed,
             refused: seen.refused,
             busy: seen.busy,
@@ -436,7 +437,7 @@ impl Scheduler {
             // What is planned is released when it is due, however much comes and goes.
             let planned = looked.next_plan.map(|plan| now + plan);
             self.next_thorough = planned.into_iter().fold(self.next_thorough, Instant::min);
-        } else if !looked.full {
+        } else if !looked.found {
             // Whether there is nothing left, and when there will be, is for a look that sees to everything.
             self.next_thorough = now;
             self.doze.hurry(now);
