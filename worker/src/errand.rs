@@ -86,6 +86,10 @@ pub fn run_own((birth, errand): (Birth, &OwnErrand)) -> ExitCode {
         Ok(opened) => opened,
         Err(error) => return stumble(&region, slot, row.task, &error, error.server()),
     };
+    if session.is_encrypted() {
+        // An answer that has been decrypted already may be waited for: no time to wake it later.
+        watchdog.wake();
+    }
     fault::point("worker.before_begin");
     // Before the row can say so: whoever finds this worker dead must know its backend.
     region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());

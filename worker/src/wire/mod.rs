@@ -310,6 +310,10 @@ impl Session {
         self.place
     }
 
+    pub fn is_encrypted(&self) -> bool {
+        self.link.is_encrypted()
+    }
+
     /// Its login has told it the group.
     pub fn set_group(&mut self, group: &str) {
         self.group = Some(group.to_owned());

@@ -60,18 +60,19 @@ impl Pipe {
         self.alarm = alarm;
     }
 
-    /// Waits for an answer until the alarm goes off, and lets it.
+    /// Waits for an answer until the alarm goes off, and lets it; also if the other side never stops talking.
     fn wait_for_alarm(&mut self) -> io::Result<()> {
         while let Some(alarm) = &self.alarm {
             let left = alarm.at.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                if let Some(alarm) = self.alarm.take() {
+                    (alarm.ring)();
+                }
+                break;
+            }
             let timeout = PollTimeout::try_from(left.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX);
             let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
             match poll(&mut fds, timeout) {
-                Ok(0) if Instant::now() >= alarm.at => {
-                    if let Some(alarm) = self.alarm.take() {
-                        (alarm.ring)();
-                    }
-                }
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => break,
                 Err(errno) => return Err(errno.into()),
@@ -314,6 +315,21 @@ mod tests {
         let mut pipe = Pipe::new(ours.into(), Some(Instant::now() + Duration::from_millis(30)));
         let error = pipe.receive(&mut Outgoing::default(), &mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn an_alarm_goes_off_though_the_peer_never_stops_talking() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let server = thread::spawn(move || while theirs.write_all(&[b'n'; 4096]).is_ok() {});
+        let (ring, rung) = crossbeam_channel::bounded(1);
+        let mut pipe = Pipe::new(ours.into(), Some(Instant::now() + Duration::from_secs(60)));
+        let ring = Box::new(move || ring.send(()).unwrap());
+        pipe.set_alarm(Some(Alarm { at: Instant::now() + Duration::from_millis(20), ring }));
+        while rung.try_recv().is_err() {
+            pipe.receive(&mut Outgoing::default(), &mut [0; 4096]).expect("the alarm goes off first");
+        }
+        drop(pipe);
+        server.join().unwrap();
     }
 
     #[test]
