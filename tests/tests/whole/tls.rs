@@ -4,7 +4,7 @@
 use serde_json::json;
 use tests::certificates::{authority, serve, signed};
 use tests::dialect::{Case, Desk, fails, leads};
-use tests::{Cluster, Supervisor};
+use tests::{Cluster, Database, Supervisor};
 
 const NAMES: &str = "basicConstraints=CA:FALSE\nsubjectAltName=DNS:localhost,DNS:*.wild.test,IP:127.0.0.1\n";
 const OTHER_NAMES: &str = "basicConstraints=CA:FALSE\nsubjectAltName=DNS:db.test,IP:10.0.0.1\n";
@@ -208,9 +208,19 @@ fn a_launcher_works_over_verified_tls_and_says_what_is_wrong_with_a_wrong_root()
             desk.folder().display()
         )
     };
-    let supervisor = Supervisor::of(&database).key("connect", json!(connect("root"))).start();
+    for lend in [true, false] {
+        let mill = Supervisor::of(&database).key("connect", json!(connect("root"))).row_key("lend", lend).start();
+        works_covered(&database, &mill);
+    }
+
+    let supervisor = Supervisor::of(&database).key("connect", json!(connect("stranger"))).launch();
+    supervisor.eventually("it says what is wrong", || supervisor.log_contains("UnknownIssuer"));
+    assert!(!supervisor.log().lines().join("\n").contains("s3cret"));
+}
+
+fn works_covered(database: &Database, supervisor: &Supervisor<'_>) {
     let id = database.insert("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
-    let row = supervisor.finished(&database, id);
+    let row = supervisor.finished(database, id);
     assert_eq!(row["output"], "t", "{row}");
     let covered = "SELECT bool_and(s.ssl) AND count(*) >= 2 FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
          WHERE a.application_name LIKE 'pg\\_%' AND a.client_addr IS NOT NULL";
@@ -220,12 +230,11 @@ fn a_launcher_works_over_verified_tls_and_says_what_is_wrong_with_a_wrong_root()
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
         assert!(status.contains("Threads:\t1\n"), "who forks has one thread, also with TLS and names:\n{status}");
     }
-    // a cancel goes the same way
+    // a cancel goes the same way, whoever asks for it
     let id = database.insert_with("SELECT pg_sleep(60)", "timeout = '300 ms'");
-    assert_eq!(supervisor.finished(&database, id)["state"], "FAIL");
-    drop(supervisor);
-
-    let supervisor = Supervisor::of(&database).key("connect", json!(connect("stranger"))).launch();
-    supervisor.eventually("it says what is wrong", || supervisor.log_contains("UnknownIssuer"));
-    assert!(!supervisor.log().lines().join("\n").contains("s3cret"));
+    assert_eq!(supervisor.finished(database, id)["state"], "FAIL");
+    let id = database.insert("SELECT pg_sleep(600)");
+    supervisor.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
+    database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {id}"));
+    supervisor.eventually("its worker is gone", || supervisor.workers().is_empty());
 }
