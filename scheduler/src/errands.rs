@@ -2,7 +2,8 @@
 //!
 //! A plain task that gets a lent connection is begun by the take itself, since the backend is known before the fork, and
 //! its worker is handed the row by the fork. What the worker hands in is written down together with what others have
-//! handed in meanwhile, before the next look or, if that only takes, in its transaction. A result stays in this table until
+//! handed in meanwhile, in the transaction in which the next look takes, or alone if there is no slot for anything. Those
+//! that have a connection of their own are `guests`; their ends are written here, too. A result stays in this table until
 //! the database has it: it survives a lost session, and a row that cannot be written with the others (locked, come to
 //! repeat, refused) gets a clerk, a worker that does nothing else. If the scheduler itself is killed in between, such a task
 //! runs again.
