@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 const QUIET_FIRST: Duration = Duration::from_millis(20);
 /// How long everything else waits while all slots are taken: the end of a worker brings a look at once.
 const FULL_PAUSE: Duration = Duration::from_millis(50);
-/// How long a look that only took leaves it at that: tasks that follow one another in their group are often as short.
+/// How long a look that only took leaves it at that: tasks that follow one another in their group are often as short. Longer
+/// if the bell is armed: then whatever else can start rings.
 const LINGER: Duration = Duration::from_millis(10);
+const LINGER_ARMED: Duration = Duration::from_millis(50);
 /// How often a row is looked at that waits for the end of its own earlier attempt.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_POLL: Duration = Duration::from_secs(60);
@@ -24,7 +26,7 @@ pub struct Looked {
     /// And there is a slot for it.
     pub room: bool,
     pub found: bool,
-    /// It only took: whether there is nothing left has to be seen by another one.
+    /// It only took, and left the bell as it was: whether there is nothing left has to be seen by another one.
     pub brief: bool,
     pub armed: bool,
     pub refused: bool,
@@ -81,9 +83,9 @@ impl Doze {
         self.armed
     }
 
-    /// Nobody rings us awake and nobody has: the next look is our own idea.
+    /// Nobody has rung: the next look is our own idea.
     pub fn unasked(&self) -> bool {
-        !self.armed && !self.rung
+        !self.rung
     }
 
     /// A look begins. True: it may arm the bell; one that was caused by a ring does not arm again if it finds nothing,
@@ -124,7 +126,7 @@ impl Doze {
     pub fn looked(&mut self, looked: Looked, pace: Pace) {
         let Looked { now, full, room, found, brief, armed, refused, busy, next_plan } = looked;
         let rung = self.caused;
-        self.armed = armed;
+        self.armed = if brief { self.armed } else { armed };
         if found {
             (self.quiet, self.quiet_until) = (Duration::ZERO, now);
             self.empty_polls = 0;
@@ -135,8 +137,8 @@ impl Doze {
         let wait = if full {
             if room { Duration::ZERO } else { FULL_PAUSE }
         } else if brief && found {
-            LINGER
-        } else if armed {
+            if self.armed { LINGER_ARMED } else { LINGER }
+        } else if self.armed {
             if self.empty_polls > pace.idle { pace.sleep.max(LONGEST_POLL) } else { pace.sleep }
         } else if rung && !found {
             self.quiet = (self.quiet * 2).clamp(QUIET_FIRST, pace.sleep.max(QUIET_FIRST));
@@ -281,6 +283,20 @@ mod tests {
         doze.looked(Looked { found: true, brief: true, armed: false, ..looked(now) }, PACE);
         assert_eq!(doze.next_look(), now + LINGER);
         doze.looked(Looked { brief: true, armed: false, ..looked(now) }, PACE);
+        assert_eq!(doze.next_look(), now);
+    }
+
+    #[test]
+    fn a_look_that_only_took_leaves_an_armed_bell_armed_and_one_that_a_ring_caused_is_none_of_those() {
+        let now = Instant::now();
+        let mut doze = Doze::new(now);
+        doze.looked(looked(now), PACE);
+        assert!(doze.armed() && doze.unasked());
+        doze.looked(Looked { found: true, brief: true, armed: false, ..looked(now) }, PACE);
+        assert!(doze.armed());
+        assert_eq!(doze.next_look(), now + LINGER_ARMED);
+        doze.ring(now);
+        assert!(!doze.unasked());
         assert_eq!(doze.next_look(), now);
     }
 

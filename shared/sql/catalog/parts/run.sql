@@ -350,14 +350,16 @@ BEGIN
             RETURN NULL;
         END IF;
     ELSIF NEW.state = 'DONE' AND OLD.state IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
-        UPDATE mill.job_stat s SET running = GREATEST(s.running - 1, 0), total_crashes = s.total_crashes - 1, consecutive_crashes = 0,
-               total_successes = s.total_successes + 1, consecutive_failures = 0, last_run_success = true,
-               total_duration = s.total_duration + COALESCE(NEW.stop - NEW.start, interval '0'),
-               (last_finish, last_successful_finish) = (SELECT n.moment, n.moment
-                   FROM (SELECT clock_timestamp() + m.clock AS moment FROM mill.meta m OFFSET 0) AS n)
-         WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
-        IF FOUND THEN
+        IF EXISTS (SELECT FROM mill.job_stat s WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint) THEN
             followed := mill.activation_ended(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, 'succeeded');
+            -- Last of all, and only now locked: runs of the same job that end together wait for each other from here on. That it
+            -- is not its schedule's own run stays so: which one is, is said when it is made.
+            UPDATE mill.job_stat s SET running = GREATEST(s.running - 1, 0), total_crashes = s.total_crashes - 1, consecutive_crashes = 0,
+                   total_successes = s.total_successes + 1, consecutive_failures = 0, last_run_success = true,
+                   total_duration = s.total_duration + COALESCE(NEW.stop - NEW.start, interval '0'),
+                   (last_finish, last_successful_finish) = (SELECT n.moment, n.moment
+                       FROM (SELECT clock_timestamp() + m.clock AS moment FROM mill.meta m OFFSET 0) AS n)
+             WHERE s.job = NEW.job::int;
             IF followed IS NULL THEN
                 -- The job was deleted meanwhile. Whoever deletes one waits for nobody: what a run had locked then is left to its end.
                 DELETE FROM mill.job_stat s WHERE s.job = NEW.job::int;
