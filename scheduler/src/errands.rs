@@ -18,6 +18,7 @@ use shared::db::trouble::{Trouble, TroubleKind};
 use shared::exit_code::ExitCode;
 use shared::hand_over::WorkerOrder;
 use shared::region::{HandedIn, Kind, SlotHandle};
+use shared::sys::heap::own_again;
 use shared::sys::wait::{Child, End};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -69,10 +70,14 @@ impl Ends {
         }
     }
 
+    pub fn values(&self) -> [&(dyn ToSql + Sync); 5] {
+        [&self.tasks, &self.attempts, &self.failed, &self.outputs, &self.errors]
+    }
+
     /// Whose results are written.
     pub async fn write(&self, client: &Client, statements: &Prepared) -> Result<Vec<i64>, Trouble> {
-        let values: [&(dyn ToSql + Sync); 5] = [&self.tasks, &self.attempts, &self.failed, &self.outputs, &self.errors];
-        let rows = client.query(&statements.finish_errands, &values).await.map_err(|error| Trouble::of(&error))?;
+        let rows = client.query(&statements.finish_errands, &self.values()).await;
+        let rows = rows.map_err(|error| Trouble::of(&error))?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 }
@@ -132,6 +137,11 @@ impl Errands {
     /// What is known of those that will start in a moment, should their rows be deleted.
     pub fn known(&self) -> impl Iterator<Item = (i64, Rc<Group>)> {
         self.waiting.iter().map(|begun| (begun.row.task, begun.group.clone()))
+    }
+
+    /// As many workers are under way.
+    pub fn under_way(&self) -> usize {
+        self.rows.len()
     }
 
     /// As many will start in a moment.
@@ -209,6 +219,7 @@ impl Scheduler {
             let kept = [errand.socket.as_raw_fd()];
             started.push(self.nursery.spawn_plain(begun.slot, Kind::Worker, &self.label, errand::run, errand, &kept));
         }
+        own_again();
         for ((begun, _), started) in errands.into_iter().zip(started) {
             self.errand_started(begun, started.map_err(|error| error.to_string()), now);
         }

@@ -14,7 +14,7 @@ use crate::graph_state::GraphEvent;
 use crate::guests::Guests;
 use crate::jobs::{Definition, JobStatements, Jobs};
 use crate::lending::Lending;
-use crate::look::{GroupCursor, Seen};
+use crate::look::{Group, GroupCursor, Seen};
 use crate::mending::{self, Mended};
 use crate::queue::{self, Owner, Prepared, Readiness, Unfinished};
 use crate::returns::Returns;
@@ -210,6 +210,8 @@ pub struct Scheduler {
     pub(crate) graph: Graph,
     pub(crate) doze: Doze,
     pub(crate) cursor: GroupCursor,
+    /// The group whose plain tasks the last look has begun, if no other waited.
+    pub(crate) only: Option<Rc<Group>>,
     /// Signs that stand in the database for `mill.why`.
     pub(crate) signs: Vec<i32>,
     pub(crate) next_reset: Instant,
@@ -280,6 +282,7 @@ impl Scheduler {
             graph: Graph::new(now),
             doze: Doze::new(now),
             cursor: GroupCursor::default(),
+            only: None,
             signs: Vec::new(),
             next_reset: now + Duration::from_millis(order.settings.reset_ms),
             next_chores: now,

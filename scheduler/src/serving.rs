@@ -299,7 +299,10 @@ impl Scheduler {
             self.release_reserved();
             return;
         };
+        let known: Vec<_> = self.runs.known().into_iter().chain(self.errands.known()).collect();
+        let plain = self.brief && self.runs.len() == self.errands.under_way() && self.promised.len() == count;
         let ask = Ask {
+            only: self.only.clone().filter(|only| plain && known.iter().all(|(_, group)| group == only)),
             ends: if count > 0 { self.errands.begin_booking() } else { None },
             signs,
             count,
@@ -308,7 +311,7 @@ impl Scheduler {
             brief: self.brief,
             cursor: self.cursor,
             running: self.runs.running(),
-            known: self.runs.known().into_iter().chain(self.errands.known()).collect(),
+            known,
             idle_backends: self.lending.idle_backends(),
             lent: self.promised.clone(),
             // Behind a pooler nobody but the server knows the number of the backend.
@@ -409,6 +412,7 @@ impl Scheduler {
         let mut slots = self.looking.take().unwrap_or_default();
         let asked = slots.len();
         self.cursor = seen.cursor;
+        self.only = seen.only_group().or_else(|| self.only.take().filter(|_| seen.taken.is_empty()));
         if let Some(written) = &seen.written {
             // The take has seen the room that they made.
             self.booked(written, now);

@@ -24,6 +24,7 @@ pub const NAME_SESSION: &str = include_str!("../../sql/task/name_session.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
 const TAKE_SEATED: &str = include_str!("../../sql/task/take_seated.sql");
+pub const TAKE_ONE_GROUP: &str = include_str!("../../sql/task/take_one_group.sql");
 pub const TAKE_GROUPS: &str = include_str!("../../sql/task/take_groups.sql");
 pub const EXPIRE_TASKS: &str = include_str!("../../sql/task/expire_tasks.sql");
 pub const EXPIRE_REFUSED: &str = include_str!("../../sql/task/expire_refused.sql");
@@ -213,7 +214,8 @@ const GROUP_BYTES: &str = r#"pg_catalog.convert_to(t."group"::text, pg_catalog.g
 /// the disk only if it has to: {lazy} says that nothing else is in its transaction.
 const BEGUN: &str = "(SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
           WHERE {lazy}::bool AND NOT EXISTS (SELECT FROM taken j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
-       t.backend, CASE WHEN t.plain THEN {row_texts} END AS task_row,
+       {told}";
+const TOLD: &str = "t.backend, CASE WHEN t.plain THEN {row_texts} END AS task_row,
        CASE WHEN t.plain THEN {sign} END AS sign";
 
 /// The second key of a running task's lock.
@@ -278,15 +280,25 @@ impl Queue {
         self.fill_with(TAKE_GROUPS, [self.seated("$7"), known, self.begun("$12"), plain("$7", "$8", "$13")])
     }
 
+    pub fn fill_take_one_group(&self) -> String {
+        self.fill_with(
+            TAKE_ONE_GROUP,
+            [("{told}".to_owned(), self.told()), ("{plain_row}".to_owned(), PLAIN.to_owned())],
+        )
+    }
+
     fn running(&self, ids: &str, groups: &str) -> (String, String) {
         let running = RUNNING.replace("{known}", &format!("{ids}, {groups}")).replace("{known_ids}", ids);
         ("{running}".to_owned(), running.replace("{queue}", &qualified(&self.schema, &self.table)))
     }
 
     fn begun(&self, lazy: &str) -> (String, String) {
+        ("{begun}".to_owned(), BEGUN.replace("{told}", &self.told()).replace("{lazy}", lazy))
+    }
+
+    fn told(&self) -> String {
         let sign = SIGN.replace("{queue_text}", &literal(&qualified(&self.schema, &self.table)));
-        let begun = BEGUN.replace("{row_texts}", ROW_TEXTS).replace("{lazy}", lazy).replace("{sign}", &sign);
-        ("{begun}".to_owned(), begun)
+        TOLD.replace("{row_texts}", ROW_TEXTS).replace("{sign}", &sign)
     }
 
     fn seated(&self, lent: &str) -> (String, String) {

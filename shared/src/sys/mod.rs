@@ -6,6 +6,7 @@
 
 pub mod exec;
 pub mod fork;
+pub mod heap;
 pub mod map;
 pub mod nest;
 pub mod pass;
