@@ -363,16 +363,16 @@ BEGIN
             RETURN NULL;
         END IF;
     ELSIF NEW.state = 'DONE' AND OLD.state IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
-        IF EXISTS (SELECT FROM mill.job_book s WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint) THEN
+        -- That it is not its schedule's own run stays so: which one is, is said when it is made.
+        INSERT INTO mill.job_tally (job, started, moment, lasted)
+        SELECT s.job, false, clock_timestamp() + m.clock, NEW.stop - NEW.start FROM mill.job_book s, mill.meta m
+         WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
+        IF FOUND THEN
             followed := mill.activation_ended(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, 'succeeded');
             IF followed IS NULL THEN
                 -- The job was deleted meanwhile.
                 PERFORM mill.forget(NEW.job::int);
-                RETURN NULL;
             END IF;
-            -- That it is not its schedule's own run stays so: which one is, is said when it is made.
-            INSERT INTO mill.job_tally (job, started, moment, lasted)
-            SELECT NEW.job::int, false, clock_timestamp() + m.clock, NEW.stop - NEW.start FROM mill.meta m;
             RETURN NULL;
         END IF;
     END IF;

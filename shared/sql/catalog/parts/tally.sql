@@ -13,6 +13,8 @@ CREATE TABLE mill.job_tally (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 -- A run that fails reads what others of its job have left, not what all jobs have.
 CREATE INDEX ON mill.job_tally (job);
+-- It needs no key of its own; in a database whose tables are all published nothing could be deleted from it without one.
+ALTER TABLE mill.job_tally REPLICA IDENTITY FULL;
 COMMENT ON TABLE mill.job_tally IS 'pgmill: starts and successes that have not been entered in mill.job_book yet; mill.job_stat counts them';
 COMMENT ON COLUMN mill.job_tally.started IS 'true: a run has started, false: it has succeeded; NULL: the job was deleted while its book was in use';
 
