@@ -24,6 +24,8 @@ use tokio_postgres::{Client, Statement};
 const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// Looks that follow each other at once ask about jobs only so often.
 const STALE: Duration = Duration::from_millis(50);
+/// How often what runs have tallied is entered in the books, at most.
+const FOLD: Duration = Duration::from_secs(1);
 /// How often old runs are looked for, at most.
 const RETENTION: Duration = Duration::from_secs(60);
 /// How far apart the tries are to hang the triggers onto a table that somebody else has locked.
@@ -52,6 +54,8 @@ pub struct JobsAsk {
     pub since: Option<SystemTime>,
     /// Nothing has been heard of them for a while: ask also when there is plenty to do.
     pub stale: bool,
+    /// What runs have tallied is to be entered in the books.
+    pub fold: bool,
 }
 
 /// What a look has found out about jobs.
@@ -64,6 +68,8 @@ pub struct Pulse {
     pub waiting: Option<Duration>,
     /// Next starts wait to be computed.
     pub fill: bool,
+    /// What runs had tallied was entered.
+    pub folded: bool,
     /// How many were started, if that was asked for.
     pub started: Option<i32>,
     pub until: Option<SystemTime>,
@@ -102,6 +108,8 @@ pub struct Jobs {
     version: Option<i64>,
     /// When a look has last brought a pulse home.
     heard: Option<Instant>,
+    /// When the tally was last entered in the books.
+    folded: Option<Instant>,
     /// When a look has something to start or to release.
     due: Option<Instant>,
     since: Option<SystemTime>,
@@ -123,6 +131,7 @@ impl Jobs {
             attach_pause: BackOff::new(ATTACH_FIRST, ATTACH_LAST),
             version: None,
             heard: None,
+            folded: None,
             due: None,
             since: None,
             watch: Question::None,
@@ -143,7 +152,8 @@ impl Jobs {
     pub fn ask(&self, now: Instant, slots: usize) -> Option<JobsAsk> {
         let start = slots > 0 && self.due.is_some_and(|at| now >= at);
         let stale = self.heard.is_none_or(|at| now.saturating_duration_since(at) >= STALE);
-        Some(JobsAsk { statements: self.statements.clone()?, start, since: self.since, stale })
+        let fold = self.folded.is_none_or(|at| now.saturating_duration_since(at) >= FOLD);
+        Some(JobsAsk { statements: self.statements.clone()?, start, since: self.since, stale, fold })
     }
 
     /// When the next run has to be told something.
@@ -228,6 +238,7 @@ impl Scheduler {
     pub(crate) fn pulsed(&mut self, pulse: Pulse, slots: usize, now: Instant) -> Option<Duration> {
         let jobs = &mut self.jobs;
         jobs.heard = Some(now);
+        jobs.folded = if pulse.folded { Some(now) } else { jobs.folded };
         jobs.since = pulse.until.or(jobs.since);
         let mut next = [pulse.due, pulse.waiting].into_iter().flatten().min();
         if jobs.version.replace(pulse.version) != Some(pulse.version) {

@@ -432,13 +432,14 @@ impl Look {
     /// The same where the queue runs jobs: one question for both.
     async fn next_event(&self, jobs: &JobsAsk, seen: &mut Seen) -> Result<(), Trouble> {
         let since = seen.pulse.and_then(|pulse| pulse.until).or(jobs.since);
-        let row = self.one(&jobs.statements.next_event, &[&jobs.statements.relid, &since]).await?;
+        let row = self.one(&jobs.statements.next_event, &[&jobs.statements.relid, &since, &jobs.fold]).await?;
         seen.next_plan = wait(&row, "ms");
         seen.pulse = Some(Pulse {
             version: row.get("version"),
             due: wait(&row, "due_ms"),
             waiting: wait(&row, "waiting_ms"),
             fill: row.get("fill"),
+            folded: jobs.fold,
             ..seen.pulse.unwrap_or_default()
         });
         Ok(())

@@ -16,6 +16,7 @@ const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/queue.sql"),
     include_str!("../../sql/catalog/parts/calendar.sql"),
     include_str!("../../sql/catalog/parts/job.sql"),
+    include_str!("../../sql/catalog/parts/tally.sql"),
     include_str!("../../sql/catalog/parts/put.sql"),
     include_str!("../../sql/catalog/parts/run.sql"),
     include_str!("../../sql/catalog/parts/schedule.sql"),

@@ -76,9 +76,9 @@ fn jobs_whose_numbers_do_not_add_up_are_named() {
     });
     database.run("INSERT INTO mill.job (name, input) VALUES ('a', 'SELECT 1')");
     assert_eq!(differences(&database), Vec::<String>::new());
-    database.run("UPDATE mill.job_stat SET total_runs = 3, total_failures = -1");
+    database.run("UPDATE mill.job_book SET total_runs = 3, total_failures = -1");
     let found = differences(&database).join("\n");
     assert!(found.contains("job \"a\": 3 runs, but 0 successes, -1 failures and 0 crashes"), "{found}");
-    database.run("DELETE FROM mill.job_stat");
+    database.run("DELETE FROM mill.job_book");
     assert!(differences(&database).join("\n").contains("job \"a\" has no statistics"));
 }

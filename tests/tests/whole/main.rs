@@ -32,6 +32,7 @@ mod install;
 mod job_desk;
 mod job_ends;
 mod job_rights;
+mod job_tally;
 mod jobs;
 mod keep_and_why;
 mod large;

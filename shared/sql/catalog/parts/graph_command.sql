@@ -35,7 +35,7 @@ CREATE FUNCTION mill.open_rows(jobs int[], at timestamptz, free bool DEFAULT fal
 DECLARE
     q record;
 BEGIN
-    FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid
+    FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid
               WHERE s.job = ANY (jobs) ORDER BY k.relid LOOP
         RETURN QUERY EXECUTE format('SELECT %s::oid, %L::name, %L::name, t.id::bigint, t.job::int, t.at, t.state::text FROM %2$I.%3$I t
             WHERE t.job IS NOT NULL AND t.job = ANY ($1) AND ($2 IS NULL OR t.at = $2) AND t.state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')
@@ -136,7 +136,7 @@ DECLARE
     found int[];
     failed int[] := '{}';
 BEGIN
-    FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid
+    FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid
               WHERE s.job = ANY (jobs) ORDER BY k.relid LOOP
         EXECUTE format('SELECT array_agg(l.job) FROM (SELECT DISTINCT ON (t.job) t.job, t.state FROM %I.%I t
             WHERE t.job = ANY ($1) AND t.at = $2 ORDER BY t.job, t.id DESC) AS l WHERE l.state IN (''FAIL'', ''GONE'')',
@@ -172,7 +172,7 @@ BEGIN
         UPDATE mill.token k SET waiting = '{}', consumed = k.delivered, since = NULL, by_hand = k.by_hand + 1
          WHERE k.job = j.id AND k.at = rerun_jobs.at RETURNING k.epoch INTO epoch;
         IF mill.activate_node(j, rerun_jobs.at, epoch, false, false) IS NULL THEN
-            PERFORM mill.refuse(format('job "%s" cannot run: %s', j.name, (SELECT s.reason FROM mill.job_stat s WHERE s.job = j.id)));
+            PERFORM mill.refuse(format('job "%s" cannot run: %s', j.name, (SELECT s.reason FROM mill.job_book s WHERE s.job = j.id)));
         END IF;
     END LOOP;
     RETURN format('%s started, %s in all begun anew: %s', cardinality(first_ones), cardinality(part_jobs),
@@ -228,7 +228,7 @@ BEGIN
         PERFORM mill.check_member(format('job "%s"', j.name), j.owner);
         jobs := ARRAY[j.id];
         IF NEW.action IN ('run', 'rerun') THEN
-            wrong := mill.refusal(j.owner, (SELECT s.queue FROM mill.job_stat s WHERE s.job = j.id));
+            wrong := mill.refusal(j.owner, (SELECT s.queue FROM mill.job_book s WHERE s.job = j.id));
             IF wrong IS NOT NULL THEN
                 RAISE EXCEPTION USING MESSAGE = format('job "%s": %s', j.name, wrong), ERRCODE = 'insufficient_privilege';
             END IF;
@@ -302,7 +302,7 @@ BEGIN
             -- a run of its own: the old one stays as it ended
             PERFORM mill.enter(ARRAY[j.flow]);
             NEW.task := mill.activate(j.id, NEW.at, mill.now(), held => true, epoch => mill.by_hand(j.id, NEW.at));
-            SELECT k.* INTO r FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = j.id;
+            SELECT k.* INTO r FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid WHERE s.job = j.id;
             PERFORM mill.end_row(r.relid, r.schema, r.name, NEW.task, CASE NEW.how WHEN 'success' THEN 'DONE' ELSE 'FAIL' END, 'marked',
                 CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', session_user) END);
         END IF;

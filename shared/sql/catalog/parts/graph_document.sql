@@ -177,7 +177,7 @@ BEGIN
         PERFORM mill.refuse(format('there is no flow "%s", or it is not yours', flow));
     END IF;
     at := COALESCE(picture.at, (SELECT max(k.at) FROM mill.token k JOIN mill.job j ON j.id = k.job WHERE j.flow = f.name));
-    FOR q IN SELECT DISTINCT k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid JOIN pg_class c ON c.oid = k.relid LOOP
+    FOR q IN SELECT DISTINCT k.schema, k.name FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid JOIN pg_class c ON c.oid = k.relid LOOP
         EXECUTE format('SELECT jsonb_object_agg(l.name, l.state) FROM (SELECT DISTINCT ON (t.job) j.name, CASE
                 WHEN t.reason = ''skipped'' THEN ''skipped'' WHEN t.state IN (''TAKE'', ''WORK'') THEN ''running'' WHEN t.state = ''DONE'' THEN ''succeeded''
                 WHEN t.state IN (''FAIL'', ''GONE'') THEN ''failed'' ELSE ''planned'' END AS state

@@ -25,7 +25,7 @@ BEGIN
     IF most IS NULL THEN
         RETURN NULL;
     END IF;
-    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_book s ON s.job = j.id
                JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = places.flow AND j.input IS NOT NULL GROUP BY 1, 2 LOOP
         EXECUTE format('SELECT count(*) FROM %I.%I WHERE job IS NOT NULL AND job = ANY ($1)
                            AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'') AND (state IN (''TAKE'', ''WORK'') OR state = ''PLAN'' AND NOT held)',
@@ -50,7 +50,7 @@ BEGIN
     IF task IS NULL THEN
         RETURN NULL;
     END IF;
-    SELECT k.* INTO q FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = j.id;
+    SELECT k.* INTO q FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid WHERE s.job = j.id;
     IF loops THEN
         EXECUTE format('UPDATE %I.%I SET state = ''FAIL'', start = $2, stop = $2, reason = ''loop'', error = $3 WHERE id = $1', q.schema, q.name)
           USING task, clock_timestamp(),
@@ -74,7 +74,7 @@ DECLARE
     moment timestamptz := mill.now();
     done int := 0;
 BEGIN
-    FOR q IN SELECT s.queue, j.owner, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+    FOR q IN SELECT s.queue, j.owner, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_book s ON s.job = j.id
                LEFT JOIN mill.queue k ON k.relid = s.queue LEFT JOIN pg_roles r ON r.rolname = j.owner
               WHERE j.id = ANY (activate_all.jobs) AND has_table_privilege(r.oid, k.relid, 'INSERT') IS NOT TRUE GROUP BY 1, 2 LOOP
         wrong := mill.refusal(q.owner, q.queue);
@@ -89,7 +89,7 @@ BEGIN
                     array_agg(u.at ORDER BY u.place) AS ats, array_agg(u.low ORDER BY u.place) AS lows,
                     array_agg(j.input IS NULL ORDER BY u.place) AS held
                FROM unnest(activate_all.jobs, ats, lows) WITH ORDINALITY AS u (job, at, low, place)
-               JOIN mill.job j ON j.id = u.job JOIN mill.job_stat s ON s.job = j.id JOIN mill.queue k ON k.relid = s.queue
+               JOIN mill.job j ON j.id = u.job JOIN mill.job_book s ON s.job = j.id JOIN mill.queue k ON k.relid = s.queue
               WHERE NOT u.job = ANY (refused) GROUP BY k ORDER BY k LOOP
         IF q.idle THEN
             INSERT INTO mill.errand (job, at, queue, task)
@@ -145,9 +145,10 @@ BEGIN
     IF cardinality(jobs) = 0 THEN
         RETURN;
     END IF;
-    PERFORM FROM mill.job_stat s WHERE s.job = ANY (jobs) ORDER BY s.job FOR NO KEY UPDATE;
-    UPDATE mill.job_stat s SET total_runs = s.total_runs + u.n, total_successes = s.total_successes + u.n, consecutive_failures = 0,
-           last_start = moment, last_finish = moment, last_successful_finish = moment, last_run_success = true
+    PERFORM mill.open_book(u.job) FROM (SELECT DISTINCT n AS job FROM unnest(jobs) AS n ORDER BY 1) AS u;
+    UPDATE mill.job_book s SET total_runs = s.total_runs + u.n, total_successes = s.total_successes + u.n, consecutive_failures = 0,
+           last_start = GREATEST(s.last_start, moment), last_finish = GREATEST(s.last_finish, moment),
+           last_successful_finish = GREATEST(s.last_successful_finish, moment), last_run_success = true
       FROM (SELECT c.job, count(*) AS n FROM unnest(jobs, counted) AS c (job, counted) WHERE c.counted GROUP BY 1) AS u
      WHERE s.job = u.job;
     PERFORM mill.all_succeeded(jobs, ats, epochs);
@@ -264,7 +265,7 @@ BEGIN
     IF f.name IS NULL OR f.paused OR places = 0 THEN
         RETURN 0;
     END IF;
-    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_stat s ON s.job = j.id
+    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.job_book s ON s.job = j.id
                JOIN mill.queue k ON k.relid = s.queue WHERE j.flow = f.name AND j.scheduled GROUP BY 1, 2 ORDER BY 1, 2 LOOP
         EXECUTE format('UPDATE %1$I.%2$I SET held = false, plan = LEAST(plan, statement_timestamp()) WHERE id IN (
                 SELECT id FROM %1$I.%2$I t WHERE job IS NOT NULL AND job = ANY ($1) AND state = ''PLAN'' AND held AND plan <= $2
@@ -303,7 +304,7 @@ DECLARE
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = may_release.job);
 BEGIN
     RETURN (j.id IS NULL OR mill.may_start(j) OR (mill.has_schedule(j)
-       AND may_release.run_of IS DISTINCT FROM (SELECT s.run FROM mill.job_stat s WHERE s.job = may_release.job)))
+       AND may_release.run_of IS DISTINCT FROM (SELECT s.run FROM mill.job_book s WHERE s.job = may_release.job)))
        AND NOT EXISTS (SELECT FROM mill.errand e WHERE e.job = may_release.job AND e.task = may_release.run_of);
 END
 $function$;
@@ -319,7 +320,7 @@ BEGIN
     IF jobs IS NULL THEN
         RETURN NULL;
     ELSIF NEW.paused AND NOT OLD.paused THEN
-        FOR q IN SELECT DISTINCT k.schema, k.name FROM mill.queue k JOIN mill.job_stat s ON s.queue = k.relid WHERE s.job = ANY (jobs) LOOP
+        FOR q IN SELECT DISTINCT k.schema, k.name FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid WHERE s.job = ANY (jobs) LOOP
             EXECUTE format('UPDATE %1$I.%2$I SET held = true WHERE id IN (SELECT id FROM %1$I.%2$I
                              WHERE job IS NOT NULL AND job = ANY ($1) AND state = ''PLAN'' AND NOT held FOR UPDATE SKIP LOCKED)', q.schema, q.name) USING jobs;
         END LOOP;

@@ -96,7 +96,7 @@ DECLARE
 BEGIN
     RETURN CASE
         WHEN j.id IS NULL THEN 'its job has been deleted'
-        WHEN NOT j.scheduled THEN format('its job "%s" is paused%s', j.name, (SELECT ': ' || s.reason FROM mill.job_stat s WHERE s.job = j.id))
+        WHEN NOT j.scheduled THEN format('its job "%s" is paused%s', j.name, (SELECT ': ' || s.reason FROM mill.job_book s WHERE s.job = j.id))
         WHEN f.paused THEN format('its flow "%s" is paused; SELECT mill.resume(%L) goes on', f.name, f.name)
         WHEN EXISTS (SELECT FROM mill.errand e WHERE e.job = j.id AND e.at = why_held.at AND e.task = why_held.task)
             THEN 'it needs no worker, and is done at the scheduler''s next turn'
@@ -109,7 +109,7 @@ CREATE FUNCTION mill.why(job text, at timestamptz DEFAULT NULL) RETURNS text
 DECLARE
     j mill.job := (SELECT n FROM mill.job n WHERE n.name = why.job);
     f mill.flow := (SELECT n FROM mill.flow n WHERE n.name = j.flow);
-    q mill.queue := (SELECT n FROM mill.queue n JOIN mill.job_stat s ON s.queue = n.relid WHERE s.job = j.id);
+    q mill.queue := (SELECT n FROM mill.queue n JOIN mill.job_book s ON s.queue = n.relid WHERE s.job = j.id);
     w record;
     t record;
     task bigint;
@@ -133,7 +133,7 @@ BEGIN
     IF mill.has_schedule(j) THEN
         RETURN (SELECT s.why FROM mill.job_status s WHERE s.job = j.id);
     ELSIF NOT j.scheduled THEN
-        RETURN format('it is paused%s', (SELECT ': ' || s.reason FROM mill.job_stat s WHERE s.job = j.id));
+        RETURN format('it is paused%s', (SELECT ': ' || s.reason FROM mill.job_book s WHERE s.job = j.id));
     ELSIF f.paused THEN
         RETURN format('its flow "%s" is paused', f.name);
     END IF;

@@ -81,12 +81,12 @@ CREATE FUNCTION mill.set_next_start(job int, next_start timestamptz) RETURNS boo
 DECLARE
     s record;
 BEGIN
-    SELECT f.run, f.queue, f.next_start INTO s FROM mill.job_stat f JOIN mill.job j ON j.id = f.job JOIN mill.queue q ON q.relid = f.queue
+    SELECT f.run, f.queue, f.next_start INTO s FROM mill.job_book f JOIN mill.job j ON j.id = f.job JOIN mill.queue q ON q.relid = f.queue
      WHERE f.job = set_next_start.job AND (mill.is_allowed(j.owner) OR mill.is_allowed(q.owner));
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE mill.job_stat f SET next_start = set_next_start.next_start, fill = false, stamp = f.stamp + 1
+    UPDATE mill.job_book f SET next_start = set_next_start.next_start, fill = false, stamp = f.stamp + 1
      WHERE f.job = set_next_start.job;
     IF s.run IS NOT NULL THEN
         PERFORM mill.move_waiting(job, s.run, next_start);
@@ -112,7 +112,7 @@ CREATE FUNCTION mill.run_job(job_id int) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = job_id AND mill.is_allowed(f.owner));
-    relid oid := (SELECT s.queue FROM mill.job_stat s WHERE s.job = job_id);
+    relid oid := (SELECT s.queue FROM mill.job_book s WHERE s.job = job_id);
     wrong text;
 BEGIN
     IF j.id IS NULL THEN
@@ -126,6 +126,22 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill.run_job(int) IS 'pgmill: runs a job now, also when it is paused; the id of the task';
+
+-- Who sees all of mill.job, as its owner does, sees all of this.
+CREATE VIEW mill.job_stat WITH (security_barrier) AS
+SELECT s.job, s.last_start, s.last_finish, s.last_successful_finish, s.last_run_success, s.next_start, s.total_runs, s.total_successes,
+       s.total_failures, s.total_crashes, s.consecutive_failures, s.consecutive_crashes, s.total_duration, s.total_duration_failures,
+       s.reason, s.queue, s.scheduled, s.run, s.running, s.fill, s.stamp, s.due
+  FROM mill.job_now s
+ WHERE (SELECT NOT row_security_active('mill.job'::regclass))
+    OR EXISTS (SELECT FROM mill.job j WHERE j.id = s.job AND mill.is_member(j.owner));
+COMMENT ON VIEW mill.job_stat IS 'pgmill: statistics of every job, and when it starts next; unknown is NULL';
+COMMENT ON COLUMN mill.job_stat.total_crashes IS 'rises when a run starts and falls when it ends: what is left are starts without an end';
+COMMENT ON COLUMN mill.job_stat.reason IS 'why the job was paused, if it was not a person''s doing';
+COMMENT ON COLUMN mill.job_stat.run IS 'the unfinished activation that its schedule has made: the id of its first row';
+COMMENT ON COLUMN mill.job_stat.running IS 'starts whose end is not known yet';
+COMMENT ON COLUMN mill.job_stat.fill IS 'next_start waits for the scheduler, because SQL cannot compute it (cron)';
+COMMENT ON COLUMN mill.job_stat.stamp IS 'rises with every change of the plan: an answer to an older one is too late';
 
 CREATE VIEW mill.job_status WITH (security_barrier) AS
 SELECT j.id AS job, j.name, j.owner, j.queue,
@@ -144,7 +160,7 @@ SELECT j.id AS job, j.name, j.owner, j.queue,
   FROM mill.job j
   CROSS JOIN LATERAL (
     SELECT s.*, mill.locked({queue_key}, s.queue, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) AS served
-      FROM mill.job_stat s WHERE s.job = j.id) AS s
+      FROM mill.job_now s WHERE s.job = j.id) AS s
  WHERE mill.is_member(j.owner);
 COMMENT ON VIEW mill.job_status IS 'pgmill: whether each job runs, waits or is paused, when it starts next, and why';
 

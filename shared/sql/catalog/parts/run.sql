@@ -14,7 +14,7 @@ DECLARE
     place mill.queue;
     wrong text;
 BEGIN
-    SELECT q.* INTO place FROM mill.job_stat s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = activate.job;
+    SELECT q.* INTO place FROM mill.job_book s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = activate.job;
     wrong := mill.refusal((SELECT j.owner FROM mill.job j WHERE j.id = activate.job), place.relid);
     IF wrong IS NOT NULL THEN
         PERFORM mill.pause_job(job, wrong);
@@ -43,7 +43,7 @@ DECLARE
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = may_release.job);
 BEGIN
     RETURN j.id IS NULL OR mill.may_start(j) OR (mill.has_schedule(j)
-       AND may_release.run_of IS DISTINCT FROM (SELECT s.run FROM mill.job_stat s WHERE s.job = may_release.job));
+       AND may_release.run_of IS DISTINCT FROM (SELECT s.run FROM mill.job_book s WHERE s.job = may_release.job));
 END
 $function$;
 
@@ -63,7 +63,7 @@ CREATE FUNCTION mill.pause_job(job int, why text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     UPDATE mill.job j SET scheduled = false WHERE j.id = pause_job.job AND j.scheduled;
-    UPDATE mill.job_stat s SET reason = why WHERE s.job = pause_job.job;
+    UPDATE mill.job_book s SET reason = why WHERE s.job = pause_job.job;
 END
 $function$;
 COMMENT ON FUNCTION mill.pause_job(int, text) IS 'pgmill: a job that cannot go on pauses itself, with the reason';
@@ -117,10 +117,17 @@ BEGIN
 END
 $function$;
 
+-- Only the start of its schedule's own run changes its plan, and needs its book.
 CREATE FUNCTION mill.mark_start(job int, run_of bigint) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    UPDATE mill.job_stat s SET last_start = mill.now(), total_runs = s.total_runs + 1, total_crashes = s.total_crashes + 1,
+    INSERT INTO mill.job_tally (job, started, moment)
+    SELECT s.job, true, mill.now() FROM mill.job_book s WHERE s.job = mark_start.job AND s.run IS DISTINCT FROM mark_start.run_of;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    PERFORM mill.open_book(job);
+    UPDATE mill.job_book s SET last_start = GREATEST(s.last_start, mill.now()), total_runs = s.total_runs + 1, total_crashes = s.total_crashes + 1,
            consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1,
            next_start = CASE WHEN s.run = mark_start.run_of THEN NULL ELSE s.next_start END
      WHERE s.job = mark_start.job;
@@ -131,7 +138,8 @@ $function$;
 CREATE FUNCTION mill.unmark_start(job int, run_of bigint, plan timestamptz) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    UPDATE mill.job_stat s SET total_runs = s.total_runs - 1, total_crashes = s.total_crashes - 1,
+    PERFORM mill.open_book(job);
+    UPDATE mill.job_book s SET total_runs = s.total_runs - 1, total_crashes = s.total_crashes - 1,
            consecutive_crashes = GREATEST(s.consecutive_crashes - 1, 0), running = GREATEST(s.running - 1, 0),
            next_start = CASE WHEN s.run = unmark_start.run_of THEN COALESCE(s.next_start, unmark_start.plan) ELSE s.next_start END
      WHERE s.job = unmark_start.job;
@@ -146,7 +154,7 @@ CREATE FUNCTION mill.mark_end(queue oid, task bigint, job int, at timestamptz, e
 DECLARE
     moment timestamptz := mill.now();
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = mark_end.job);
-    s mill.job_stat;
+    s mill.job_book;
     own bool;
     crashed bool := NOT success AND marked AND reason IS NOT DISTINCT FROM 'crashed';
     interrupted bool := NOT success AND marked AND reason IS NOT DISTINCT FROM 'interrupted';
@@ -157,12 +165,13 @@ DECLARE
     successor bigint;
     over bool := true;
 BEGIN
-    SELECT * INTO s FROM mill.job_stat f WHERE f.job = mark_end.job FOR NO KEY UPDATE;
     IF j.id IS NULL THEN
-        -- Deleted meanwhile. Whoever deletes a job waits for nobody: what a run had locked then is left to the run's end.
-        DELETE FROM mill.job_stat f WHERE f.job = mark_end.job;
+        -- Deleted meanwhile, and what was tallied since is left to the run's end.
+        PERFORM mill.forget(job);
+        RETURN;
     END IF;
-    IF j.id IS NULL OR s.job IS NULL THEN
+    s := mill.open_book(job);
+    IF s.job IS NULL THEN
         RETURN;
     END IF;
     own := s.run IS NOT NULL AND s.run = mark_end.run_of;
@@ -179,7 +188,7 @@ BEGIN
         again := plan;
         over := false;
     ELSIF crashed THEN
-        s.last_finish := moment;
+        s.last_finish := GREATEST(s.last_finish, moment);
         s.last_run_success := false;
         again := GREATEST(moment + j.crash_wait, moment + mill.back_off(j, s.consecutive_crashes));
         over := false;
@@ -189,12 +198,12 @@ BEGIN
             s.consecutive_crashes := 0;
         ELSIF success AND reason IS NULL THEN
             s.total_runs := s.total_runs + 1;
-            s.last_start := moment;
+            s.last_start := GREATEST(s.last_start, moment);
         END IF;
         IF success AND reason IS NULL THEN
             s.total_successes := s.total_successes + 1;
             s.consecutive_failures := 0;
-            s.last_successful_finish := moment;
+            s.last_successful_finish := GREATEST(s.last_successful_finish, moment);
             s.total_duration := s.total_duration + COALESCE(lasted, interval '0');
         ELSIF marked THEN
             s.total_failures := s.total_failures + 1;
@@ -202,7 +211,7 @@ BEGIN
             s.total_duration_failures := s.total_duration_failures + COALESCE(lasted, interval '0');
         END IF;
         IF marked OR (success AND reason IS NULL) THEN
-            s.last_finish := moment;
+            s.last_finish := GREATEST(s.last_finish, moment);
             s.last_run_success := success;
         END IF;
         tries := CASE WHEN mill.has_schedule(j) THEN s.consecutive_failures ELSE mark_end.failures + 1 END;
@@ -240,7 +249,7 @@ BEGIN
             -- Its time may have come before this is committed.
             PERFORM mill.touch(s.queue);
         END IF;
-        SELECT f.scheduled, f.reason INTO s.scheduled, s.reason FROM mill.job_stat f WHERE f.job = mark_end.job;
+        SELECT f.scheduled, f.reason INTO s.scheduled, s.reason FROM mill.job_book f WHERE f.job = mark_end.job;
     END IF;
     IF own THEN
         s.stamp := s.stamp + 1;
@@ -253,7 +262,7 @@ BEGIN
             s.next_start := COALESCE(s.next_start, mill.next_regular(j, moment, moment));
         END IF;
     END IF;
-    UPDATE mill.job_stat f SET (last_start, last_finish, last_successful_finish, last_run_success, next_start, total_runs,
+    UPDATE mill.job_book f SET (last_start, last_finish, last_successful_finish, last_run_success, next_start, total_runs,
             total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes, total_duration,
             total_duration_failures, run, running, fill, stamp)
         = (s.last_start, s.last_finish, s.last_successful_finish, s.last_run_success, s.next_start, s.total_runs,
@@ -288,7 +297,8 @@ END
 $function$;
 
 -- Before a change of state: what may not be, what a person's STOP means, and that nobody waits for a job that somebody
--- else is just changing (the row is then taken at a later look).
+-- else is just changing: its schedule's own run, whose start changes the plan, is then taken at a later look. All others
+-- start without its book.
 CREATE FUNCTION mill.task_before() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -297,7 +307,10 @@ DECLARE
     becomes text;
 BEGIN
     IF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
-        PERFORM FROM mill.job_stat s WHERE s.job = OLD.job FOR NO KEY UPDATE SKIP LOCKED;
+        IF EXISTS (SELECT FROM mill.job_book s WHERE s.job = OLD.job::int AND s.run IS DISTINCT FROM OLD.run_of::bigint) THEN
+            RETURN NEW;
+        END IF;
+        PERFORM FROM mill.job_book s WHERE s.job = OLD.job::int FOR NO KEY UPDATE SKIP LOCKED;
         IF FOUND THEN
             RETURN NEW;
         END IF;
@@ -319,7 +332,7 @@ BEGIN
         NEW.error := {cancelled_text};
         NEW.stop := statement_timestamp();
         PERFORM mill.ring(root);
-    ELSIF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') AND EXISTS (SELECT FROM mill.job_stat s WHERE s.job = OLD.job) THEN
+    ELSIF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') AND EXISTS (SELECT FROM mill.job_book s WHERE s.job = OLD.job) THEN
         RETURN NULL;
     END IF;
     RETURN NEW;
@@ -327,8 +340,8 @@ END
 $function$;
 
 -- After it: the books. What happens most often, a start, and the success of a run that is not its schedule's own, is one
--- write each, where the job still belongs to this table: nothing to plan, and nothing to try again. Every statement costs
--- plpgsql as much as the write itself, so nothing is asked before that the write can find out.
+-- row in the tally each, where the job still belongs to this table: nothing to plan, nothing to try again, and nothing to
+-- wait for. Every statement costs plpgsql as much as the write itself, so nothing is asked before that the write can find out.
 CREATE FUNCTION mill.task_after() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -343,26 +356,22 @@ BEGIN
         END IF;
     END IF;
     IF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
-        UPDATE mill.job_stat s SET last_start = clock_timestamp() + (SELECT m.clock FROM mill.meta m), total_runs = s.total_runs + 1,
-               total_crashes = s.total_crashes + 1, consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1
+        INSERT INTO mill.job_tally (job, started, moment)
+        SELECT s.job, true, clock_timestamp() + m.clock FROM mill.job_book s, mill.meta m
          WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
         IF FOUND THEN
             RETURN NULL;
         END IF;
     ELSIF NEW.state = 'DONE' AND OLD.state IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
-        IF EXISTS (SELECT FROM mill.job_stat s WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint) THEN
+        -- That it is not its schedule's own run stays so: which one is, is said when it is made.
+        INSERT INTO mill.job_tally (job, started, moment, lasted)
+        SELECT s.job, false, clock_timestamp() + m.clock, NEW.stop - NEW.start FROM mill.job_book s, mill.meta m
+         WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
+        IF FOUND THEN
             followed := mill.activation_ended(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, 'succeeded');
-            -- Last of all, and only now locked: runs of the same job that end together wait for each other from here on. That it
-            -- is not its schedule's own run stays so: which one is, is said when it is made.
-            UPDATE mill.job_stat s SET running = GREATEST(s.running - 1, 0), total_crashes = s.total_crashes - 1, consecutive_crashes = 0,
-                   total_successes = s.total_successes + 1, consecutive_failures = 0, last_run_success = true,
-                   total_duration = s.total_duration + COALESCE(NEW.stop - NEW.start, interval '0'),
-                   (last_finish, last_successful_finish) = (SELECT n.moment, n.moment
-                       FROM (SELECT clock_timestamp() + m.clock AS moment FROM mill.meta m OFFSET 0) AS n)
-             WHERE s.job = NEW.job::int;
             IF followed IS NULL THEN
-                -- The job was deleted meanwhile. Whoever deletes one waits for nobody: what a run had locked then is left to its end.
-                DELETE FROM mill.job_stat s WHERE s.job = NEW.job::int;
+                -- The job was deleted meanwhile.
+                PERFORM mill.forget(NEW.job::int);
             END IF;
             RETURN NULL;
         END IF;
@@ -429,7 +438,7 @@ BEGIN
     END IF;
     PERFORM mill.make_put(place.schema, place.name);
     -- A restored table has another OID.
-    UPDATE mill.job_stat s SET queue = s_attach.relid FROM mill.job j
+    UPDATE mill.job_book s SET queue = s_attach.relid FROM mill.job j
      WHERE j.id = s.job AND to_regclass(j.queue) = s_attach.relid AND s.queue <> s_attach.relid;
 END
 $function$;

@@ -2,19 +2,23 @@
 -- ended, next starts that only it can compute, and which old runs may go. All of it as the catalog's owner.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 
--- At every look, as part of a question that is asked anyway: has something changed, and when is something due?
-CREATE FUNCTION mill.s_pulse(relid oid) RETURNS TABLE (version bigint, moment timestamptz, ms float8, fill bool)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- At every look, as part of a question that is asked anyway: has something changed, and when is something due? And once in a
+-- while what runs have tallied is entered, of whatever queue: somebody has to, and whoever sleeps need not wake up for it.
+CREATE FUNCTION mill.s_pulse(relid oid, folds bool) RETURNS TABLE (version bigint, moment timestamptz, ms float8, fill bool)
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
+    IF folds THEN
+        PERFORM mill.fold_all();
+    END IF;
     version := COALESCE((SELECT sum(v.n) FROM mill.job_version v WHERE v.queue = relid), 0);
     moment := mill.now();
-    ms := (SELECT ceil(extract(epoch FROM s.due - moment) * 1000) FROM mill.job_stat s
+    ms := (SELECT ceil(extract(epoch FROM s.due - moment) * 1000) FROM mill.job_book s
             WHERE s.queue = relid AND s.due IS NOT NULL ORDER BY s.due LIMIT 1);
-    fill := EXISTS (SELECT FROM mill.job_stat s WHERE s.queue = relid AND s.fill);
+    fill := EXISTS (SELECT FROM mill.job_book s WHERE s.queue = relid AND s.fill);
     RETURN NEXT;
 END
 $function$;
-COMMENT ON FUNCTION mill.s_pulse(oid) IS 'pgmill: the version of a queue''s jobs, and when the next one is due';
+COMMENT ON FUNCTION mill.s_pulse(oid, bool) IS 'pgmill: the version of a queue''s jobs, and when the next one is due';
 
 -- Releases waiting rows whose time has come since the last call, and starts due jobs, the oldest due time first, at most
 -- as many as there are slots. A job that cannot be started is paused with the reason, and hurts no other.
@@ -34,12 +38,12 @@ BEGIN
                            AND mill.may_release(job::int, run_of::bigint) ORDER BY plan LIMIT 1000 FOR UPDATE SKIP LOCKED)',
                    place.schema, place.name) USING since, until;
     GET DIAGNOSTICS released = ROW_COUNT;
-    FOR due IN SELECT s.job, s.next_start FROM mill.job_stat s WHERE s.queue = s_start.relid AND s.due <= until
+    FOR due IN SELECT s.job, s.next_start FROM mill.job_book s WHERE s.queue = s_start.relid AND s.due <= until
                 ORDER BY s.due, s.job LIMIT slots FOR NO KEY UPDATE SKIP LOCKED LOOP
         BEGIN
             task := mill.activate(due.job, due.next_start, due.next_start,
                                   held => NOT mill.may_start((SELECT j FROM mill.job j WHERE j.id = due.job)));
-            UPDATE mill.job_stat s SET run = task WHERE s.job = due.job AND task IS NOT NULL;
+            UPDATE mill.job_book s SET run = task WHERE s.job = due.job AND task IS NOT NULL;
             started := started + 1;
         EXCEPTION WHEN OTHERS THEN
             PERFORM mill.pause_job(due.job, format('it cannot be started: %s', SQLERRM));
@@ -68,8 +72,9 @@ CREATE FUNCTION mill.s_unfilled(relid oid) RETURNS TABLE (job int, cron text, ti
                                                           moment timestamptz, fresh bool, stamp bigint)
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 BEGIN ATOMIC
-    SELECT j.id, j.cron, j.timezone, j.initial_start, mill.now(), s.last_start IS NULL, s.stamp
-      FROM mill.job_stat s JOIN mill.job j ON j.id = s.job
+    SELECT j.id, j.cron, j.timezone, j.initial_start, mill.now(),
+           s.last_start IS NULL AND NOT EXISTS (SELECT FROM mill.job_tally t WHERE t.job = s.job), s.stamp
+      FROM mill.job_book s JOIN mill.job j ON j.id = s.job
      WHERE s.queue = s_unfilled.relid AND s.fill ORDER BY j.id LIMIT 500;
 END;
 COMMENT ON FUNCTION mill.s_unfilled(oid) IS 'pgmill: jobs whose next start the scheduler computes (cron)';
@@ -78,15 +83,15 @@ COMMENT ON FUNCTION mill.s_unfilled(oid) IS 'pgmill: jobs whose next start the s
 CREATE FUNCTION mill.s_fill(job int, stamp bigint, next timestamptz, wrong text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    s mill.job_stat;
+    s mill.job_book;
     place record;
 BEGIN
-    SELECT * INTO s FROM mill.job_stat f WHERE f.job = s_fill.job AND f.fill AND f.stamp = s_fill.stamp
+    SELECT * INTO s FROM mill.job_book f WHERE f.job = s_fill.job AND f.fill AND f.stamp = s_fill.stamp
        FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    UPDATE mill.job_stat f SET fill = false, stamp = f.stamp + 1,
+    UPDATE mill.job_book f SET fill = false, stamp = f.stamp + 1,
            next_start = CASE WHEN f.run IS NULL THEN next ELSE LEAST(f.next_start, next) END
      WHERE f.job = s_fill.job;
     IF s.run IS NOT NULL AND next < s.next_start THEN
@@ -105,7 +110,7 @@ CREATE FUNCTION mill.move_waiting(job int, run bigint, due timestamptz) RETURNS 
 DECLARE
     place record;
 BEGIN
-    SELECT q.schema, q.name INTO place FROM mill.job_stat s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = move_waiting.job;
+    SELECT q.schema, q.name INTO place FROM mill.job_book s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = move_waiting.job;
     EXECUTE format('UPDATE %1$I.%2$I SET held = held OR $3 > $4, plan = CASE WHEN $3 <= $4 THEN LEAST($3, statement_timestamp()) ELSE $3 END
                      WHERE id IN (SELECT id FROM %1$I.%2$I WHERE job = $1 AND run_of = $2 AND state = ''PLAN''
                                      FOR UPDATE SKIP LOCKED)', place.schema, place.name)

@@ -1,0 +1,295 @@
+//! The tally of jobs: starts and successes of runs are written down beside the books, so that runs of one job do not wait
+//! for each other, and are entered later. What people see is exact at every moment.
+
+use std::time::Duration;
+
+use postgres::Client;
+use tests::{Cluster, Database, Signal, Supervisor, sized};
+
+use crate::asking::{all, one};
+use crate::job_desk::{self, insert, running};
+
+/// A queue that runs jobs, and nobody who serves it: what happens there is what a test does.
+fn quiet(database: &Database) {
+    let mill = Supervisor::of(database).start();
+    job_desk::open(&mill, database);
+    mill.signal(Signal::SIGTERM);
+    mill.wait_exit(Duration::from_secs(20));
+}
+
+/// A person who waits for nobody.
+fn hasty(database: &Database) -> Client {
+    let mut client = database.connect();
+    client.batch_execute("SET lock_timeout = '3s'").expect("SET");
+    client
+}
+
+#[track_caller]
+fn activate(client: &mut Client, job: i32, minute: i64) -> i64 {
+    let sql = format!(
+        "SELECT mill.activate({job}, '2026-01-01Z'::timestamptz + {minute} * interval '1 min', mill.now(), held => true)"
+    );
+    client.query_one(&sql, &[]).expect("an activation").get(0)
+}
+
+#[track_caller]
+fn change(client: &mut Client, task: i64, columns: &str) {
+    let changed = client.execute(&format!("UPDATE public.task SET {columns} WHERE id = {task}"), &[]);
+    assert_eq!(changed.unwrap_or_else(|error| panic!("{columns}: {:?}", error.as_db_error())), 1, "{columns}");
+}
+
+const START: &str = "state = 'WORK', start = clock_timestamp()";
+const SUCCESS: &str = "state = 'DONE', stop = clock_timestamp()";
+const FAILURE: &str = "state = 'FAIL', stop = clock_timestamp(), error = 'ERROR:  no'";
+
+fn left_over(database: &Database) -> (i64, i64) {
+    (one(database, "SELECT count(*) FROM mill.job_tally"), one(database, "SELECT count(*) FROM mill.job_book"))
+}
+
+#[test]
+fn runs_of_one_job_end_without_waiting_for_each_other() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    job_desk::open(&mill, &database);
+    let job = insert(&database, "many", "input, \"max\"", "'SELECT pg_sleep(600)', 5");
+    let mut client = hasty(&database);
+    client.batch_execute(&format!("SELECT mill.run_job({job})")).expect("run_job");
+    let (long, _, _) = running(&mill, &database, job);
+    client.batch_execute("UPDATE mill.job SET input = 'SELECT 1'").expect("UPDATE");
+    // a person ends the long one, and thinks it over before he commits
+    let mut person = database.connect();
+    let mut open = person.transaction().expect("BEGIN");
+    open.batch_execute(&format!("UPDATE public.task SET {SUCCESS} WHERE id = {long}")).expect("UPDATE");
+    let short: i64 = client.query_one(&format!("SELECT mill.run_job({job})"), &[]).expect("run_job").get(0);
+    assert_eq!(mill.finished(&database, short)["state"], "DONE");
+    assert_eq!(books(&database, job), [2, 1, 0, 1, 0, 0, 1]);
+    open.commit().expect("COMMIT");
+    assert_eq!(books(&database, job), [2, 2, 0, 0, 0, 0, 0]);
+}
+
+/// total_runs, total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes, running
+#[track_caller]
+fn books(database: &Database, job: i32) -> [i64; 7] {
+    let sql = format!(
+        "SELECT ARRAY[total_runs, total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes, running] \
+         FROM mill.job_stat WHERE job = {job}"
+    );
+    one::<Vec<i64>>(database, &sql).try_into().expect("seven numbers")
+}
+
+/// One job as a careful clerk would keep it, event by event.
+#[derive(Default)]
+struct Clerk {
+    job: i32,
+    books: [i64; 7],
+    waiting: Vec<i64>,
+    taken: Vec<i64>,
+}
+
+impl Clerk {
+    fn add(&mut self, changes: [i64; 7]) {
+        for (number, change) in self.books.iter_mut().zip(changes) {
+            *number += change;
+        }
+    }
+
+    /// Does what the throw of the dice says, and enters it.
+    fn act(&mut self, client: &mut Client, dice: u64, minute: i64) {
+        let end = self.taken.first().copied();
+        match (dice % 10, end) {
+            (0..=3, _) | (_, None) => {
+                let task = self.waiting.pop().unwrap_or_else(|| activate(client, self.job, minute));
+                change(client, task, "state = 'TAKE'");
+                self.taken.push(task);
+                self.add([1, 0, 0, 1, 0, 1, 1]);
+            }
+            (4..=6, Some(task)) => {
+                change(client, task, &format!("{START}, held = false"));
+                change(client, task, SUCCESS);
+                self.taken.remove(0);
+                self.add([0, 1, 0, -1, -self.books[4], -self.books[5], -1]);
+            }
+            (7, Some(task)) => {
+                change(client, task, FAILURE);
+                self.taken.remove(0);
+                self.add([0, 0, 1, -1, 1, -self.books[5], -1]);
+            }
+            (8, Some(task)) if dice % 20 == 8 => {
+                change(client, task, &format!("{FAILURE}, reason = 'crashed'"));
+                self.taken.remove(0);
+                self.add([0, 0, 0, 0, 0, 0, -1]);
+            }
+            (8, Some(task)) => {
+                change(client, task, &format!("{FAILURE}, reason = 'interrupted'"));
+                self.taken.remove(0);
+                self.add([-1, 0, 0, -1, 0, -self.books[5].min(1), -1]);
+            }
+            (_, Some(task)) => {
+                change(client, task, "state = 'PLAN', held = true");
+                self.taken.remove(0);
+                self.waiting.push(task);
+                self.add([-1, 0, 0, -1, 0, -self.books[5].min(1), -1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
+    let database = Cluster::shared().database();
+    quiet(&database);
+    let mut clerks: Vec<Clerk> = ["one", "two", "three"]
+        .map(|name| Clerk { job: insert(&database, name, "input", "'SELECT 1'"), ..Clerk::default() })
+        .into();
+    // somebody replicates them: that stands in nobody's way
+    database.run("CREATE PUBLICATION books FOR TABLE mill.job_book, mill.job_tally");
+    let mut client = hasty(&database);
+    let seen = "SELECT s::text FROM mill.job_stat s ORDER BY s.job";
+    // without a random source: a failure can be looked at again
+    let mut dice: u64 = 42;
+    for step in 0..sized(300, 3000) {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let throw = dice >> 33;
+        let clerk = &mut clerks[(throw % 3) as usize];
+        clerk.act(&mut client, throw / 3, step);
+        let clerk = &clerks[(throw % 3) as usize];
+        assert_eq!(books(&database, clerk.job), clerk.books, "job {} at step {step}", clerk.job);
+        if (throw / 7).is_multiple_of(5) {
+            let before: Vec<String> = all(&database, seen);
+            client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+            assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.job_tally"), 0);
+            assert_eq!(all::<String>(&database, seen), before, "at step {step}");
+            assert_eq!(all::<String>(&database, "SELECT b::text FROM mill.job_book b ORDER BY b.job"), before);
+        }
+    }
+    let wrong: i64 = one(
+        &database,
+        "SELECT count(*) FROM mill.job_stat s, LATERAL (
+             SELECT sum(t.stop - t.start) FILTER (WHERE t.state = 'DONE') AS lasted, max(t.stop) FILTER (WHERE t.state = 'DONE') AS stop
+               FROM public.task t WHERE t.job = s.job) AS t
+          WHERE s.total_duration <> t.lasted OR s.last_successful_finish NOT BETWEEN t.stop AND t.stop + interval '5 s'
+             OR s.last_finish < s.last_successful_finish",
+    );
+    assert_eq!(wrong, 0);
+    assert_eq!(all::<String>(&database, "SELECT problem FROM mill.fsck() WHERE queue IS NULL"), Vec::<String>::new());
+}
+
+#[test]
+fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind() {
+    let database = Cluster::shared().database();
+    quiet(&database);
+    let mut client = hasty(&database);
+    for (before, held, after) in
+        [("", START, Some(FAILURE)), ("", START, Some(SUCCESS)), (START, SUCCESS, None), (START, FAILURE, None)]
+    {
+        let job = insert(&database, "short", "input", "'SELECT 1'");
+        let task = activate(&mut client, job, 0);
+        if !before.is_empty() {
+            change(&mut client, task, before);
+        }
+        let mut other = database.connect();
+        let mut open = other.transaction().expect("BEGIN");
+        open.batch_execute(&format!("UPDATE public.task SET {held} WHERE id = {task}")).expect("UPDATE");
+        client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it waits for no run");
+        open.commit().expect("COMMIT");
+        if let Some(after) = after {
+            change(&mut client, task, after);
+        }
+        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+        assert_eq!(left_over(&database), (0, 0), "{before}, {held}, {after:?}");
+    }
+    // the same while its tally is being entered, and with nobody who would look again but a scheduler
+    let job = insert(&database, "short", "input", "'SELECT 1'");
+    let task = activate(&mut client, job, 0);
+    change(&mut client, task, START);
+    change(&mut client, task, SUCCESS);
+    let mut other = database.connect();
+    let mut open = other.transaction().expect("BEGIN");
+    open.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+    client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it does not wait for that either");
+    open.commit().expect("COMMIT");
+    let mill = Supervisor::of(&database).start();
+    mill.eventually("nothing is left of it", || left_over(&database) == (0, 0));
+}
+
+#[test]
+fn a_run_neither_starts_nor_ends_late_because_somebody_is_changing_its_job() {
+    let database = Cluster::shared().database();
+    quiet(&database);
+    let mut client = hasty(&database);
+    for changing in ["UPDATE mill.job SET priority = 1", "DELETE FROM mill.job"] {
+        let job = insert(&database, "short", "input", "'SELECT 1'");
+        let tasks = [0, 1].map(|minute| activate(&mut client, job, minute));
+        change(&mut client, tasks[0], START);
+        let mut other = database.connect();
+        let mut open = other.transaction().expect("BEGIN");
+        // a waiting run of a job that is being deleted is just being closed
+        open.batch_execute(&format!("UPDATE public.task SET held = held WHERE id = {}; {changing}", tasks[1]))
+            .expect("a change");
+        change(&mut client, tasks[0], SUCCESS);
+        open.rollback().expect("ROLLBACK");
+        let mut open = other.transaction().expect("BEGIN");
+        open.batch_execute("UPDATE mill.job SET priority = 2").expect("a change");
+        change(&mut client, tasks[1], START);
+        change(&mut client, tasks[1], SUCCESS);
+        open.commit().expect("COMMIT");
+        assert_eq!(books(&database, job), [2, 2, 0, 0, 0, 0, 0]);
+        client.batch_execute("DELETE FROM mill.job").expect("DELETE");
+        assert_eq!(left_over(&database), (0, 0));
+    }
+}
+
+#[test]
+fn entering_the_tally_never_waits() {
+    let database = Cluster::shared().database();
+    quiet(&database);
+    let mut client = hasty(&database);
+    let jobs = ["one", "two"].map(|name| insert(&database, name, "input", "'SELECT 1'"));
+    for job in jobs {
+        for minute in 0..3 {
+            let task = activate(&mut client, job, minute);
+            change(&mut client, task, START);
+            change(&mut client, task, SUCCESS);
+        }
+    }
+    let tally = "SELECT array_agg(DISTINCT t.job) FROM mill.job_tally t";
+    let mut other = database.connect();
+    let mut open = other.transaction().expect("BEGIN");
+    open.batch_execute(&format!("UPDATE mill.job SET priority = 1 WHERE id = {}", jobs[0])).expect("UPDATE");
+    client.batch_execute("SET lock_timeout = '100ms'; SELECT mill.fold_all()").expect("it waits for nobody");
+    assert_eq!(one::<Vec<i32>>(&database, tally), [jobs[0]]);
+    open.rollback().expect("ROLLBACK");
+    // and a run that fails, which enters what there is: others start and end meanwhile
+    let (failing, other_run) = (activate(&mut client, jobs[0], 10), activate(&mut client, jobs[0], 11));
+    change(&mut client, failing, START);
+    let mut open = other.transaction().expect("BEGIN");
+    open.batch_execute(&format!("UPDATE public.task SET {FAILURE} WHERE id = {failing}")).expect("UPDATE");
+    client.batch_execute("SELECT mill.fold_all()").expect("it waits for nobody");
+    change(&mut client, other_run, START);
+    change(&mut client, other_run, SUCCESS);
+    assert_eq!(books(&database, jobs[0]), [5, 4, 0, 1, 0, 0, 1]);
+    open.commit().expect("COMMIT");
+    assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
+    client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+    assert_eq!(one::<Option<Vec<i32>>>(&database, tally), None);
+    assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
+}
+
+#[test]
+fn the_scheduler_enters_the_tally_of_a_busy_queue() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    job_desk::open(&mill, &database);
+    let job = insert(&database, "busy", "input, live, \"max\"", "'SELECT 1', '1 hour', 3");
+    let mut client = database.connect();
+    let mut runs: i64 = 0;
+    // work goes on until some of it has been entered
+    mill.wait("the book follows").within(Duration::from_secs(30)).until(|| {
+        client.batch_execute(&format!("SELECT mill.run_job({job}) FROM generate_series(1, 20)")).expect("run_job");
+        runs += 20;
+        one::<i64>(&database, &format!("SELECT total_successes FROM mill.job_book WHERE job = {job}")) > 20
+    });
+    mill.wait("all have run").within(Duration::from_secs(60)).until(|| books(&database, job)[1] == runs);
+    assert_eq!(books(&database, job), [runs, runs, 0, 0, 0, 0, 0]);
+    mill.wait("nothing is left of the tally").within(Duration::from_secs(60)).until(|| left_over(&database) == (0, 1));
+}
