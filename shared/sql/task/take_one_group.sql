@@ -25,8 +25,7 @@ WITH handed AS MATERIALIZED (
                AND t.pid IS NULL AND {plain_row} AND octet_length(t.input) <= $10::int) IS TRUE AS fit
       FROM {queue} t
      WHERE t.state = 'PLAN' AND NOT t.held
-     -- not as a parameter: it would be planned anew each time
-     ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT (SELECT $6::bigint) FOR UPDATE SKIP LOCKED
+     ORDER BY t."max" DESC, t.priority DESC, t.id LIMIT $6::bigint FOR UPDATE SKIP LOCKED
 ), verdict AS MATERIALIZED (
     SELECT NOT EXISTS (SELECT FROM near n WHERE NOT n.fit)
            AND NOT EXISTS (SELECT FROM {queue} o WHERE o.state = 'PLAN' AND NOT o.held AND o.hash < pg_catalog.hashtext($8::text))

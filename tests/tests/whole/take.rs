@@ -375,10 +375,10 @@ fn what_is_taken_of_the_only_group_is_what_a_look_at_all_groups_would_take() {
         work.execute("UPDATE public.task SET state = 'STOP' WHERE id = ANY ($1) AND id % 4 = 1", &[&still])
             .expect("a stopped one too");
         let count = 1 + seed % 8;
-        let lent: Vec<i32> = (1..=count as i32).collect();
+        let lent: Vec<i32> = (1..=count).collect();
         let (names, remotes): (Vec<&[u8]>, Vec<Option<&[u8]>>) =
             still.iter().map(|_| (b"only".as_slice(), None)).unzip();
-        let (count, none): (i64, Vec<i32>) = (count as i64, Vec::new());
+        let (count, none): (i64, Vec<i32>) = (i64::from(count), Vec::new());
 
         let mut trial = work.savepoint("trial").expect("a savepoint");
         let written = trial.query(&finish, &[&ends.0, &ends.1, &failed, &texts, &texts]).expect("the ends");
