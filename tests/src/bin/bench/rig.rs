@@ -85,16 +85,21 @@ pub fn stop(launcher: &Supervisor<'_>) {
     launcher.wait_gone(Duration::from_secs(60));
 }
 
-/// Waits until the number of finished rows has reached `count`. They are counted only when nothing waits and nothing runs,
-/// which the indexes know: to count a table again and again would cost as much as the work that is measured.
+/// Waits until the number of finished rows has reached `count`.
 pub fn until_done(database: &Database, count: i64) {
+    until_ended(database, Duration::from_secs(300), || done(database) >= count);
+}
+
+/// Waits until all has ended. That is asked only when nothing waits and nothing runs, which the indexes know: to count again
+/// and again would cost as much as the work that is measured.
+pub fn until_ended(database: &Database, limit: Duration, mut ended: impl FnMut() -> bool) {
     let mut eye = database.connect_superuser();
     eye.batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off").expect("the server answers");
     let busy = "SELECT EXISTS (SELECT FROM public.task WHERE state = 'PLAN' AND NOT held) \
                     OR EXISTS (SELECT FROM public.task WHERE state IN ('TAKE', 'WORK'))";
     let busy = eye.prepare(busy).expect("the server answers");
     let mut rests = || !eye.query_one(&busy, &[]).expect("the server answers").get::<_, bool>(0);
-    wait("the tasks are done").within(Duration::from_secs(300)).until(|| rests() && done(database) >= count);
+    wait("the tasks are done").within(limit).until(|| rests() && ended());
 }
 
 pub fn done(database: &Database) -> i64 {
