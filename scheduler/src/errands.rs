@@ -37,6 +37,8 @@ const CLERK_PAUSE: Duration = Duration::from_millis(500);
 /// longer than this. To write ends and take successors costs the server mostly the same for one and for eight.
 const GATHERING_SHARE: u32 = 8;
 pub const LONGEST_GATHERING: Duration = Duration::from_millis(4);
+/// Forks that follow one another so closely are of tasks that come and go.
+const FLOW: Duration = Duration::from_millis(50);
 /// How fast the mean of that time follows.
 const MEMORY: u32 = 16;
 
@@ -101,6 +103,8 @@ pub struct Errands {
     rows: BTreeMap<RunId, (Rc<TaskRow>, Instant)>,
     /// How long they take, in the mean.
     mean: Duration,
+    /// When some were last forked.
+    forked: Option<Instant>,
     /// To be written, being written, to be given to clerks, in the hands of clerks.
     handed: Vec<Ended>,
     booking: Vec<Ended>,
@@ -116,6 +120,7 @@ impl Errands {
             waiting: Vec::new(),
             rows: BTreeMap::new(),
             mean: Duration::ZERO,
+            forked: None,
             handed: Vec::new(),
             booking: Vec::new(),
             refused: Vec::new(),
@@ -219,7 +224,10 @@ impl Scheduler {
             let kept = [errand.socket.as_raw_fd()];
             started.push(self.nursery.spawn_plain(begun.slot, Kind::Worker, &self.label, errand::run, errand, &kept));
         }
-        own_again();
+        // Not for one that stands alone: it may last, and what is copied here is its alone from then on.
+        if self.errands.forked.replace(now).is_some_and(|before| now.saturating_duration_since(before) < FLOW) {
+            own_again();
+        }
         for ((begun, _), started) in errands.into_iter().zip(started) {
             self.errand_started(begun, started.map_err(|error| error.to_string()), now);
         }
