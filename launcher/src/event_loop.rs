@@ -27,6 +27,7 @@ use shared::db::saying::Saying;
 use shared::nursery::Nursery;
 use shared::region::{HostMoment, Region};
 use shared::stopping::{self, StopEvent, Stopping};
+use shared::sys::memory;
 use shared::sys::signal::Bell;
 use shared::sys::wait;
 use std::os::fd::AsFd;
@@ -151,6 +152,8 @@ impl Launcher {
 
     /// Runs until it is told to stop. True: an orderly end.
     pub fn run(mut self) -> bool {
+        // The command line and the config have been read: nobody who is forked needs what is left of that.
+        memory::shed_heap();
         loop {
             self.wait();
             while let Ok(event) = self.events.1.try_recv() {

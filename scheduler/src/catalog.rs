@@ -138,7 +138,9 @@ pub async fn make(client: &Client, admit: Option<&str>) -> Result<(), Trouble> {
     client.batch_execute(&catalog::alone()).await.map_err(trouble)?;
     let there: bool = look(client).await?.get("there");
     if !there {
-        client.batch_execute(&catalog::text(VERSION)).await.map_err(trouble)?;
+        for piece in catalog::pieces(VERSION) {
+            client.batch_execute(&piece).await.map_err(trouble)?;
+        }
     }
     if let Some(user) = admit {
         client.batch_execute(&catalog::admission_advice(user)).await.map_err(trouble)?;

@@ -18,7 +18,7 @@ use shared::db::trouble::{Trouble, TroubleKind};
 use shared::exit_code::ExitCode;
 use shared::hand_over::WorkerOrder;
 use shared::region::{HandedIn, Kind, SlotHandle};
-use shared::sys::heap::own_again;
+use shared::sys::memory::own_again;
 use shared::sys::wait::{Child, End};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;

@@ -5,6 +5,7 @@ use crate::queue;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::trouble::Trouble;
 use shared::hand_over::SchedulerOrder;
+use shared::sys::memory;
 use std::time::Instant;
 
 impl Scheduler {
@@ -68,6 +69,8 @@ impl Scheduler {
     pub(crate) fn say_well(&mut self) {
         self.notes().set_reason("");
         self.start.ring_parent();
+        // What it took to get here is not needed again soon.
+        memory::shed_heap();
         if self.said.end() {
             shared::info!("queue served again", queue = self.label);
         } else {

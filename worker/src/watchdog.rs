@@ -19,6 +19,7 @@ use shared::exit_code::ExitCode;
 use shared::hand_over::ring_parent;
 use shared::region::{Cancel, Region, Request, SlotHandle};
 use shared::sys::fork::leave;
+use shared::sys::memory;
 use shared::sys::signal::Bell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -38,6 +39,8 @@ const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
 const TERMINATIONS: usize = 3;
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const STACK_BYTES: usize = 128 * 1024;
+/// A worker that is still here after this time is likely to wait for long: then it keeps only what it needs for that.
+const LINGER: Duration = Duration::from_millis(500);
 
 /// What is watched.
 #[derive(Debug)]
@@ -119,6 +122,8 @@ impl Watchdog {
     pub fn wake(&self) {
         let asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some((life, heard)) = asleep else { return };
+        // Its parent was deeper in its calls than this one will be.
+        memory::shed_stack();
         let awake = hang_bell().and_then(|bell| self.start_threads(bell, life, heard));
         if let Err(error) = awake {
             shared::error!("cannot start the watchdog", error = error);
@@ -217,6 +222,7 @@ struct Kennel {
 
 impl Kennel {
     fn watch(&self) {
+        let mut lasting = after(LINGER);
         loop {
             let deadline = {
                 let post = lock(&self.post);
@@ -245,6 +251,11 @@ impl Kennel {
                         Err(_) => return,
                     }
                     self.look(&mut post);
+                },
+                recv(lasting) -> _ => {
+                    lasting = never();
+                    memory::shed_heap();
+                    memory::shed_code();
                 },
                 recv(alarm) -> _ => {
                     let mut post = lock(&self.post);

@@ -91,7 +91,9 @@ async fn install(client: Rc<Client>, rows: Rows) -> Result<Outcome, Trouble> {
             return Ok(Outcome::Other(version));
         }
     } else {
-        client.batch_execute(&catalog::text(VERSION)).await.map_err(trouble)?;
+        for piece in catalog::pieces(VERSION) {
+            client.batch_execute(&piece).await.map_err(trouble)?;
+        }
     }
     let known = "SELECT rolname::text, pg_catalog.pg_has_role(oid, 'MEMBER') \
                  AND pg_catalog.has_schema_privilege(oid, 'public', 'CREATE') AS owns \

@@ -57,6 +57,26 @@ pub fn text(version: &str) -> String {
     format!("{}\n{CLOSING}", parts.join("\n"))
 }
 
+/// The same in pieces of whole statements, for the one transaction that `alone` begins: a session keeps room for the longest
+/// message that it has ever sent, and so does every process that is forked meanwhile.
+pub fn pieces(version: &str) -> Vec<String> {
+    let mut pieces = vec![String::new()];
+    let mut in_body = false;
+    for line in text(version).lines() {
+        in_body ^= line.matches("$function$").count() % 2 == 1;
+        if let Some(piece) = pieces.last_mut() {
+            piece.push_str(line);
+            piece.push('\n');
+            if !in_body && line.ends_with(';') && piece.len() >= PIECE_BYTES {
+                pieces.push(String::new());
+            }
+        }
+    }
+    pieces
+}
+
+const PIECE_BYTES: usize = 4096;
+
 /// A statement of the catalog with what all programs agree on in it.
 pub(super) fn filled(statement: &str) -> String {
     fill(statement, crate::VERSION)
@@ -153,5 +173,15 @@ mod tests {
         let text = install_text("1.2.3");
         let left: Vec<&str> = text.lines().filter(|line| line.contains("_key}") || line.contains("{make")).collect();
         assert!(left.is_empty() && text.contains("'1.2.3'"), "{left:?}");
+    }
+
+    #[test]
+    fn the_pieces_are_the_whole_and_none_of_them_cuts_a_function() {
+        let pieces = pieces("1.2.3");
+        assert_eq!(pieces.concat().trim_end(), text("1.2.3").trim_end());
+        for piece in &pieces {
+            assert_eq!(piece.matches("$function$").count() % 2, 0, "{piece}");
+            assert!(piece.len() < 16 * 1024, "{}", piece.len());
+        }
     }
 }

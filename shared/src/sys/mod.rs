@@ -6,8 +6,8 @@
 
 pub mod exec;
 pub mod fork;
-pub mod heap;
 pub mod map;
+pub mod memory;
 pub mod nest;
 pub mod pass;
 pub mod signal;

@@ -5,7 +5,8 @@
 
 use nix::cmsg_space;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recvmsg, sendmsg, socketpair,
+    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, recv, recvmsg, sendmsg,
+    socketpair,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -31,7 +32,10 @@ pub fn send(to: impl AsFd, bytes: &[u8], descriptor: impl AsFd) -> io::Result<()
 /// The next message, if there is one.
 pub fn receive(from: impl AsFd) -> Option<(Vec<u8>, OwnedFd)> {
     loop {
-        let mut bytes = vec![0; LONGEST_BYTES];
+        // This is asked at every turn of a loop, and mostly in vain: then no memory is touched for it.
+        let peek = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+        let length = recv(from.as_fd().as_raw_fd(), &mut [], peek).ok()?;
+        let mut bytes = vec![0; length.min(LONGEST_BYTES)];
         let mut control = cmsg_space!([std::os::fd::RawFd; 4]);
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_CMSG_CLOEXEC;
         let (length, cut, mut descriptors) = {
