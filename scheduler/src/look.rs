@@ -10,7 +10,6 @@ use crate::queue::Prepared;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
 use std::future::poll_fn;
-use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -31,6 +30,9 @@ const CANDIDATES: usize = 4000;
 /// Rounds of expiry in one look: a backlog of expired rows is worked off in several looks.
 const EXPIRY_ROUNDS: usize = 4;
 
+/// No login says a longer name of a group: it is told with the task then.
+const LONGEST_TOLD_BYTES: usize = 256;
+
 /// A row that is ours now: state TAKE, or WORK if it is begun; this attempt.
 #[derive(Clone, Debug)]
 pub struct Taken {
@@ -39,6 +41,8 @@ pub struct Taken {
     /// The job whose run it is.
     pub job: Option<i32>,
     pub group: Rc<Group>,
+    /// Its worker may go on with others of its group.
+    pub reuse: bool,
     /// Begun in the name of this backend, which is to be lent to it.
     pub begun: Option<(i32, Box<TaskRow>)>,
     /// Not begun, and plain: all that its worker has to know of it.
@@ -56,7 +60,7 @@ impl Group {
     /// What a login can say of it: that is in no encoding.
     pub fn plain_name(&self) -> Option<String> {
         let name = std::str::from_utf8(&self.name).ok().filter(|name| name.is_ascii());
-        name.filter(|_| self.remote.is_none()).map(str::to_owned)
+        name.filter(|name| self.remote.is_none() && name.len() <= LONGEST_TOLD_BYTES).map(str::to_owned)
     }
 }
 
@@ -280,7 +284,7 @@ impl Look {
             let enough = taken.len() >= count || expired.is_empty();
             seen.taken.extend(taken);
             if !expired.is_empty() {
-                self.expire(&expired).await?;
+                Box::pin(self.expire(&expired)).await?;
             }
             if enough || !seen.taken.is_empty() {
                 return Ok(());
@@ -476,11 +480,12 @@ impl Look {
     }
 }
 
-/// Both at once: the second is asked while the first is not answered. The server answers in that order.
-async fn both<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
-    let (mut first, mut second) = (pin!(first), pin!(second));
+/// Both at once: the second is asked while the first is not answered. The server answers in that order. In boxes: held by value,
+/// what is asked inside of what is asked would be there once more for each step, and a look ten pages long.
+fn both<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> impl Future<Output = (A, B)> {
+    let (mut first, mut second) = (Box::pin(first), Box::pin(second));
     let (mut one, mut other) = (None, None);
-    poll_fn(|context| {
+    poll_fn(move |context| {
         if one.is_none()
             && let Poll::Ready(answer) = first.as_mut().poll(context)
         {
@@ -499,7 +504,6 @@ async fn both<A, B>(first: impl Future<Output = A>, second: impl Future<Output =
             }
         }
     })
-    .await
 }
 
 type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
@@ -568,7 +572,8 @@ fn harvest(rows: &[Row]) -> Harvest {
             None => (None, whole),
         };
         let group = Rc::new(Group { name: row.get("group"), remote: row.get("remote") });
-        Some(Taken { task, attempt, job: row.get("job"), group, begun, handed })
+        let reuse = row.get::<_, Option<bool>>("reuse") == Some(true);
+        Some(Taken { task, attempt, job: row.get("job"), group, reuse, begun, handed })
     });
     let expired = rows.first().and_then(|row| row.get::<_, Option<Vec<i64>>>("expired")).unwrap_or_default();
     Harvest { taken: taken.collect(), expired, busy: rows.first().is_some_and(|row| row.get("busy")) }

@@ -496,7 +496,9 @@ impl Scheduler {
         let (lent, gifts) = if self.settings.lend { self.lending.gifts() } else { Default::default() };
         self.start.region.expect_return(slot);
         self.start.region.expect_result(slot);
-        let plain = self.settings.batch && self.order.schema.is_ascii() && self.order.table.is_ascii();
+        // A connection that was told a group bears its name for ever: only where tasks of it will follow each other.
+        let batches = self.settings.batch && row.reuse && row.job.is_none();
+        let plain = batches && self.order.schema.is_ascii() && self.order.table.is_ascii();
         let group = if plain { row.group.plain_name() } else { None };
         let order = WorkerOrder { lent, group, ..self.worker_order(row.task, row.attempt) };
         let inherited = order.lent.as_ref().map(|lent| lent.backend);

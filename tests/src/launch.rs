@@ -44,9 +44,9 @@ for file in "$home"/*/postmaster.pid "$home"/*/*/postmaster.pid; do
 done
 "#;
 
-/// PGMILL_LEND=on or off: every row with lent connections, or none; for running the same tests in both ways.
-fn lending() -> Option<bool> {
-    match std::env::var("PGMILL_LEND").as_deref() {
+/// PGMILL_LEND and PGMILL_BATCH, on or off: every row so; for running the same tests in each of these ways.
+fn asked_for(variable: &str) -> Option<bool> {
+    match std::env::var(variable).as_deref() {
         Ok("on") => Some(true),
         Ok("off") => Some(false),
         _ => None,
@@ -100,8 +100,10 @@ impl<'d> Launch<'d> {
     pub fn and(mut self, database: &'d Database) -> Self {
         self.databases.push(database);
         let mut row = json!({"data": database.name(), "user": database.owner()});
-        if let Some(lend) = lending() {
-            row["lend"] = lend.into();
+        for (variable, key) in [("PGMILL_LEND", "lend"), ("PGMILL_BATCH", "batch")] {
+            if let Some(asked) = asked_for(variable) {
+                row[key] = asked.into();
+            }
         }
         self.rows.push(row);
         self

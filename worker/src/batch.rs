@@ -1,11 +1,11 @@
 //! A batch: several short tasks that were taken at once, run one after the other, and recorded together.
 //!
-//! Each input is a request of its own, in a transaction of its own, on a session that is made as new and dressed for it
-//! before it is sent. Behind an input stands already what makes the session new for the next one, so a task costs one
-//! round trip, and where tasks are very short the next input stands there too. Before an input is written, the word of
-//! the batch in the region says whether it is still ours: the scheduler takes back what was not sent as soon as a task
-//! takes long. What has run and is not recorded when the worker dies runs again, as it may after any crash; that is a
-//! matter of a few milliseconds, and an `atomic` task is never in a batch.
+//! Each input is a request of its own, in a transaction of its own, behind a transaction of ours that makes the session as
+//! new and dresses it; both go in one write, so a task costs one round trip, and where tasks are very short the next one
+//! stands on the wire too. Before an input is written, the word of the batch in the region says whether it is still ours:
+//! the scheduler takes back what was not sent as soon as a task takes long. What has run and is not recorded when the
+//! worker dies runs again, as it may after any crash; that is a matter of a few milliseconds, and an `atomic` task is
+//! never in a batch.
 //!
 //! As new, but for prepared statements: ours stay, because planning them anew would cost as much as the tasks do. An input
 //! that speaks of prepared statements is the last of its batch; one that makes some behind our back (by dynamic SQL in a
@@ -22,7 +22,7 @@ use crate::pace::Pace;
 use crate::pace::SLOW;
 use crate::session::{self, Renewals};
 use crate::watchdog::Watched;
-use crate::wire::{Chain, LinkError, QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{Chain, Heard, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::exit_code::ExitCode;
 use shared::fault;
 use std::os::fd::{AsFd, OwnedFd};
@@ -68,8 +68,8 @@ enum Stop {
     Clean,
     /// All that was sent has run, but the session is not to be trusted with another task.
     Spent,
-    /// The session was lost behind a task; `unknown`: something else was on its way.
-    Broken { unknown: bool },
+    /// The session was lost between two tasks.
+    Broken,
     /// The session was lost at the task in this place.
     Lost { place: usize, texts: Texts, lost: LinkError, began: Instant, unknown: bool },
 }
@@ -78,8 +78,8 @@ struct Batch<'a> {
     shift: &'a Shift<'a>,
     rows: &'a [TaskRow],
     ended: Vec<Ended>,
-    /// Sent, and to be planned again: interrupted, hit by the cancel of the one before it, or run on a session that was
-    /// not made new for it.
+    /// Sent, and to be planned again: interrupted, hit by the cancel of the one before it, or passed over because the session
+    /// could not be made new for it.
     spoilt: Vec<(i64, i32)>,
     /// How many ends are written already.
     flushed: usize,
@@ -123,11 +123,7 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
             session.close();
             Next::Leave(left)
         }
-        Stop::Broken { unknown } => {
-            let recorded = batch.record_anew(&back);
-            let left = if unknown { ExitCode::Temporary } else { ExitCode::Asked };
-            Next::Leave(recorded.err().unwrap_or(left))
-        }
+        Stop::Broken => Next::Leave(batch.record_anew(&back).err().unwrap_or(ExitCode::Asked)),
         Stop::Lost { place, texts, lost, began, unknown } => {
             drop(session);
             if let Err(code) = batch.record_anew(&back) {
@@ -142,20 +138,10 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
 impl Batch<'_> {
     fn work(&mut self, session: &mut Session, renewals: &Renewals) -> Stop {
         let (shift, rows) = (self.shift, self.rows);
-        let behind = |place: usize| renewals.before(place + 1);
         let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
         let depth = shift.pace.get().depth();
         let quiet: Vec<bool> = rows.iter().map(|row| quiet(&row.input)).collect();
         let mut chain = Chain::default();
-        let first = renewals.before(0).map_or(Ok(()), |renewal| chain.renewal(renewal));
-        match first.map(|()| session.hear_renewal(&mut chain)) {
-            Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) | Err(error) => {
-                shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
-                return Stop::Spent;
-            }
-            Ok(Err(_)) => return Stop::Broken { unknown: false },
-        }
         let (mut sent, mut heard, mut kept) = (0, 0, 0);
         // Nothing more is sent; and no other task on this session.
         let (mut over, mut spent) = (false, false);
@@ -168,20 +154,15 @@ impl Batch<'_> {
                 if over {
                     break;
                 }
-                let input = &rows[sent].input;
-                let queued = match chain.input(input) {
-                    Err(refusal) if sent == heard => {
-                        unsent = Some(refusal);
-                        Ok(())
+                match chain.task(renewals.before(sent), &rows[sent].input) {
+                    Ok(()) => {}
+                    Err(refusal) if sent == heard => unsent = Some(refusal),
+                    Err(_) => {
+                        // Too long for any server, and not in front: it goes back, and comes in front.
+                        over = true;
+                        self.spoilt.push((rows[sent].task, rows[sent].attempt));
+                        break;
                     }
-                    answer => answer,
-                };
-                let renewal = behind(sent).filter(|_| quiet[sent]);
-                if queued.is_err() || renewal.is_some_and(|renewal| chain.renewal(renewal).is_err()) {
-                    // Too long for any server, and not in front: it goes back, and comes in front.
-                    (over, spent) = (true, true);
-                    self.spoilt.push((rows[sent].task, rows[sent].attempt));
-                    break;
                 }
                 sent += 1;
             }
@@ -197,20 +178,33 @@ impl Batch<'_> {
             let mut ran = match unsent.take() {
                 Some(refusal) => {
                     crate::wire::Sink::error(&mut output, refusal);
-                    Ok(())
+                    Ok(Heard::Ran)
                 }
-                None => session.hear_input(&mut chain, &mut output, began + SLOW, &mut || self.flush()),
+                None => session.hear_input(&mut chain, &mut output, began + SLOW, &mut || {
+                    announce(shift.order, row);
+                    self.flush();
+                }),
             };
-            if ran.is_ok() && session.status() != TransactionStatus::Idle {
+            if matches!(ran, Ok(Heard::Ran)) && session.status() != TransactionStatus::Idle {
                 output.own_statement();
-                ran = session.run(b"COMMIT", &mut output);
+                ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);
             }
             let (texts, ended) = (output.into_texts(), Instant::now());
+            let never_ran = match ran {
+                Ok(Heard::Ran) => None,
+                Ok(Heard::Refused(refusal)) => Some((Stop::Spent, refusal.to_string())),
+                Ok(Heard::Left(lost)) => Some((Stop::Broken, lost.to_string())),
+                Err(lost) => return Stop::Lost { place, texts, lost, began, unknown: sent > heard + 1 },
+            };
+            if let Some((stop, error)) = never_ran {
+                shared::warning!("the session cannot be made new; its batch ends", task = row.task, error = error);
+                shift.watchdog.finished();
+                shift.pace.set(Pace::new(false));
+                self.spoilt.extend(rows[heard..sent].iter().map(|row| (row.task, row.attempt)));
+                return stop;
+            }
             shift.pace.set(shift.pace.get().counted(ended - began));
             heard += 1;
-            if let Err(lost) = ran {
-                return Stop::Lost { place, texts, lost, began, unknown: sent > heard };
-            }
             let cancelled = shift.watchdog.finished().or(texts.overflowed.then_some(Cancelled::Overflow));
             // Whoever leads by now ends what we run, and runs it again.
             let cancelled = cancelled.or((!log.said_timeout && !session::is_led()).then_some(Cancelled::Interrupt));
@@ -228,41 +222,6 @@ impl Batch<'_> {
                 // Whatever was done to prepared statements, ours among them, is seen to with the record.
                 shift.pace.set(Pace::new(false));
                 over = true;
-            }
-            let Some(renewal) = behind(place).filter(|_| quiet[place] || !over) else { continue };
-            if !quiet[place] && chain.renewal(renewal).is_err() {
-                return Stop::Spent;
-            }
-            match session.hear_renewal(&mut chain) {
-                Ok(Ok(())) => {}
-                Ok(Err(refusal)) => {
-                    shared::warning!(
-                        "the session cannot be made new; its batch ends",
-                        task = row.task,
-                        error = refusal
-                    );
-                    (over, spent) = (true, true);
-                    shift.pace.set(Pace::new(false));
-                    if sent > heard {
-                        // It ran in the clothes of the one before it, or in none.
-                        let row = &rows[heard];
-                        self.spoilt.push((row.task, row.attempt));
-                        self.watch(session, row, &socket);
-                        let listened =
-                            session.hear_input(&mut chain, &mut Nobody, Instant::now() + SLOW, &mut || self.flush());
-                        shift.watchdog.finished();
-                        heard += 1;
-                        if listened.is_err() {
-                            self.spoilt.pop();
-                            return Stop::Broken { unknown: true };
-                        }
-                        let more = quiet[heard - 1] && behind(heard - 1).is_some();
-                        if more && session.hear_renewal(&mut chain).is_err() {
-                            return Stop::Broken { unknown: false };
-                        }
-                    }
-                }
-                Err(_) => return Stop::Broken { unknown: sent > heard },
             }
         }
     }
@@ -494,23 +453,6 @@ fn speaks(input: &[u8], words: &[&[u8]]) -> bool {
     let at =
         |at: usize, word: &[u8]| input.get(at..at + word.len()).is_some_and(|part| part.eq_ignore_ascii_case(word));
     (0..input.len()).any(|i| words.iter().any(|word| word[0] == input[i] | 0x20 && at(i, word)))
-}
-
-/// Hears nothing.
-struct Nobody;
-
-impl crate::wire::Sink for Nobody {
-    fn columns(&mut self, _: &[crate::wire::Column<'_>]) {}
-    fn row(&mut self, _: &[Option<&[u8]>]) {}
-    fn copy_out(&mut self) {}
-    fn copy_data(&mut self, _: &[u8]) {}
-    fn tag(&mut self, _: &[u8]) {}
-    fn error(&mut self, _: ServerError) {}
-    fn notice(&mut self, _: ServerError) {}
-    fn room(&self) -> usize {
-        0
-    }
-    fn overflow(&mut self) {}
 }
 
 #[cfg(test)]

@@ -6,14 +6,14 @@
 //! The end of a task and the take of the next one are two statements of one transaction, the end first: the other
 //! way round two workers can wait for each other's rows.
 //!
-//! A worker that goes on has the short way: its session is made as new before the booking, in the same write, so that
-//! nothing the task did can be in the way; the statements stand prepared; and the take dresses the session for the
+//! A worker that goes on has the short way: its session is made as new at the beginning of the booking, in its transaction, so
+//! that nothing the task did can be in the way; the statements stand prepared; and the take dresses the session for the
 //! task it has found.
 
 use crate::error_text::Verbosity;
 use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
-use shared::db::statement::{self, Dress, Queue};
+use shared::db::statement::{self, Crowd, Dress, Queue};
 use shared::remote_session::RemoteSession;
 use std::time::Duration;
 
@@ -59,6 +59,29 @@ pub struct Floor {
     max: i32,
     priority: i32,
     task: i64,
+}
+
+impl Floor {
+    /// What is taken in the order of its ids.
+    pub fn kind(self) -> [u8; 8] {
+        let ([a, b, c, d], [e, f, g, h]) = (self.max.to_be_bytes(), self.priority.to_be_bytes());
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// Behind this task, if it stands behind.
+    pub fn raised(self, task: i64) -> Floor {
+        Floor { task: self.task.max(task), ..self }
+    }
+
+    pub fn task(self) -> i64 {
+        self.task
+    }
+
+    /// What it was made from would have been taken first.
+    pub fn stands_before(self, other: Floor) -> bool {
+        let order = |floor: Floor| (std::cmp::Reverse((floor.max, floor.priority)), floor.task);
+        order(self) < order(other)
+    }
 }
 
 impl TaskRow {
@@ -171,8 +194,6 @@ pub struct Book {
     finish_batch: [(&'static str, String); 2],
     delete_batch: String,
     return_batch: String,
-    /// What makes a session new, as one string.
-    renewal: String,
     /// The queue's name as SQL.
     name: String,
     /// Its commits need not wait for the disk.
@@ -191,7 +212,6 @@ impl Book {
             next: queue.fill_take_next(None, false),
             next_task: NextDressed::new(&queue, Dress::Task),
             next_run: NextDressed::new(&queue, Dress::Run),
-            renewal: RENEWAL.join("; "),
             name: queue.fill("{queue}"),
             queue,
         }
@@ -233,8 +253,8 @@ impl Book {
             statements.push(Statement::standing(&self.delete, &own));
         }
         statements.push(Statement::standing(take, &asked));
-        statements.push(Statement::standing("COMMIT", &[]));
-        let mut rows = tried(|| session.transaction_after(Some(&self.renewal), &statements))?;
+        statements.push(Statement::standing(COMMIT, &[]));
+        let mut rows = tried(|| session.transaction(&statements))?;
         let next = rows.len().checked_sub(2).and_then(|at| rows[at].pop()).map(task_row);
         let next = next.map(|next| TaskRow { dressed: true, ..next }).into_iter().collect();
         tidy(session, &rows[head - 1])?;
@@ -275,17 +295,19 @@ impl Book {
         let mut statements = self.short_way(&frame, &prefix);
         let head = statements.len();
         statements.extend(params.iter().map(|(text, values)| Statement::standing(text, values)));
-        statements.push(Statement::standing("COMMIT", &[]));
-        let mut rows = tried(|| session.transaction_after(Some(&self.renewal), &statements))?;
+        statements.push(Statement::standing(COMMIT, &[]));
+        let mut rows = tried(|| session.transaction(&statements))?;
         rows.pop();
         let booked = rows.split_off(head);
         let strange = tidy(session, &rows[head - 1])?;
         Ok((entries.finished(booked), strange))
     }
 
-    /// What a booking on a session that is as new begins with. Its last answer says whether the session is tidy.
+    /// What makes the session as new, and what a booking on such a session begins with, in its own transaction. The last
+    /// answer says whether the session is tidy.
     fn short_way<'a>(&self, frame: &'a str, prefix: &'a [Option<&'a [u8]>]) -> Vec<Statement<'a>> {
         let mut statements = vec![Statement::standing(BEGIN, &[])];
+        statements.extend(RENEWAL.map(|text| Statement::standing(text, &[])));
         if self.lazy {
             statements.push(Statement::standing(LAZY, &[]));
         }
@@ -321,7 +343,8 @@ impl Book {
     }
 
     fn take_text(&self, wish: Wish<'_>) -> String {
-        self.queue.fill_take_batch(wish.size, wish.floor.is_some())
+        let crowd = |floor: Floor| if floor.max > 0 { Crowd::Others } else { Crowd::Alone };
+        self.queue.fill_take_batch(wish.size, wish.floor.map(crowd))
     }
 
     /// TAKE → WORK. None: the task is no longer ours.
@@ -633,10 +656,19 @@ impl Asking {
     }
 }
 
-/// Rows that were taken together, in the order in which they are to run.
+/// Rows that were taken together, in the order in which they are to run. What is the same for all of them was told with the
+/// first.
 fn in_order(rows: Vec<Row>) -> Vec<TaskRow> {
     let mut rows: Vec<TaskRow> = rows.into_iter().map(task_row).collect();
     rows.sort_by_key(|row| (std::cmp::Reverse((row.max, row.priority)), row.task));
+    if let Some((first, others)) = rows.split_first_mut() {
+        for row in others {
+            row.group.clone_from(&first.group);
+            row.verbosity = first.verbosity;
+            row.postmaster.clone_from(&first.postmaster);
+            row.start.clone_from(&first.start);
+        }
+    }
     rows
 }
 
@@ -665,7 +697,8 @@ fn passes(error: &ServerError) -> bool {
 /// The books of a queue whose owner wants it so: its last commits may be lost with the server.
 const LAZY: &str = "SET LOCAL synchronous_commit = off";
 
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+pub const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+pub const COMMIT: &str = "COMMIT";
 
 /// As new, but for prepared statements and locks, which the frame sees to: all that DISCARD ALL does, but our plans stay.
 pub const RENEWAL: [&str; 6] =

@@ -24,15 +24,15 @@ use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
 use shared::fault;
 use shared::hand_over::WorkerOrder;
-use shared::region::{HandedIn, Notes, Phase, Region, SlotHandle};
+use shared::region::{HandedIn, Notes, Phase, Region, SlotHandle, Turns};
 use shared::sys::title;
 use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long a worker may look past rows that were committed behind its back.
-const FLOOR_LIFE: Duration = Duration::from_millis(200);
+/// How long a worker may look past rows that were committed behind its back, if others of its group look for it.
+const FLOOR_LIFE: Duration = Duration::from_secs(1);
 /// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
 /// has put off. Only a server that will never answer is left so late.
 const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -100,15 +100,23 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             order.batch && !order.target.late_settings && session::batch_dress(order, &row.group, false).is_some(),
         )),
     };
+    let turns = region.slots().notes(slot).parent().map(|scheduler| Turns::of(scheduler, &row.group));
+    // Runs of a job go by their own ids, and those of other jobs in the group stand between.
+    let shared = turns.filter(|_| row.job.is_none());
     let mut floored = Instant::now();
     let (mut rows, mut own) = (vec![row], false);
     loop {
-        let fresh = floored.elapsed() < FLOOR_LIFE;
+        let fresh = floored.elapsed() < FLOOR_LIFE && !turns.is_some_and(|turns| turns.take(region));
         if !fresh {
             floored = Instant::now();
         }
+        let last = rows.last().map(TaskRow::floor);
+        if let (Some(shared), Some(last), true) = (shared, last, own) {
+            shared.reach(region, &last.kind(), last.task());
+        }
+        let farthest = |floor: Floor| shared.and_then(|shared| shared.reached(region, &floor.kind()));
         // The first one was taken by the scheduler, who looks at the groups in another way.
-        let floor = rows.last().filter(|_| fresh && own).map(TaskRow::floor);
+        let floor = last.filter(|_| fresh && own).map(|floor| floor.raised(farthest(floor).unwrap_or_default()));
         own = true;
         let next = match &rows[..] {
             [row] => {
@@ -124,6 +132,10 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         match next {
             Next::Leave(code) => return code,
             Next::Run(next) => (rows, session) = *next,
+        }
+        let found = rows.first().zip(last).is_some_and(|(row, last)| row.floor().stands_before(last));
+        if let (true, Some(turns)) = (found, turns) {
+            turns.call(region);
         }
     }
 }

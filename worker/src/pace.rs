@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(1);
 const LAST: usize = 8;
 /// Every size is a statement of its own, which the server has to plan: a few are enough.
 const SIZES: [usize; 8] = [BATCH_TASKS, 12, 8, 6, 4, 3, 2, 1];
-const FEW: usize = 4;
+const FEW: usize = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -69,10 +69,10 @@ mod tests {
 
     #[test]
     fn a_batch_is_what_fits_into_its_span() {
-        assert_eq!(after(&[0, 0, 0]).size(), 1, "too few to know");
-        assert_eq!(after(&[0; 4]).size(), BATCH_TASKS);
-        assert_eq!(after(&[1; 4]).size(), BATCH_TASKS);
-        assert_eq!(after(&[2; 4]).size(), 8);
+        assert_eq!(after(&[0]).size(), 1, "too few to know");
+        assert_eq!(after(&[0; 2]).size(), BATCH_TASKS);
+        assert_eq!(after(&[1; 2]).size(), BATCH_TASKS);
+        assert_eq!(after(&[2; 2]).size(), 8);
         assert_eq!(after(&[10; 4]).size(), 2);
         assert_eq!(after(&[15; 4]).size(), 1);
         assert_eq!(after(&[3_600_000; 4]).size(), 1);

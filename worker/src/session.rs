@@ -1,6 +1,6 @@
 //! The worker's session: how it is opened, and what the task finds set in it.
 
-use crate::book::{RENEWAL, TaskRow};
+use crate::book::{BEGIN, COMMIT, RENEWAL, TaskRow};
 use crate::wire::{ConnectError, QueryError, Session};
 use shared::conninfo::Target;
 use shared::db::identifier::{literal, qualified};
@@ -248,12 +248,15 @@ pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> Vec<u8> {
     text
 }
 
+/// Of a group whose tasks come in batches.
+const LONGEST_GROUP_BYTES: usize = 4096;
+
 /// What `dress` sets, as a statement that stands on the session while its tasks of one group follow each other in
 /// batches: the task's id and time limit are left open. It also gives back the locks of the task before. On a session
 /// of our own, which is watched from its start, and whose login may have `told` it what is the same for all of them. None:
-/// the group cannot be written into a statement.
+/// the group cannot be written into a statement, or its name is too long for one that is kept.
 pub fn batch_dress(order: &WorkerOrder, group: &[u8], told: bool) -> Option<String> {
-    let group = std::str::from_utf8(group).ok()?;
+    let group = std::str::from_utf8(group).ok().filter(|group| group.len() <= LONGEST_GROUP_BYTES)?;
     let name = format!("{} {group}", application_name(order));
     let [group, schema, table, name] = [group, &order.schema, &order.table, &name].map(literal);
     let queue = literal(&qualified(&order.schema, &order.table));
@@ -273,11 +276,12 @@ pub fn batch_dress(order: &WorkerOrder, group: &[u8], told: bool) -> Option<Stri
     ))
 }
 
-/// What stands before a task of a batch: the session is made as new, unless it is, and dressed. By the names under which the
-/// statements stand, the dress last; its values are the task's.
+/// What stands before a task of a batch: a transaction in which the session is made as new, unless it is, and dressed. By
+/// the names under which the statements stand; the dress is the last but one, and its values are the task's.
 #[derive(Debug)]
 pub struct Renewals {
-    statements: Vec<String>,
+    anew: Vec<String>,
+    dressed: Vec<String>,
     values: Vec<[String; 2]>,
 }
 
@@ -286,17 +290,17 @@ impl Renewals {
     pub fn prepare(session: &mut Session, order: &WorkerOrder, rows: &[TaskRow]) -> Result<Renewals, QueryError> {
         let dress = rows.first().and_then(|row| batch_dress(order, &row.group, session.is_of_group(&row.group)));
         let dress = dress.unwrap_or_default();
-        let texts = RENEWAL.into_iter().chain([&dress[..]]);
-        let statements = texts.map(|text| session.stand(text)).collect::<Result<_, _>>()?;
+        let mut stand = |texts: &[&str]| texts.iter().map(|text| session.stand(text)).collect::<Result<Vec<_>, _>>();
+        let dressed = stand(&[BEGIN, &dress, COMMIT])?;
+        let anew = [&dressed[..1], &stand(&RENEWAL)?, &dressed[1..]].concat();
         let values = rows.iter().map(|row| [row.task.to_string(), limit_ms(row).to_string()]).collect();
-        Ok(Renewals { statements, values })
+        Ok(Renewals { anew, dressed, values })
     }
 
-    /// What stands before the row in this place, if there is one.
-    pub fn before(&self, place: usize) -> Option<(&[String], [&str; 2])> {
-        let values = self.values.get(place)?.each_ref().map(String::as_str);
-        let first = if place == 0 { RENEWAL.len() } else { 0 };
-        Some((&self.statements[first..], values))
+    /// What stands before the row in this place. The first one finds a session that is as new.
+    pub fn before(&self, place: usize) -> (&[String], [&str; 2]) {
+        let statements = if place == 0 { &self.dressed } else { &self.anew };
+        (statements, self.values[place].each_ref().map(String::as_str))
     }
 }
 

@@ -60,7 +60,7 @@ impl Default for Settings {
             restart_ms: 300_000,
             keep_ms: None,
             lend: true,
-            batch: false,
+            batch: true,
             synchronous_commit: true,
         }
     }

@@ -85,7 +85,12 @@ pub const BATCH_WORD: usize = 0;
 pub const BATCH_SLOW: usize = 1;
 pub const BATCH_LIST: usize = 2;
 const BATCH_WORDS: usize = 40;
+/// In the same place, of a scheduler: when its groups were last looked at from the beginning, and how far they have got, see
+/// `turn.rs`.
+pub const TURNS: usize = BATCH_LIST;
+pub const TURN_PLACES: usize = 16;
 
+const _: () = assert!(TURNS + 2 * TURN_PLACES <= BATCH_WORDS);
 const _: () = assert!(BATCH_LIST + 2 * BATCH_TASKS <= BATCH_WORDS);
 const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(RETURNED_ANSWERED < RETURNED_WORDS);

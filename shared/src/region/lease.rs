@@ -36,6 +36,15 @@ impl HostMoment {
         )
     }
 
+    pub(super) fn millis(self) -> u64 {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_millis(millis: u64) -> HostMoment {
+        HostMoment(millis)
+    }
+
     fn plus(self, duration: Duration) -> u64 {
         self.0.saturating_add(duration.as_millis() as u64)
     }

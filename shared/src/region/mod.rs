@@ -4,7 +4,7 @@
 //! carries the parameters of the child that is started in that slot. So a slot that could be reserved always has a
 //! cell, and one process at a time, the one that reserved the slot, writes it.
 //!
-//! Who writes what is told in `slot.rs`, `cell.rs`, `gate.rs` and `lease.rs`, above the words concerned. The region lives as long as the
+//! Who writes what is told in `slot.rs`, `cell.rs`, `gate.rs`, `turn.rs` and `lease.rs`, above the words concerned. The region lives as long as the
 //! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
 
 mod batch;
@@ -18,6 +18,7 @@ mod model;
 mod notes;
 mod returned;
 mod slot;
+mod turn;
 
 pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
 pub use cell::{CellError, Ticket};
@@ -28,6 +29,7 @@ pub use lease::{HostMoment, LEASE, LET_GO, SILENCE_MS};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
 pub use returned::Returned;
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
+pub use turn::Turns;
 
 use crate::sys::map::Words;
 use std::io;

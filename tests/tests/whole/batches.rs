@@ -74,7 +74,7 @@ fn short_tasks_are_recorded_together_in_their_order_and_each_runs_once() {
 #[test]
 fn without_batches_each_end_is_a_transaction_of_its_own() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).start();
+    let mill = Supervisor::of(&database).row_key("batch", false).start();
     insert(&database, 60, 0, "'SELECT 1'");
     all_are(&mill, &database, "state = 'DONE'", 60);
     assert_eq!(transactions(&database), 60);
@@ -256,6 +256,33 @@ fn told_to_end_a_worker_gives_the_rest_of_its_batch_back() {
         "SELECT count(*) = (SELECT count(*) FROM public.task WHERE state = 'DONE') FROM ledger"
     ));
     once_each(&database, one(&database, "SELECT count(*) FROM ledger"));
+}
+
+/// A task whose function deallocates our statements behind our back takes away what would make the session new for the next
+/// one. That one is on the wire already: the server passes over it, it goes back, and runs once, in its own clothes.
+#[test]
+fn a_task_whose_session_cannot_be_made_new_does_not_run_on_it() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    open_ledger(&database);
+    let spoil = "CREATE FUNCTION spoil() RETURNS void LANGUAGE plpgsql AS \
+        $$ BEGIN SET search_path = nowhere; EXECUTE 'DEALLOC' || 'ATE ALL'; END $$";
+    database.connect().batch_execute(spoil).expect("the owner may make functions");
+    let sign =
+        format!("{SIGN}, current_setting('search_path')").replace("(task, pid, alone)", "(task, pid, alone, path)");
+    database.connect().batch_execute("ALTER TABLE ledger ADD path text").expect("the owner changes his table");
+    // Until it has hit one on the wire: on a busy machine there may be no batches for a while.
+    mill.wait("the server has passed over a task").within(Duration::from_secs(90)).until(|| {
+        database.run("TRUNCATE public.task, ledger");
+        let input = format!("CASE n % 20 WHEN 0 THEN 'SELECT spoil()' ELSE {} END", quoted(&sign));
+        insert(&database, 400, 0, &input);
+        all_are(&mill, &database, "state IN ('DONE', 'FAIL')", 60);
+        let failed: Vec<String> = all(&database, "SELECT error FROM public.task WHERE state = 'FAIL'");
+        assert_eq!(failed, [""; 0]);
+        once_each(&database, 380);
+        assert!(one::<bool>(&database, "SELECT bool_and(path <> 'nowhere') FROM ledger"), "each found a new session");
+        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE attempt > 1") > 0
+    });
 }
 
 /// Rows that want to be alone are, and run in their turn.

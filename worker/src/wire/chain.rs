@@ -2,10 +2,13 @@
 //!
 //! The batch room calls it. A chain is what is still to be sent; whoever hears an answer sends meanwhile, so that large
 //! inputs and large answers never block both sides. Before an input stands a renewal, statements of our own: everything
-//! that the task before it did to the session goes, and the session is dressed for it. An input that may leave a
-//! transaction open, or ask for COPY data, must be the last of its chain: what stands behind it would end in its block, or
-//! be taken for its data.
+//! that the task before it did to the session goes, and the session is dressed for it. They are a transaction of their
+//! own, with no Sync behind it: their answers come with those of the input, one write of the server for both, and if one
+//! of them is refused the server passes over the input and whatever else is on the wire. So an input never runs on a
+//! session that is not as new. An input that may leave a transaction open, or ask for COPY data, must be the last of its
+//! chain: what stands behind it would end in its block, or be taken for its data.
 
+use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
@@ -14,7 +17,7 @@ use postgres_protocol::message::frontend;
 
 use super::Session;
 use super::error::LinkError;
-use super::incoming::{Incoming, receive, unexpected};
+use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
 use super::simple::NO_COPY_IN;
@@ -23,27 +26,39 @@ use super::sink::Sink;
 /// What a server may say besides answering to a renewal.
 const CHATTER: usize = 10_000;
 
-/// What is to be sent, and how many answers are still to be heard.
+/// What is to be sent, and how many statements of ours stand before each input that was not heard yet.
 #[derive(Debug, Default)]
 pub struct Chain<'a> {
     outgoing: Outgoing<'a>,
+    before: VecDeque<usize>,
+}
+
+/// What became of an input.
+#[derive(Debug)]
+pub enum Heard {
+    Ran,
+    /// The session could not be made as new: neither the input nor any behind it has run.
+    Refused(ServerError),
+    /// The server has left before it came to the input, and has said so.
+    Left(LinkError),
 }
 
 impl<'a> Chain<'a> {
-    /// A task's SQL. Refused: it cannot be sent, and nothing of it is.
-    pub fn input(&mut self, input: &'a [u8]) -> Result<(), ServerError> {
-        self.outgoing.query(input)
-    }
-
-    /// What makes the session new, by statements that stand on it, in one transaction; the last of them has values. Nothing
-    /// is parsed anew, which would cost as much as a short task does.
-    pub fn renewal(&mut self, (statements, values): (&[String], [&'a str; 2])) -> Result<(), ServerError> {
+    /// A task's SQL behind what makes the session new for it, by statements that stand on it; the last but one of them has
+    /// values. Nothing is parsed anew, which would cost as much as a short task does. Refused: it cannot be sent, and
+    /// nothing of it is.
+    pub fn task(
+        &mut self,
+        (statements, values): (&[String], [&'a str; 2]),
+        input: &'a [u8],
+    ) -> Result<(), ServerError> {
+        Outgoing::check_query(input)?;
         let values = values.map(|value| Some(value.as_bytes()));
         for (place, name) in statements.iter().enumerate() {
-            self.outgoing.execute(name, if place + 1 == statements.len() { &values } else { &[] })?;
+            self.outgoing.execute(name, if place + 2 == statements.len() { &values } else { &[] })?;
         }
-        self.outgoing.sync();
-        Ok(())
+        self.before.push_back(statements.len());
+        self.outgoing.query(input)
     }
 }
 
@@ -55,56 +70,88 @@ impl Session {
         sink: &mut dyn Sink,
         slow_at: Instant,
         slow: &mut dyn FnMut(),
-    ) -> Result<(), LinkError> {
+    ) -> Result<Heard, LinkError> {
         self.asked += 1;
-        let done = self.hear(chain, sink, slow_at, slow);
-        self.link.forget_long();
-        done.map_err(|error| self.link.broken(format!("lost the session while a query ran: {error}")))
-    }
-
-    fn hear(
-        &mut self,
-        chain: &mut Chain<'_>,
-        sink: &mut dyn Sink,
-        slow_at: Instant,
-        slow: &mut dyn FnMut(),
-    ) -> io::Result<()> {
         let mut told = false;
-        loop {
+        let mut ours = chain.before.pop_front().unwrap_or(0);
+        let done = loop {
             if !told && !self.link.await_answer(&mut chain.outgoing, slow_at) {
                 told = true;
                 slow();
             }
-            match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, sink.room())? {
-                Incoming::Columns(columns) => sink.columns(&columns),
-                Incoming::Row(values) => sink.row(&values),
-                Incoming::CopyOut => sink.copy_out(),
-                Incoming::CopyData(data) => sink.copy_data(data),
-                Incoming::TooLong => sink.overflow(),
-                Incoming::Tag(tag) => sink.tag(tag),
-                Incoming::Error(error) => sink.error(error),
-                Incoming::Notice(notice) => sink.notice(notice),
-                Incoming::Empty | Incoming::Parsed | Incoming::Step => {}
-                Incoming::CopyIn => {
-                    let mut refusal = BytesMut::new();
-                    frontend::copy_fail(NO_COPY_IN, &mut refusal)?;
-                    chain.outgoing.own(&refusal);
-                }
-                Incoming::Ready(status) => {
-                    self.answered += 1;
-                    self.status = status;
-                    return Ok(());
-                }
+            let heard = if ours > 0 { self.hear_renewal(chain, &mut ours) } else { self.hear_answer(chain, sink) };
+            match heard {
+                Ok(None) => {}
+                Ok(Some(heard)) => break Ok(heard),
+                Err(error) => break Err(error),
             }
-        }
+        };
+        self.link.forget_long();
+        done.or_else(|error| {
+            let lost = self.link.broken(format!("lost the session while a query ran: {error}"));
+            // What it said last stands behind all that it did before.
+            if ours > 0 && lost.fatal.is_some() { Ok(Heard::Left(lost)) } else { Err(lost) }
+        })
     }
 
-    /// Hears the answers to the next renewal of the chain. Refused: the session is not as new.
-    pub fn hear_renewal(&mut self, chain: &mut Chain<'_>) -> Result<Result<(), ServerError>, LinkError> {
+    /// One message of the answers to an input.
+    fn hear_answer(&mut self, chain: &mut Chain<'_>, sink: &mut dyn Sink) -> io::Result<Option<Heard>> {
+        match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, sink.room())? {
+            Incoming::Columns(columns) => sink.columns(&columns),
+            Incoming::Row(values) => sink.row(&values),
+            Incoming::CopyOut => sink.copy_out(),
+            Incoming::CopyData(data) => sink.copy_data(data),
+            Incoming::TooLong => sink.overflow(),
+            Incoming::Tag(tag) => sink.tag(tag),
+            Incoming::Error(error) => sink.error(error),
+            Incoming::Notice(notice) => sink.notice(notice),
+            Incoming::Empty | Incoming::Parsed | Incoming::Step => {}
+            Incoming::CopyIn => {
+                let mut refusal = BytesMut::new();
+                frontend::copy_fail(NO_COPY_IN, &mut refusal)?;
+                chain.outgoing.own(&refusal);
+            }
+            Incoming::Ready(status) => {
+                self.answered += 1;
+                self.status = status;
+                return Ok(Some(Heard::Ran));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The answers to what stands before an input, as far as they have come; `ours` says how many are missing.
+    fn hear_renewal(&mut self, chain: &mut Chain<'_>, ours: &mut usize) -> io::Result<Option<Heard>> {
+        for _ in 0..CHATTER {
+            match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, 1 << 20)? {
+                Incoming::Tag(_) => *ours -= 1,
+                Incoming::Error(refusal) => return self.come_to_order(chain).map(|()| Some(Heard::Refused(refusal))),
+                Incoming::Row(_) | Incoming::Empty | Incoming::Notice(_) => {}
+                Incoming::Parsed | Incoming::Step | Incoming::Columns(_) => {}
+                Incoming::Ready(_) => return Err(unexpected(b'Z')),
+                Incoming::TooLong => return Err(unexpected(b'D')),
+                Incoming::CopyOut | Incoming::CopyData(_) => return Err(unexpected(b'H')),
+                Incoming::CopyIn => return Err(unexpected(b'G')),
+            }
+            if *ours == 0 || !self.link.has_unread() {
+                return Ok(None);
+            }
+        }
+        Err(io::Error::other("server does not come to an end"))
+    }
+
+    /// The server passes over all that is on the wire until it is told where to go on; its answer to that stands for the
+    /// one to the input.
+    fn come_to_order(&mut self, chain: &mut Chain<'_>) -> io::Result<()> {
+        chain.before.clear();
+        chain.outgoing.sync();
+        let _ = self.hear_quietly(&mut chain.outgoing)?;
+        if self.status == TransactionStatus::Idle {
+            return Ok(());
+        }
         self.asked += 1;
-        let heard = self.hear_quietly(&mut chain.outgoing);
-        self.link.forget_long();
-        heard.map_err(|error| self.link.broken(format!("lost the session while it was renewed: {error}")))
+        chain.outgoing.query(b"ROLLBACK").map_err(|refusal| io::Error::other(refusal.to_string()))?;
+        self.hear_quietly(&mut chain.outgoing)?.map_err(|refusal| io::Error::other(refusal.to_string()))
     }
 
     pub(super) fn hear_quietly(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<Result<(), ServerError>> {

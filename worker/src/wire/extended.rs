@@ -83,24 +83,14 @@ impl Standing {
 impl Session {
     /// Runs one statement and returns its rows. A transaction block that was open stays as the server leaves it.
     pub fn execute(&mut self, sql: &str, params: &[Option<&[u8]>]) -> Result<Vec<Row>, QueryError> {
-        let mut answers = self.pipeline(None, &[Statement::once(sql, params)])?;
+        let mut answers = self.pipeline(&[Statement::once(sql, params)])?;
         Ok(answers.pop().unwrap_or_default())
     }
 
     /// Sends exactly these statements (BEGIN and COMMIT are the caller's) in one write and returns the rows of
     /// each. After an error the server skips the rest, and a block left open by it is rolled back.
     pub fn transaction(&mut self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
-        self.transaction_after(None, statements)
-    }
-
-    /// The same, with a simple query before it in the same write, whose answers are of no interest. If that fails the
-    /// link is given up: the statements behind it may have run all the same.
-    pub fn transaction_after(
-        &mut self,
-        first: Option<&str>,
-        statements: &[Statement<'_>],
-    ) -> Result<Vec<Vec<Row>>, QueryError> {
-        let answers = self.pipeline(first, statements);
+        let answers = self.pipeline(statements);
         if matches!(answers, Err(QueryError::Server(_))) && self.status != TransactionStatus::Idle {
             self.link.set_deadline(Some(Instant::now() + self.patience));
             self.run(b"ROLLBACK", &mut Deaf)?;
@@ -137,12 +127,9 @@ impl Session {
         self.patience = patience;
     }
 
-    fn pipeline(&mut self, first: Option<&str>, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
+    fn pipeline(&mut self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
         let mut outgoing = Outgoing::default();
         let mut parsing = VecDeque::new();
-        if let Some(first) = first {
-            outgoing.query(first.as_bytes()).map_err(QueryError::Server)?;
-        }
         for statement in statements {
             let named = statement.standing.then(|| self.standing.index(statement.sql));
             let name = named.map(|index| self.standing.name(index)).unwrap_or_default();
@@ -156,13 +143,9 @@ impl Session {
             outgoing.execute(&name, statement.params).map_err(QueryError::Server)?;
         }
         outgoing.sync();
-        self.asked += 1 + u64::from(first.is_some());
+        self.asked += 1;
         self.link.set_deadline(Some(Instant::now() + self.patience));
-        let answered = match first.map(|_| self.rows(&mut outgoing, &mut VecDeque::new(), None)) {
-            None | Some(Ok(Ok(_))) => self.rows(&mut outgoing, &mut parsing, Some(statements.len())),
-            Some(Ok(Err(refusal))) => Err(io::Error::other(refusal.to_string())),
-            Some(Err(error)) => Err(error),
-        };
+        let answered = self.rows(&mut outgoing, &mut parsing, statements.len());
         self.link.forget_long();
         if answered.is_ok() {
             self.link.set_deadline(None);
@@ -200,7 +183,7 @@ impl Session {
         outgoing.sync();
         self.asked += 1;
         self.link.set_deadline(Some(Instant::now() + self.patience));
-        match self.rows(&mut outgoing, &mut VecDeque::from([Some(index)]), Some(0)) {
+        match self.rows(&mut outgoing, &mut VecDeque::from([Some(index)]), 0) {
             Ok(Ok(_)) => {
                 self.link.set_deadline(None);
                 Ok(name)
@@ -229,13 +212,12 @@ impl Session {
         self.link.broken(format!("lost the session while a statement ran: {error}"))
     }
 
-    /// The rows of each statement that ended, or the first error. None wanted: another request is behind this one,
-    /// and its answers are of no interest.
+    /// The rows of each statement that ended, or the first error.
     fn rows(
         &mut self,
         outgoing: &mut Outgoing<'_>,
         parsing: &mut VecDeque<Option<usize>>,
-        wanted: Option<usize>,
+        wanted: usize,
     ) -> io::Result<Result<Vec<Vec<Row>>, ServerError>> {
         let mut answers = Vec::new();
         let mut rows: Vec<Row> = Vec::new();
@@ -253,7 +235,7 @@ impl Session {
                     }
                     rows.push(row);
                 }
-                Incoming::Tag(_) | Incoming::Empty if Some(answers.len()) == wanted => return Err(unexpected(b'C')),
+                Incoming::Tag(_) | Incoming::Empty if answers.len() == wanted => return Err(unexpected(b'C')),
                 Incoming::Tag(_) | Incoming::Empty => answers.push(std::mem::take(&mut rows)),
                 Incoming::Error(error) if refusal.is_none() => refusal = Some(error),
                 Incoming::Error(_) | Incoming::Notice(_) | Incoming::Step => {
@@ -268,12 +250,11 @@ impl Session {
                     }
                 }
                 Incoming::TooLong => return Err(io::Error::other("the answer is longer than 1 GiB")),
-                Incoming::Columns(_) if wanted.is_none() => {}
                 Incoming::Columns(_) => return Err(unexpected(b'T')),
                 Incoming::CopyOut => return Err(unexpected(b'H')),
                 Incoming::CopyData(_) => return Err(unexpected(b'd')),
                 Incoming::CopyIn => return Err(unexpected(b'G')),
-                Incoming::Ready(_) if wanted.is_some() && !outgoing.is_empty() => return Err(unexpected(b'Z')),
+                Incoming::Ready(_) if !outgoing.is_empty() => return Err(unexpected(b'Z')),
                 Incoming::Ready(status) => {
                     self.answered += 1;
                     self.status = status;

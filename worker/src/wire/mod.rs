@@ -37,7 +37,7 @@ use shared::region::{Region, Returned, Seat, SlotHandle};
 use shared::tls::Prepared;
 
 pub use cancel::Canceller;
-pub use chain::Chain;
+pub use chain::{Chain, Heard};
 pub use error::{ConnectError, LinkError, QueryError};
 pub use extended::{Row, Statement};
 pub use incoming::TransactionStatus;

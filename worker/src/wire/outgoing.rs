@@ -63,9 +63,15 @@ impl<'a> Outgoing<'a> {
         }
     }
 
+    /// Would it be refused as a simple query?
+    pub(super) fn check_query(input: &[u8]) -> Result<(), ServerError> {
+        refuse_nul(input)?;
+        length(input.len() + 1).map(|_| ())
+    }
+
     /// A simple query.
     pub(super) fn query(&mut self, input: &'a [u8]) -> Result<(), ServerError> {
-        refuse_nul(input)?;
+        Outgoing::check_query(input)?;
         self.head(b'Q', input.len() + 1)?;
         self.lend(input);
         self.own(&[0]);
@@ -121,12 +127,9 @@ impl<'a> Outgoing<'a> {
     }
 
     fn head(&mut self, tag: u8, body: usize) -> Result<(), ServerError> {
-        let length = body.saturating_add(4);
-        if length > LONGEST_BYTES {
-            return Err(too_long());
-        }
+        let length = length(body)?;
         self.own(&[tag]);
-        self.own(&(length as u32).to_be_bytes());
+        self.own(&length.to_be_bytes());
         Ok(())
     }
 
@@ -169,6 +172,12 @@ fn refuse_nul(text: &[u8]) -> Result<(), ServerError> {
         return Err(ServerError::local("ERROR", "22021", "invalid byte sequence for encoding \"UTF8\": 0x00"));
     }
     Ok(())
+}
+
+/// A message's length word.
+fn length(body: usize) -> Result<u32, ServerError> {
+    let length = body.saturating_add(4);
+    if length > LONGEST_BYTES { Err(too_long()) } else { Ok(length as u32) }
 }
 
 fn too_long() -> ServerError {
