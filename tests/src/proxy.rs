@@ -5,11 +5,15 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
+use std::time::Duration;
 
 /// More than any login says.
 const KEPT_BYTES: usize = 4096;
+
+/// After this time without a sign of life either end of a connection gives it up.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// When a connection is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +51,8 @@ struct Inside {
     trap: Mutex<Option<Trap>>,
     /// Of each connection: nothing is passed on any more.
     hushed: Mutex<Vec<Arc<AtomicBool>>>,
+    /// Whoever waits to close silent connections goes on when this goes.
+    silences: Mutex<Vec<mpsc::Sender<()>>>,
 }
 
 impl Proxy {
@@ -62,6 +68,7 @@ impl Proxy {
             said: Mutex::default(),
             trap: Mutex::default(),
             hushed: Mutex::default(),
+            silences: Mutex::default(),
         });
         let inner = inside.clone();
         thread::spawn(move || inner.listen(&listener));
@@ -93,6 +100,22 @@ impl Proxy {
         lock(&self.inside.hushed).iter().for_each(|hushed| hushed.store(true, Ordering::SeqCst));
     }
 
+    /// As if a cable were cut: they fall silent, and are closed when the keep-alives of their ends would tell those that nobody is
+    /// there any more. Here they do not, because the proxy is there.
+    pub fn cut_cable(&self) {
+        self.hush();
+        let silent: Vec<TcpStream> = lock(&self.inside.streams).drain(..).collect();
+        let (given_up, closed) = mpsc::channel::<()>();
+        lock(&self.inside.silences).push(given_up);
+        thread::spawn(move || {
+            // whichever comes first: the keep-alives' time, or the end of the proxy
+            let _ = closed.recv_timeout(KEEP_ALIVE);
+            silent.iter().for_each(|stream| {
+                let _ = stream.shutdown(Shutdown::Both);
+            });
+        });
+    }
+
     /// Closes all connections that there are, towards both sides; new ones are as before.
     pub fn cut(&self) {
         for stream in lock(&self.inside.streams).drain(..) {
@@ -111,6 +134,7 @@ impl Drop for Proxy {
         self.inside.closed.store(true, Ordering::SeqCst);
         // wakes the one who listens
         let _ = TcpStream::connect(self.address);
+        lock(&self.inside.silences).clear();
         for stream in lock(&self.inside.streams).drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }

@@ -42,7 +42,7 @@ impl<'d> Host<'d> {
         match trouble {
             Trouble::Cut => {
                 self.proxy.play_dead(true);
-                self.proxy.hush();
+                self.proxy.cut_cable();
             }
             Trouble::Frozen => tell_all(&self.mill, Signal::SIGSTOP),
             Trouble::Stopped => tell(self.mill.pid(), Signal::SIGSTOP),

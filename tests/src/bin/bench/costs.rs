@@ -48,9 +48,10 @@ fn one(rig: &Rig, kind: &Kind) -> Vec<Line> {
     let inserted = (look(wal), servers(postmaster));
     until_done(&database, 100 + kind.tasks);
     let after = (look(wal), ours(&launcher), servers(postmaster));
+    // A session that lives on keeps what it has done to itself for a while; one that ends tells it.
+    stop(&launcher);
     settle_statistics();
     let (commits, dead) = (look(commits), look(dead));
-    stop(&launcher);
     let each = |value: f64| value / kind.tasks as f64;
     let line = |what: &str, unit: &'static str, value: f64| {
         Line::single(

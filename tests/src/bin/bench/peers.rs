@@ -28,9 +28,10 @@ impl Drop for Folder {
 }
 
 pub fn measure(rig: &Rig, rounds: usize) -> Vec<Line> {
-    let peers: [(&str, Peer); 3] = [
+    let peers: [(&str, Peer); 4] = [
         ("pg_cron, jobs that are due together", cron),
-        ("graphile-worker, 8 at once", graphile),
+        ("graphile-worker, 8 at once", |rig| graphile(rig, "single", JOBS)),
+        ("graphile-worker in batches, each job asks SELECT 1", |rig| graphile(rig, "batched", 4 * JOBS)),
         ("procrastinate, 8 at once", procrastinate),
     ];
     let database = crate::works::twice(rig).reference;
@@ -132,7 +133,7 @@ fn cron(_: &Rig) -> Result<f64, String> {
 const GRAPHILE: &str = r#"
 const { run, makeWorkerUtils, Logger } = require("graphile-worker");
 const { Pool } = require("pg");
-const jobs = Number(process.argv[2]);
+const jobs = Number(process.argv[2]), batched = process.argv[3] === "batched";
 const logger = new Logger(() => () => {});
 (async () => {
   const pgPool = new Pool({ max: 10 });
@@ -142,16 +143,21 @@ const logger = new Logger(() => () => {});
   let done = 0, over;
   const all = new Promise((resolve) => { over = resolve; });
   const began = process.hrtime.bigint();
-  const taskList = { nothing: async () => { if (++done === jobs) over(); } };
-  const runner = await run({ pgPool, logger, concurrency: 8, noHandleSignals: true, taskList });
+  const ask = batched ? (helpers) => helpers.query("SELECT 1") : async () => {};
+  const taskList = { nothing: async (_, helpers) => { await ask(helpers); if (++done === jobs) over(); } };
+  const worker = { localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 };
+  const preset = batched ? { worker } : {};
+  const runner = await run({ pgPool, logger, concurrency: 8, noHandleSignals: true, taskList, preset });
   await all;
+  if (batched) await runner.stop();
   console.log(jobs / (Number(process.hrtime.bigint() - began) / 1e9));
-  await runner.stop();
+  if (!batched) await runner.stop();
   process.exit(0);
 })().catch((error) => { console.error(error.message); process.exit(1); });
 "#;
 
-fn graphile(rig: &Rig) -> Result<f64, String> {
+/// Whatever it keeps for a while counts as done when it is written down.
+fn graphile(rig: &Rig, how: &str, jobs: usize) -> Result<f64, String> {
     let folder = cached("graphile", |path| {
         fs::write(path.join("package.json"), "{}").map_err(|error| error.to_string())?;
         let mut npm = Command::new("npm");
@@ -161,7 +167,7 @@ fn graphile(rig: &Rig) -> Result<f64, String> {
     fs::write(folder.join("run.js"), GRAPHILE).map_err(|error| error.to_string())?;
     let database = rig.cluster.database();
     let mut node = Command::new("node");
-    node.arg("run.js").arg(JOBS.to_string()).current_dir(&folder);
+    node.arg("run.js").arg(jobs.to_string()).arg(how).current_dir(&folder);
     last_number(&said(at(&mut node, &database))?)
 }
 
