@@ -25,6 +25,7 @@ use crate::watchdog::Watched;
 use crate::wire::{Chain, Heard, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::exit_code::ExitCode;
 use shared::fault;
+use shared::sys::share;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,6 +94,9 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
     shift.region.slots().notes(shift.slot).set_running(rows[0].task, rows[0].attempt, session.backend_pid());
     shift.region.open_batch(shift.slot, &tasks);
     announce(shift.order, &rows[0]);
+    if rows.len() > 1 {
+        share::give_way();
+    }
     session.set_patience(END_PATIENCE);
     let mut batch = Batch {
         shift,

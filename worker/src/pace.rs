@@ -15,7 +15,7 @@ const SHORT: Duration = Duration::from_millis(1);
 /// So many of the last tasks count, and so few are no mean to speak of.
 const LAST: usize = 8;
 /// Every size is a statement of its own, which the server has to plan: a few are enough.
-const SIZES: [usize; 8] = [BATCH_TASKS, 12, 8, 6, 4, 3, 2, 1];
+const SIZES: [usize; 5] = [BATCH_TASKS, 8, 4, 2, 1];
 const FEW: usize = 2;
 
 #[derive(Clone, Copy, Debug)]

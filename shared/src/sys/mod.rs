@@ -10,6 +10,7 @@ pub mod map;
 pub mod memory;
 pub mod nest;
 pub mod pass;
+pub mod share;
 pub mod signal;
 pub mod title;
 pub mod wait;
