@@ -13,8 +13,12 @@
 use crate::error_text::Verbosity;
 use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
+use shared::db::identifier::literal;
 use shared::db::statement::{self, Crowd, Dress, Queue};
 use shared::remote_session::RemoteSession;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// A deadlock or a late cancel is worth another try; more of them in a row are not bad luck.
@@ -181,6 +185,8 @@ impl NextDressed {
     }
 }
 
+type Takes = BTreeMap<(usize, Option<Crowd>), Rc<str>>;
+
 /// The books of one queue.
 #[derive(Debug)]
 pub struct Book {
@@ -194,6 +200,8 @@ pub struct Book {
     finish_batch: [(&'static str, String); 2],
     delete_batch: String,
     return_batch: String,
+    /// Takes of a batch, by its size and where it begins; those that were asked for.
+    takes: RefCell<Takes>,
     /// The queue's name as SQL.
     name: String,
     /// Its commits need not wait for the disk.
@@ -207,6 +215,7 @@ impl Book {
             finish_batch: ["DONE", "FAIL"].map(|state| (state, queue.fill_finish_batch(state))),
             delete_batch: queue.fill(statement::DELETE_BATCH),
             return_batch: queue.fill(statement::RETURN_BATCH),
+            takes: RefCell::default(),
             finish: queue.fill(statement::FINISH_TASK),
             delete: queue.fill(statement::DELETE_FINISHED),
             next: queue.fill_take_next(None, false),
@@ -243,10 +252,8 @@ impl Book {
         asked.extend(floor.iter().flatten().map(|number| Some(number.as_bytes())));
         let take = if reuse.job.is_some() { &self.next_run } else { &self.next_task };
         let take = if floor.is_some() { &take.floored } else { &take.anywhere };
-        let prefix = session.standing_prefix().to_owned();
-        let prefix = [Some(prefix.as_bytes())];
-        let frame = short_frame(server_major(session));
-        let mut statements = self.short_way(&frame, &prefix);
+        let frame = short_frame(session);
+        let mut statements = self.short_way(&frame);
         let head = statements.len();
         statements.push(Statement::standing(&self.finish, &end));
         if record.output.is_none() && record.error.is_none() {
@@ -289,10 +296,8 @@ impl Book {
     ) -> Result<(BatchFinished, bool), QueryError> {
         let entries = BatchEntries::new(self, ends, back, wish);
         let params = entries.params();
-        let prefix = session.standing_prefix().to_owned();
-        let prefix = [Some(prefix.as_bytes())];
-        let frame = short_frame(server_major(session));
-        let mut statements = self.short_way(&frame, &prefix);
+        let frame = short_frame(session);
+        let mut statements = self.short_way(&frame);
         let head = statements.len();
         statements.extend(params.iter().map(|(text, values)| Statement::standing(text, values)));
         statements.push(Statement::standing(COMMIT, &[]));
@@ -305,13 +310,13 @@ impl Book {
 
     /// What makes the session as new, and what a booking on such a session begins with, in its own transaction. The last
     /// answer says whether the session is tidy.
-    fn short_way<'a>(&self, frame: &'a str, prefix: &'a [Option<&'a [u8]>]) -> Vec<Statement<'a>> {
+    fn short_way<'a>(&self, frame: &'a str) -> Vec<Statement<'a>> {
         let mut statements = vec![Statement::standing(BEGIN, &[])];
         statements.extend(RENEWAL.map(|text| Statement::standing(text, &[])));
         if self.lazy {
             statements.push(Statement::standing(LAZY, &[]));
         }
-        statements.push(Statement::standing(frame, prefix));
+        statements.push(Statement::standing(frame, &[]));
         statements
     }
 
@@ -342,9 +347,11 @@ impl Book {
         Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
     }
 
-    fn take_text(&self, wish: Wish<'_>) -> String {
+    fn take_text(&self, wish: Wish<'_>) -> Rc<str> {
         let crowd = |floor: Floor| if floor.max > 0 { Crowd::Others } else { Crowd::Alone };
-        self.queue.fill_take_batch(wish.size, wish.floor.map(crowd))
+        let kind = (wish.size, wish.floor.map(crowd));
+        let fill = || self.queue.fill_take_batch(kind.0, kind.1).into();
+        self.takes.borrow_mut().entry(kind).or_insert_with(fill).clone()
     }
 
     /// TAKE → WORK. None: the task is no longer ours.
@@ -548,7 +555,7 @@ struct BatchEntries<'b> {
     delete: Option<&'b str>,
     /// Plans again what was never sent.
     back: Option<(&'b str, [Vec<u8>; 2])>,
-    take: Option<(String, Asking, Wish<'b>)>,
+    take: Option<(Rc<str>, Asking, Wish<'b>)>,
 }
 
 impl<'b> BatchEntries<'b> {
@@ -582,7 +589,7 @@ impl<'b> BatchEntries<'b> {
             all.extend(self.ended.iter().map(|(_, ends)| (delete, given(&ends.values[..2]))));
         }
         all.extend(self.back.iter().map(|(text, values)| (*text, given(values))));
-        all.extend(self.take.iter().map(|(text, asking, wish)| (text.as_str(), asking.params(*wish))));
+        all.extend(self.take.iter().map(|(text, asking, wish)| (&**text, asking.params(*wish))));
         all
     }
 
@@ -731,12 +738,13 @@ fn settings(major: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The same on a session that is as new, as one statement. Answers how many prepared statements there are that are not
-/// ours, and gives the task's locks back.
-fn short_frame(major: u32) -> String {
-    let set = set_locally(settings(major).chain(PLANNING));
+/// ours, and gives the task's locks back. Which are ours stands in the text: it is the same for as long as the session lives.
+fn short_frame(session: &Session) -> String {
+    let set = set_locally(settings(server_major(session)).chain(PLANNING));
+    let ours = literal(session.standing_prefix());
     format!(
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
-         WHERE NOT pg_catalog.starts_with(p.name, $1)), pg_catalog.pg_advisory_unlock_all(), {set}"
+         WHERE NOT pg_catalog.starts_with(p.name, {ours})), pg_catalog.pg_advisory_unlock_all(), {set}"
     )
 }
 

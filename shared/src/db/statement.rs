@@ -124,7 +124,7 @@ pub struct Queue {
 }
 
 /// Who takes from a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Crowd {
     /// One worker at a time.
     Alone,
