@@ -298,7 +298,7 @@ $function$;
 
 -- Before a change of state: what may not be, what a person's STOP means, and that nobody waits for a job that somebody
 -- else is just changing: its schedule's own run, whose start changes the plan, is then taken at a later look. All others
--- start without its book.
+-- start without its book, and those that edges or a person have begun, which have an epoch, without being asked at all.
 CREATE FUNCTION mill.task_before() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -428,7 +428,8 @@ BEGIN
             CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF job, at, epoch, run_of, failures ON %1$I.%2$I FOR EACH ROW
                 WHEN (NEW.job IS NOT NULL OR OLD.job IS NOT NULL) EXECUTE FUNCTION mill.task_guard();
             CREATE OR REPLACE TRIGGER mill_job_before BEFORE UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (OLD.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state AND NEW.state NOT IN (''DONE'', ''FAIL'', ''GONE''))
+                WHEN (OLD.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state AND NEW.state NOT IN (''DONE'', ''FAIL'', ''GONE'')
+                      AND (OLD.epoch IS NULL OR OLD.state <> ''PLAN'' OR NEW.state NOT IN (''TAKE'', ''WORK'')))
                 EXECUTE FUNCTION mill.task_before();
             CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON %1$I.%2$I FOR EACH ROW
                 WHEN (NEW.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION mill.task_after();
