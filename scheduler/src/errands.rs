@@ -144,6 +144,17 @@ impl Errands {
         self.waiting.iter().map(|begun| (begun.row.task, begun.group.clone()))
     }
 
+    /// Those themselves, which have begun for all who look.
+    pub fn begun(&self) -> impl Iterator<Item = (i64, i32)> {
+        self.waiting.iter().map(|begun| (begun.row.task, begun.row.attempt))
+    }
+
+    /// One of them that is not to start.
+    pub fn withdraw(&mut self, unwanted: (i64, i32)) -> Option<Begun> {
+        let at = self.begun().position(|begun| begun == unwanted)?;
+        Some(self.waiting.swap_remove(at))
+    }
+
     /// As many workers are under way.
     pub fn under_way(&self) -> usize {
         self.rows.len()
@@ -239,7 +250,7 @@ impl Scheduler {
         self.start_errands(waiting, now);
     }
 
-    fn give_slot_back(&mut self, slot: SlotHandle) {
+    pub(crate) fn give_slot_back(&mut self, slot: SlotHandle) {
         self.start.region.slots().release(slot);
         self.freed = true;
     }

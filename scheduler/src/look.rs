@@ -206,9 +206,11 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
         released?;
         seen.armed = armed?;
         seen.refused = !seen.armed;
-        if seen.armed && !ask.running.is_empty() {
-            // Stopped after it was looked at and before somebody would have rung for it.
-            seen.unwanted = look.unwanted(&ask.running).await?;
+        // Stopped after it was looked at or taken, and before somebody would have rung for it.
+        let at_work: Vec<(i64, i32)> =
+            seen.taken.iter().map(|row| (row.task, row.attempt)).chain(ask.running.iter().copied()).collect();
+        if seen.armed && !at_work.is_empty() {
+            seen.unwanted = look.unwanted(&at_work).await?;
         }
         if seen.armed && ask.count > 0 {
             let before = seen.taken.len();

@@ -127,9 +127,17 @@ impl RunTable {
             .filter_map(|hands| self.region.slots().notes(hands.slot).running())
     }
 
-    /// What runs at this moment, or is about to in a live worker's batch.
+    /// What the worker of a run is at. One that has not said a word yet will be at what it was started for: the row may say so
+    /// already, and be stopped. A clerk runs nothing.
+    fn at_work(&self, run: &Run) -> Option<(i64, i32)> {
+        let hands = run.hands.as_ref()?;
+        let said = self.region.slots().notes(hands.slot).running().map(|(task, attempt, _)| (task, attempt));
+        said.or((!hands.clerk).then_some((run.task, run.attempt)))
+    }
+
+    /// What runs at this moment, or is about to.
     pub fn running(&self) -> Vec<(i64, i32)> {
-        let mut all: Vec<(i64, i32)> = self.current().map(|(task, attempt, _)| (task, attempt)).collect();
+        let mut all: Vec<(i64, i32)> = self.runs.values().filter_map(|run| self.at_work(run)).collect();
         for hands in self.runs.values().filter_map(|run| run.hands.as_ref()) {
             all.extend(self.region.batch_in_hand(hands.slot));
         }
@@ -168,14 +176,13 @@ impl RunTable {
         around.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
     }
 
-    /// Asks the worker that runs this attempt to cancel it. The worker checks that it still does. A later attempt of the same
-    /// task, in another worker, is none of this.
+    /// Asks the worker that runs this attempt, or will, to cancel it. The worker checks that it still does. A later attempt of the
+    /// same task, in another worker, is none of this.
     pub fn drop_unwanted(&self, unwanted: (i64, i32)) {
-        for hands in self.runs.values().filter_map(|run| run.hands.as_ref()) {
-            let notes = self.region.slots().notes(hands.slot);
-            if let Some((task, attempt, _)) = notes.running()
-                && (task, attempt) == unwanted
-            {
+        let (task, attempt) = unwanted;
+        for run in self.runs.values().filter(|run| self.at_work(run) == Some(unwanted)) {
+            if let Some(hands) = &run.hands {
+                let notes = self.region.slots().notes(hands.slot);
                 notes.request(Request { cancel: Cancel::Unwanted, task, attempt });
                 hands.child.signal(Signal::SIGUSR1);
             }

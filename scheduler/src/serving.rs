@@ -310,7 +310,7 @@ impl Scheduler {
             arm,
             brief: self.brief,
             cursor: self.cursor,
-            running: self.runs.running(),
+            running: self.runs.running().into_iter().chain(self.errands.begun()).collect(),
             known,
             idle_backends: self.lending.idle_backends(),
             lent: self.promised.clone(),
@@ -451,6 +451,10 @@ impl Scheduler {
         for unwanted in &seen.unwanted {
             self.runs.drop_unwanted(*unwanted);
             self.returns.add(self.runs.batch_around(*unwanted), now);
+            if let Some(begun) = self.errands.withdraw(*unwanted) {
+                self.give_slot_back(begun.slot);
+                self.never_started(begun.row.task, begun.row.attempt, Some(begun.backend), now);
+            }
         }
         let leads = self.start.region.leads();
         let starts = leads && !self.stopping.asked();
@@ -463,8 +467,9 @@ impl Scheduler {
         }
         let mut errands = Vec::new();
         for row in seen.taken {
+            let wanted = !seen.unwanted.contains(&(row.task, row.attempt));
             match (slots.pop(), row) {
-                (Some(slot), Taken { begun: Some((backend, row)), group, .. }) => {
+                (Some(slot), Taken { begun: Some((backend, row)), group, .. }) if wanted => {
                     errands.push(Begun { row: Rc::from(row), group, slot, backend });
                 }
                 (Some(slot), Taken { task, attempt, handed: Some(row), group, .. })

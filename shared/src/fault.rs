@@ -5,7 +5,7 @@
 //! in memory that all of them share).
 
 /// Every point, in the order of a task's life.
-pub const POINTS: [&str; 25] = [
+pub const POINTS: [&str; 26] = [
     "launcher.before_fork",
     "launcher.after_fork",
     "launcher.after_hand_over",
@@ -18,6 +18,7 @@ pub const POINTS: [&str; 25] = [
     "scheduler.after_hand_over",
     "worker.before_accept",
     "worker.after_accept",
+    "worker.before_noting",
     "worker.before_begin",
     "scheduler.before_guests",
     "scheduler.after_guests",

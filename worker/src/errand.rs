@@ -64,6 +64,7 @@ pub fn run((birth, errand): (Birth, &Errand)) -> ExitCode {
     let Errand { kit, row, lent, socket } = errand;
     announce(&kit.order, row);
     session::keep_to(&region, slot, Gifts::default());
+    fault::point("worker.before_noting");
     region.slots().notes(slot).set_running(row.task, row.attempt, lent.backend);
     let watchdog = Watchdog::dormant(life, region.clone(), slot);
     let Ok(socket) = socket.try_clone() else { return ExitCode::Temporary };

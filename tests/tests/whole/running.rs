@@ -419,6 +419,62 @@ fn a_stopped_or_deleted_task_counts_in_its_group_until_its_statement_has_ended()
     }
 }
 
+/// A row says that it runs as soon as it is taken, which may be before its worker exists: its owner may stop it then, and nobody
+/// rings for a scheduler that is awake.
+#[test]
+fn a_task_that_is_stopped_or_deleted_in_the_moment_it_is_taken_does_not_run_on() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).row_key("sleep", "1 hour").start();
+    let first = database.insert("SELECT 1");
+    mill.finished(&database, first);
+    database.run(
+        "CREATE FUNCTION public.stop_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             IF NEW.\"group\" = 'stop' THEN UPDATE public.task SET state = 'STOP' WHERE id = NEW.id; \
+             ELSE DELETE FROM public.task WHERE id = NEW.id; END IF; RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER stop_it AFTER UPDATE OF state ON public.task DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+             WHEN (NEW.state = 'WORK' AND NEW.\"group\" IN ('stop', 'delete')) EXECUTE FUNCTION public.stop_it()",
+    );
+    for group in ["stop", "delete"] {
+        let id = database.insert_with("SELECT pg_sleep(600)", &format!("group = '{group}'"));
+        let waits = format!("SELECT count(*) FROM public.task WHERE id = {id} AND state IN ('PLAN', 'TAKE', 'WORK')");
+        mill.eventually("it is taken", || one::<i64>(&database, &waits) == 0);
+        mill.eventually("no worker is at it", || mill.workers().is_empty());
+    }
+    // and a moment later, again and again
+    for round in 0..30 {
+        let id = database.insert_with("SELECT pg_sleep(600)", &format!("group = 'round {round}'"));
+        let work = format!("UPDATE public.task SET state = 'STOP' WHERE id = {id} AND state = 'WORK' RETURNING id");
+        mill.eventually("it is stopped", || !all::<i64>(&database, &work).is_empty());
+        mill.eventually("no worker is at it", || mill.workers().is_empty());
+    }
+    mill.eventually("no slot is lost", || mill.status().is_some_and(|status| status["slots"]["used"] == 2));
+}
+
+/// Its owner was told that it runs, and its worker has not said so: the scheduler knows of it all the same.
+#[test]
+fn a_task_that_is_stopped_before_its_worker_has_said_a_word_is_cancelled_when_it_does() {
+    for change in ["UPDATE public.task SET state = 'STOP'", "DELETE FROM public.task"] {
+        let database = Cluster::shared().database();
+        let mill = Supervisor::of(&database).row_key("sleep", "1 hour").row_key("lend", true);
+        let mill = mill.fault("worker.before_noting:stop@1").start();
+        let first = database.insert("SELECT 1");
+        mill.finished(&database, first);
+        let kept = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pg_task public task' \
+                     AND datname = current_database() AND state = 'idle'";
+        mill.eventually("its connection is kept", || one::<i64>(&database, kept) == 1);
+        let id = database.insert_with("SELECT pg_sleep(600)", "group = 'stop'");
+        let worker = mill.eventually("it has a worker", || worker_of(&mill, id));
+        mill.eventually("that stands still", || mill.log_contains("fault point=worker.before_noting"));
+        database.run(&format!("{change} WHERE id = {id} AND state = 'WORK'"));
+        // looked at after the change
+        let other = database.insert_with("SELECT 2", "group = 'other'");
+        mill.finished(&database, other);
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(worker), Signal::SIGCONT).expect("it goes on");
+        mill.eventually("no worker is at it", || mill.workers().is_empty());
+        mill.eventually("no slot is lost", || mill.status().is_some_and(|status| status["slots"]["used"] == 2));
+    }
+}
+
 #[test]
 fn a_task_stopped_and_resumed_in_one_breath_never_runs_twice_at_once() {
     let database = Cluster::shared().database();
