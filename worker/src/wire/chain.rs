@@ -12,15 +12,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use bytes::BytesMut;
-use postgres_protocol::message::frontend;
-
 use super::Session;
 use super::error::LinkError;
 use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
-use super::simple::NO_COPY_IN;
 use super::sink::Sink;
 
 /// What a server may say besides answering to a renewal.
@@ -79,7 +75,11 @@ impl Session {
                 told = true;
                 slow();
             }
-            let heard = if ours > 0 { self.hear_renewal(chain, &mut ours) } else { self.hear_answer(chain, sink) };
+            let heard = if ours > 0 {
+                self.hear_renewal(chain, &mut ours)
+            } else {
+                self.answer(&mut chain.outgoing, sink).map(|last| last.then_some(Heard::Ran))
+            };
             match heard {
                 Ok(None) => {}
                 Ok(Some(heard)) => break Ok(heard),
@@ -92,32 +92,6 @@ impl Session {
             // What it said last stands behind all that it did before.
             if ours > 0 && lost.fatal.is_some() { Ok(Heard::Left(lost)) } else { Err(lost) }
         })
-    }
-
-    /// One message of the answers to an input.
-    fn hear_answer(&mut self, chain: &mut Chain<'_>, sink: &mut dyn Sink) -> io::Result<Option<Heard>> {
-        match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, sink.room())? {
-            Incoming::Columns(columns) => sink.columns(&columns),
-            Incoming::Row(values) => sink.row(&values),
-            Incoming::CopyOut => sink.copy_out(),
-            Incoming::CopyData(data) => sink.copy_data(data),
-            Incoming::TooLong => sink.overflow(),
-            Incoming::Tag(tag) => sink.tag(tag),
-            Incoming::Error(error) => sink.error(error),
-            Incoming::Notice(notice) => sink.notice(notice),
-            Incoming::Empty | Incoming::Parsed | Incoming::Step => {}
-            Incoming::CopyIn => {
-                let mut refusal = BytesMut::new();
-                frontend::copy_fail(NO_COPY_IN, &mut refusal)?;
-                chain.outgoing.own(&refusal);
-            }
-            Incoming::Ready(status) => {
-                self.answered += 1;
-                self.status = status;
-                return Ok(Some(Heard::Ran));
-            }
-        }
-        Ok(None)
     }
 
     /// The answers to what stands before an input, as far as they have come; `ours` says how many are missing.

@@ -16,7 +16,7 @@ use super::outgoing::Outgoing;
 use super::sink::Sink;
 
 /// What the user reads after a COPY FROM STDIN (the server puts its own words before it).
-pub(super) const NO_COPY_IN: &str = "COPY FROM STDIN is not supported";
+const NO_COPY_IN: &str = "COPY FROM STDIN is not supported";
 
 impl Session {
     /// Runs an input and waits for its end. An input that cannot be sent (it has a NUL, or is longer than the
@@ -34,29 +34,33 @@ impl Session {
     }
 
     pub(super) fn answers(&mut self, outgoing: &mut Outgoing<'_>, sink: &mut dyn Sink) -> io::Result<()> {
-        loop {
-            match receive(&mut self.link, &mut self.parameters, outgoing, sink.room())? {
-                Incoming::Columns(columns) => sink.columns(&columns),
-                Incoming::Row(values) => sink.row(&values),
-                Incoming::CopyOut => sink.copy_out(),
-                Incoming::CopyData(data) => sink.copy_data(data),
-                Incoming::TooLong => sink.overflow(),
-                Incoming::Tag(tag) => sink.tag(tag),
-                Incoming::Error(error) => sink.error(error),
-                Incoming::Notice(notice) => sink.notice(notice),
-                Incoming::Empty | Incoming::Parsed | Incoming::Step => {}
-                Incoming::CopyIn => {
-                    let mut refusal = BytesMut::new();
-                    frontend::copy_fail(NO_COPY_IN, &mut refusal)?;
-                    outgoing.own(&refusal);
-                }
-                Incoming::Ready(_) if !outgoing.is_empty() => return Err(unexpected(b'Z')),
-                Incoming::Ready(status) => {
-                    self.answered += 1;
-                    self.status = status;
-                    return Ok(());
-                }
+        while !self.answer(outgoing, sink)? {}
+        if outgoing.is_empty() { Ok(()) } else { Err(unexpected(b'Z')) }
+    }
+
+    /// One message of the answers to an input. True: it was the last.
+    pub(super) fn answer(&mut self, outgoing: &mut Outgoing<'_>, sink: &mut dyn Sink) -> io::Result<bool> {
+        match receive(&mut self.link, &mut self.parameters, outgoing, sink.room())? {
+            Incoming::Columns(columns) => sink.columns(&columns),
+            Incoming::Row(values) => sink.row(&values),
+            Incoming::CopyOut => sink.copy_out(),
+            Incoming::CopyData(data) => sink.copy_data(data),
+            Incoming::TooLong => sink.overflow(),
+            Incoming::Tag(tag) => sink.tag(tag),
+            Incoming::Error(error) => sink.error(error),
+            Incoming::Notice(notice) => sink.notice(notice),
+            Incoming::Empty | Incoming::Parsed | Incoming::Step => {}
+            Incoming::CopyIn => {
+                let mut refusal = BytesMut::new();
+                frontend::copy_fail(NO_COPY_IN, &mut refusal)?;
+                outgoing.own(&refusal);
+            }
+            Incoming::Ready(status) => {
+                self.answered += 1;
+                self.status = status;
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 }
