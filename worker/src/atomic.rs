@@ -98,6 +98,6 @@ impl Run<'_> {
     /// Its end was written with its own work; the next one would be taken by another transaction, and might run beside
     /// what the scheduler has taken for the group in between. So the worker leaves.
     fn leave_after_commit(&self, session: Session) -> Next {
-        self.go_on(session, Vec::new())
+        self.go_on(session, Vec::new(), false)
     }
 }

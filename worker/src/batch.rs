@@ -333,7 +333,7 @@ impl Batch<'_> {
             .map(|ended| {
                 let row = &self.rows[ended.place];
                 let since = |at: Instant| at.saturating_duration_since(self.taken);
-                let (began, at) = (since(ended.began), since(ended.ended));
+                let (began, at) = (since(ended.began), Some(since(ended.ended)));
                 End { task: row.task, attempt: row.attempt, record: ended.record(), began, ended: at }
             })
             .collect()
@@ -449,7 +449,7 @@ fn quiet(input: &[u8]) -> bool {
 }
 
 /// It may make prepared statements, or deallocate ours.
-fn leaves_statements(input: &[u8]) -> bool {
+pub(crate) fn leaves_statements(input: &[u8]) -> bool {
     speaks(input, &[b"prepare", b"deallocate", b"discard"])
 }
 

@@ -81,6 +81,11 @@ impl Floor {
         self.task
     }
 
+    /// Others of the group take at the same time.
+    pub fn is_crowded(self) -> bool {
+        self.max > 0
+    }
+
     /// What it was made from would have been taken first.
     pub fn stands_before(self, other: Floor) -> bool {
         let order = |floor: Floor| (std::cmp::Reverse((floor.max, floor.priority)), floor.task);
@@ -141,6 +146,8 @@ pub struct Finished {
     pub written: bool,
     /// In the order in which they are to run.
     pub next: Vec<TaskRow>,
+    /// The session is as new, or dressed for the next one already.
+    pub renewed: bool,
 }
 
 /// One of several ends that are written together.
@@ -149,9 +156,9 @@ pub struct End<'a> {
     pub task: i64,
     pub attempt: i32,
     pub record: Record<'a>,
-    /// Since it was taken.
+    /// Since it was taken; None: it has ended just now.
     pub began: Duration,
-    pub ended: Duration,
+    pub ended: Option<Duration>,
 }
 
 /// How many tasks a worker asks for at once, and from where on it looks.
@@ -185,7 +192,7 @@ impl NextDressed {
     }
 }
 
-type Takes = BTreeMap<(usize, Option<Crowd>), Rc<str>>;
+type Takes = BTreeMap<Option<Crowd>, Rc<str>>;
 
 /// The books of one queue.
 #[derive(Debug)]
@@ -200,7 +207,7 @@ pub struct Book {
     finish_batch: [(&'static str, String); 2],
     delete_batch: String,
     return_batch: String,
-    /// Takes of a batch, by its size and where it begins; those that were asked for.
+    /// Takes of a batch, by where it begins; those that were asked for.
     takes: RefCell<Takes>,
     /// The queue's name as SQL.
     name: String,
@@ -264,8 +271,8 @@ impl Book {
         let mut rows = tried(|| session.transaction(&statements))?;
         let next = rows.len().checked_sub(2).and_then(|at| rows[at].pop()).map(task_row);
         let next = next.map(|next| TaskRow { dressed: true, ..next }).into_iter().collect();
-        tidy(session, &rows[head - 1])?;
-        Ok(Finished { written: !rows[head].is_empty(), next })
+        tidy(session, &Framed::read(std::mem::take(&mut rows[head - 1])))?;
+        Ok(Finished { written: !rows[head].is_empty(), next, renewed: true })
     }
 
     /// WORK → DONE or FAIL of several tasks without consequences, WORK → PLAN of those that were never sent, and the
@@ -282,7 +289,7 @@ impl Book {
         let params = entries.params();
         let statements: Vec<_> = params.iter().map(|(text, values)| Statement::once(text, values)).collect();
         let rows = self.retried(session, &statements)?;
-        Ok(entries.finished(rows))
+        Ok(entries.finished(rows, &Framed::default()))
     }
 
     /// The same by the short way, on the session that the batch ran on: it is made as new, in the same write, and the
@@ -304,8 +311,9 @@ impl Book {
         let mut rows = tried(|| session.transaction(&statements))?;
         rows.pop();
         let booked = rows.split_off(head);
-        let strange = tidy(session, &rows[head - 1])?;
-        Ok((entries.finished(booked), strange))
+        let framed = Framed::read(rows.pop().unwrap_or_default());
+        let strange = tidy(session, &framed)?;
+        Ok((entries.finished(booked, &framed), strange))
     }
 
     /// What makes the session as new, and what a booking on such a session begins with, in its own transaction. The last
@@ -320,38 +328,23 @@ impl Book {
         statements
     }
 
-    /// The same for the first of several: what is taken for it may be a batch. The session is as the task has left it.
+    /// The same for one task that came alone and may be followed by several.
     pub fn next_batch(
         &self,
         session: &mut Session,
         row: &TaskRow,
         record: Record<'_>,
         wish: Wish<'_>,
-    ) -> Result<Finished, QueryError> {
-        let key = Key::new(row.task, row.attempt);
-        let own = key.params();
-        let [task, attempt] = own;
-        let reason = record.reason.map(str::as_bytes);
-        let end = [task, attempt, Some(record.state.as_bytes()), record.output, record.error, reason, Some(&b"f"[..])];
-        let mut statements = vec![Statement::once(&self.finish, &end)];
-        if record.output.is_none() && record.error.is_none() {
-            statements.push(Statement::once(&self.delete, &own));
-        }
-        let asking = Asking::new(wish);
-        let (take, asked) = (self.take_text(wish), asking.params(wish));
-        let planning = format!("SELECT {}", set_locally(PLANNING.into_iter()));
-        statements.push(Statement::once(&planning, &[]));
-        statements.push(Statement::once(&take, &asked));
-        let mut rows = self.retried(session, &statements)?;
-        let next = in_order(rows.pop().unwrap_or_default());
-        Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
+    ) -> Result<(Finished, bool), QueryError> {
+        let end = End { task: row.task, attempt: row.attempt, record, began: Duration::ZERO, ended: None };
+        let (done, strange) = self.finish_batch_renewed(session, &[end], &[], Some(wish))?;
+        Ok((Finished { written: !done.written.is_empty(), next: done.next, renewed: true }, strange))
     }
 
     fn take_text(&self, wish: Wish<'_>) -> Rc<str> {
-        let crowd = |floor: Floor| if floor.max > 0 { Crowd::Others } else { Crowd::Alone };
-        let kind = (wish.size, wish.floor.map(crowd));
-        let fill = || self.queue.fill_take_batch(kind.0, kind.1).into();
-        self.takes.borrow_mut().entry(kind).or_insert_with(fill).clone()
+        let crowd = |floor: Floor| if floor.is_crowded() { Crowd::Others } else { Crowd::Alone };
+        let crowd = wish.floor.map(crowd);
+        self.takes.borrow_mut().entry(crowd).or_insert_with(|| self.queue.fill_take_batch(crowd).into()).clone()
     }
 
     /// TAKE → WORK. None: the task is no longer ours.
@@ -416,7 +409,7 @@ impl Book {
         let mut rows = self.retried(session, &statements)?;
         let next = if asked.is_some() { rows.pop().unwrap_or_default() } else { Vec::new() };
         let next = next.into_iter().map(task_row).collect();
-        Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next })
+        Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next, renewed: false })
     }
 
     /// WORK → PLAN, or, for the run of a job, its end; by the session that ran it and runs nothing any more.
@@ -483,12 +476,30 @@ impl Book {
 }
 
 /// Prepared statements that a task has left behind go, and ours with them. True: there were some.
-fn tidy(session: &mut Session, framed: &[Row]) -> Result<bool, QueryError> {
-    let strange = framed.first().and_then(|row| row.first()).is_some_and(|count| count.as_deref() != Some(b"0"));
-    if strange {
+fn tidy(session: &mut Session, framed: &Framed) -> Result<bool, QueryError> {
+    if framed.strange {
         session.deallocate_all()?;
     }
-    Ok(strange)
+    Ok(framed.strange)
+}
+
+/// What the frame of a booking has told of the session and its server.
+#[derive(Default)]
+struct Framed {
+    /// There are prepared statements that are not ours.
+    strange: bool,
+    verbosity: Verbosity,
+    postmaster: Vec<u8>,
+}
+
+impl Framed {
+    fn read(mut rows: Vec<Row>) -> Framed {
+        let mut values = rows.pop().unwrap_or_default().into_iter();
+        let mut next = || values.next().flatten().unwrap_or_default();
+        let (count, verbosity, postmaster) = (next(), next(), next());
+        let verbosity = Verbosity::from_setting(&String::from_utf8_lossy(&verbosity)).unwrap_or_default();
+        Framed { strange: count != b"0", verbosity, postmaster }
+    }
 }
 
 /// The first value of each row, as text.
@@ -534,14 +545,16 @@ impl Ends {
             let texts: Vec<String> = ends.iter().map(|end| number(end)).collect();
             array(texts.iter().map(|text| Some(text.as_bytes())))
         };
+        let micros = |span: Duration| span.as_micros().to_string();
+        let ended: Vec<Option<String>> = ends.iter().map(|end| end.ended.map(micros)).collect();
         let values = [
             numbers(&|end| end.task.to_string()),
             numbers(&|end| end.attempt.to_string()),
             array(ends.iter().map(|end| end.record.output)),
             array(ends.iter().map(|end| end.record.error)),
             array(ends.iter().map(|end| end.record.reason.map(str::as_bytes))),
-            numbers(&|end| end.began.as_micros().to_string()),
-            numbers(&|end| end.ended.as_micros().to_string()),
+            numbers(&|end| micros(end.began)),
+            array(ended.iter().map(|micros| micros.as_ref().map(String::as_bytes))),
         ];
         Ends { count: ends.len(), values }
     }
@@ -594,8 +607,13 @@ impl<'b> BatchEntries<'b> {
     }
 
     /// What the statements have answered.
-    fn finished(&self, mut rows: Vec<Vec<Row>>) -> BatchFinished {
-        let next = in_order(if self.take.is_some() { rows.pop().unwrap_or_default() } else { Vec::new() });
+    fn finished(&self, mut rows: Vec<Vec<Row>>, framed: &Framed) -> BatchFinished {
+        let mut next = Vec::new();
+        if let Some((_, _, wish)) = &self.take {
+            let taken = rows.pop().unwrap_or_default().into_iter();
+            next.extend(taken.map(|row| batch_row(row, wish.reuse, framed)));
+        }
+        next.sort_by_key(|row| (std::cmp::Reverse((row.max, row.priority)), row.task));
         let written = rows.into_iter().take(self.ended.len()).flatten().collect();
         let written = names(written).iter().filter_map(|id| id.parse().ok()).collect();
         BatchFinished { written, next }
@@ -647,36 +665,22 @@ impl Numbers {
 /// The numbers of a `Wish` as parameters.
 struct Asking {
     numbers: Numbers,
+    size: String,
     floor: Option<[String; 3]>,
 }
 
 impl Asking {
     fn new(wish: Wish<'_>) -> Asking {
         let floor = wish.floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
-        Asking { numbers: Numbers::new(wish.reuse), floor }
+        Asking { numbers: Numbers::new(wish.reuse), size: wish.size.to_string(), floor }
     }
 
     fn params<'a>(&'a self, wish: Wish<'a>) -> Vec<Option<&'a [u8]>> {
         let mut asked = self.numbers.params(wish.reuse)[..4].to_vec();
+        asked.push(Some(self.size.as_bytes()));
         asked.extend(self.floor.iter().flatten().map(|number| Some(number.as_bytes())));
         asked
     }
-}
-
-/// Rows that were taken together, in the order in which they are to run. What is the same for all of them was told with the
-/// first.
-fn in_order(rows: Vec<Row>) -> Vec<TaskRow> {
-    let mut rows: Vec<TaskRow> = rows.into_iter().map(task_row).collect();
-    rows.sort_by_key(|row| (std::cmp::Reverse((row.max, row.priority)), row.task));
-    if let Some((first, others)) = rows.split_first_mut() {
-        for row in others {
-            row.group.clone_from(&first.group);
-            row.verbosity = first.verbosity;
-            row.postmaster.clone_from(&first.postmaster);
-            row.start.clone_from(&first.start);
-        }
-    }
-    rows
 }
 
 /// When the server started: a session lost to a restart is told from one that somebody ended.
@@ -738,13 +742,14 @@ fn settings(major: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// The same on a session that is as new, as one statement. Answers how many prepared statements there are that are not
-/// ours, and gives the task's locks back. Which are ours stands in the text: it is the same for as long as the session lives.
+/// ours, and what else `Framed` reads, and gives the task's locks back. Which are ours stands in the text: it is the same for as long as the session lives.
 fn short_frame(session: &Session) -> String {
     let set = set_locally(settings(server_major(session)).chain(PLANNING));
     let ours = literal(session.standing_prefix());
     format!(
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
-         WHERE NOT pg_catalog.starts_with(p.name, {ours})), pg_catalog.pg_advisory_unlock_all(), {set}"
+         WHERE NOT pg_catalog.starts_with(p.name, {ours})), pg_catalog.current_setting('log_error_verbosity'), \
+         extract(epoch FROM pg_catalog.pg_postmaster_start_time()), pg_catalog.pg_advisory_unlock_all(), {set}"
     )
 }
 
@@ -783,46 +788,87 @@ fn character(value: Option<Vec<u8>>) -> Option<u8> {
     }
 }
 
-/// In the order of the statement's RETURNING list.
+/// The values of a row, in the order of the statement's RETURNING list.
+struct Values(std::vec::IntoIter<Option<Vec<u8>>>);
+
+impl Values {
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        self.0.next().flatten()
+    }
+
+    fn text(&mut self) -> String {
+        self.bytes().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+
+    fn number<T: std::str::FromStr + Default>(&mut self) -> T {
+        self.text().parse().unwrap_or_default()
+    }
+
+    /// As a truth value is written, or as it is cast to text.
+    fn truth(&mut self) -> bool {
+        matches!(self.bytes().as_deref(), Some(b"t" | b"true"))
+    }
+
+    fn format(&mut self) -> Format {
+        Format {
+            header: self.truth(),
+            string: self.truth(),
+            delimiter: character(self.bytes()),
+            escape: character(self.bytes()),
+            quote: character(self.bytes()),
+            null: self.bytes().unwrap_or_default(),
+        }
+    }
+}
+
 pub fn task_row(row: Row) -> TaskRow {
-    let mut values = row.into_iter();
-    let mut next = || values.next().flatten();
-    // As a truth value is written, or as it is cast to text.
-    let truth = |value: Option<Vec<u8>>| matches!(value.as_deref(), Some(b"t" | b"true"));
-    let text = |value: Option<Vec<u8>>| value.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    let task = text(next()).parse().unwrap_or_default();
-    let attempt = text(next()).parse().unwrap_or_default();
-    let input = next().unwrap_or_default();
-    let group = next().unwrap_or_default();
-    let remote = next();
-    let atomic = truth(next());
-    let format = Format {
-        header: truth(next()),
-        string: truth(next()),
-        delimiter: character(next()),
-        escape: character(next()),
-        quote: character(next()),
-        null: next().unwrap_or_default(),
-    };
+    let mut values = Values(row.into_iter());
     TaskRow {
-        task,
-        attempt,
-        input,
-        group,
-        remote,
-        atomic,
-        format,
-        timeout_ms: text(next()).parse().unwrap_or(0),
-        verbosity: Verbosity::from_setting(&text(next())).unwrap_or_default(),
-        postmaster: next().unwrap_or_default(),
-        start: next().unwrap_or_default(),
-        max: text(next()).parse().unwrap_or(0),
-        reuse: truth(next()),
-        save: truth(next()),
-        consequences: truth(next()),
-        job: next(),
-        at: next(),
-        priority: text(next()).parse().unwrap_or(0),
+        task: values.number(),
+        attempt: values.number(),
+        input: values.bytes().unwrap_or_default(),
+        group: values.bytes().unwrap_or_default(),
+        remote: values.bytes(),
+        atomic: values.truth(),
+        format: values.format(),
+        timeout_ms: values.number(),
+        verbosity: Verbosity::from_setting(&values.text()).unwrap_or_default(),
+        postmaster: values.bytes().unwrap_or_default(),
+        start: values.bytes().unwrap_or_default(),
+        max: values.number(),
+        reuse: values.truth(),
+        save: values.truth(),
+        consequences: values.truth(),
+        job: values.bytes(),
+        at: values.bytes(),
+        priority: values.number(),
+        dressed: false,
+        sign: None,
+    }
+}
+
+/// One of several that were taken together, with what is the same for all of them.
+fn batch_row(row: Row, reuse: &Reuse, framed: &Framed) -> TaskRow {
+    let mut values = Values(row.into_iter());
+    TaskRow {
+        task: values.number(),
+        attempt: values.number(),
+        input: values.bytes().unwrap_or_default(),
+        group: reuse.group.clone(),
+        remote: None,
+        atomic: values.truth(),
+        format: values.format(),
+        timeout_ms: values.number(),
+        verbosity: framed.verbosity,
+        postmaster: framed.postmaster.clone(),
+        start: reuse.started.clone(),
+        max: values.number(),
+        reuse: values.truth(),
+        save: values.truth(),
+        consequences: values.truth(),
+        job: None,
+        at: None,
+        priority: values.number(),
         dressed: false,
         sign: None,
     }

@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 
 /// How long a worker may look past rows that were committed behind its back, if others of its group look for it.
 const FLOOR_LIFE: Duration = Duration::from_secs(1);
+/// So many tasks of its own a worker walks over.
+const UNFLOORED: u32 = 100;
 /// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
 /// has put off. Only a server that will never answer is left so late.
 const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
@@ -115,8 +117,10 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             shared.reach(region, &last.kind(), last.task());
         }
         let farthest = |floor: Floor| shared.and_then(|shared| shared.reached(region, &floor.kind()));
-        // The first one was taken by the scheduler, who looks at the groups in another way.
-        let floor = last.filter(|_| fresh && own).map(|floor| floor.raised(farthest(floor).unwrap_or_default()));
+        // The first one was taken by the scheduler, who looks at the groups in another way. And what a worker that is alone
+        // in its group has taken itself is soon walked over; to plan another statement for it takes longer.
+        let worth = own && (last.is_some_and(Floor::is_crowded) || shift.executed.get() >= UNFLOORED);
+        let floor = last.filter(|_| fresh && worth).map(|floor| floor.raised(farthest(floor).unwrap_or_default()));
         own = true;
         let next = match &rows[..] {
             [row] => {
@@ -290,7 +294,9 @@ impl Run<'_> {
             session.clear_alarm();
         }
         if let Some(pace) = self.pace {
-            pace.set(pace.get().counted(began.elapsed()));
+            // Whoever has to do with prepared statements sees none of ours.
+            let alone = batch::leaves_statements(&self.row.input);
+            pace.set(if alone { Pace::new(false) } else { pace.get().counted(began.elapsed()) });
         }
         self.judge(outcome, began)
     }
@@ -518,14 +524,14 @@ impl Run<'_> {
             answer = self.write_refused(&mut session, record, &refusal.to_string());
         }
         match answer {
-            Ok(Finished { written, next }) => {
+            Ok(Finished { written, next, renewed }) => {
                 fault::point("worker.after_finish");
                 if written {
                     shared::debug!("task finished", task = self.row.task, state = record.state);
                 } else {
                     shared::info!("result not written: the task was deleted or stopped", task = self.row.task);
                 }
-                self.go_on(session, next)
+                self.go_on(session, next, renewed)
             }
             Err(QueryError::Link(_)) => Next::Leave(ExitCode::Temporary),
             Err(QueryError::Server(refusal)) => {
@@ -578,8 +584,12 @@ impl Run<'_> {
             // Nothing above the floor, which is only a hint: the worker leaves, and the scheduler finds the rest. Taken by
             // another transaction, it might run beside what the scheduler has taken for the group meanwhile.
             let first = if size > 1 {
-                let next = self.book.next_batch(session, self.row, record, Wish { reuse, size, floor: self.floor })?;
-                Finished { written: next.written, next: next.next }
+                let wish = Wish { reuse, size, floor: self.floor };
+                let (done, strange) = self.book.next_batch(session, self.row, record, wish)?;
+                if let (true, Some(pace)) = (strange, self.pace) {
+                    pace.set(Pace::new(false));
+                }
+                done
             } else {
                 self.book.finish_renewed(session, self.row, record, reuse, self.floor)?
             };
@@ -587,7 +597,7 @@ impl Run<'_> {
                 return Ok(first);
             }
             let second = self.book.finish(session, self.row, record, Consequences::Full, None)?;
-            return Ok(Finished { written: second.written, next: first.next });
+            return Ok(Finished { written: second.written, ..first });
         }
         let expected = if self.row.consequences { Consequences::Full } else { Consequences::NoneExpected };
         let first = self.book.finish(session, self.row, record, expected, reuse)?;
@@ -595,7 +605,7 @@ impl Run<'_> {
             return Ok(first);
         }
         let second = self.book.finish(session, self.row, record, Consequences::Full, None)?;
-        Ok(Finished { written: second.written, next: first.next })
+        Ok(Finished { written: second.written, ..first })
     }
 
     /// Nothing of the session is to be kept for the next task, and nothing else happens at the end of this one.
@@ -608,12 +618,13 @@ impl Run<'_> {
             && session::speaks_as_opened(session)
     }
 
-    pub(crate) fn go_on(&self, mut session: Session, next: Vec<TaskRow>) -> Next {
+    /// With what was taken for it, on a session that is `renewed`, or is made as new now.
+    pub(crate) fn go_on(&self, mut session: Session, next: Vec<TaskRow>, renewed: bool) -> Next {
         let Some(first) = next.first() else {
             session.close();
             return Next::Leave(ExitCode::Asked);
         };
-        if first.dressed {
+        if renewed {
             return Next::Run(Box::new((next, session)));
         }
         match session::undress(&mut session, self.order, self.row) {

@@ -14,9 +14,9 @@ pub const SLOW: Duration = Duration::from_millis(50);
 const SHORT: Duration = Duration::from_millis(1);
 /// So many of the last tasks count, and so few are no mean to speak of.
 const LAST: usize = 8;
-/// Every size is a statement of its own, which the server has to plan: a few are enough.
-const SIZES: [usize; 5] = [BATCH_TASKS, 8, 4, 2, 1];
 const FEW: usize = 2;
+/// After a single one, however short it was.
+const TRIAL: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -46,11 +46,12 @@ impl Pace {
 
     /// How many are taken at once.
     pub fn size(self) -> usize {
-        if !self.batches || self.seen < FEW {
+        if !self.batches || self.seen == 0 {
             return 1;
         }
+        let most = if self.seen < FEW { TRIAL } else { BATCH_TASKS };
         let fit = SPAN.as_nanos() / self.mean().as_nanos().max(1);
-        SIZES.into_iter().find(|size| *size as u128 <= fit).unwrap_or(1)
+        usize::try_from(fit).unwrap_or(most).clamp(1, most)
     }
 
     /// How many may be on the wire: those cannot be taken back.
@@ -69,10 +70,11 @@ mod tests {
 
     #[test]
     fn a_batch_is_what_fits_into_its_span() {
-        assert_eq!(after(&[0]).size(), 1, "too few to know");
+        assert_eq!((after(&[]).size(), after(&[0]).size()), (1, TRIAL), "too few to know");
+        assert_eq!(after(&[15]).size(), 1);
         assert_eq!(after(&[0; 2]).size(), BATCH_TASKS);
         assert_eq!(after(&[1; 2]).size(), BATCH_TASKS);
-        assert_eq!(after(&[2; 2]).size(), 8);
+        assert_eq!(after(&[2; 2]).size(), 10);
         assert_eq!(after(&[10; 4]).size(), 2);
         assert_eq!(after(&[15; 4]).size(), 1);
         assert_eq!(after(&[3_600_000; 4]).size(), 1);

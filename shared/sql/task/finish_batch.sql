@@ -1,8 +1,9 @@
 -- The ends of several attempts at once, all with the same state, as `finish_task` writes one: not of rows that repeat by
--- now, or that are no longer ours. When each began and ended is told in microseconds since it was taken.
+-- now, or that are no longer ours. When each began and ended is told in microseconds since it was taken;
+-- one without an end ends now.
 -- parameters: ids, attempts, outputs, errors, reasons, begins, ends; locks: the rows; caller: worker
 UPDATE {queue} t SET state = {final}, output = r.output, error = r.error, reason = r.reason,
-       start = t.start + r.began * interval '1 microsecond', stop = t.start + r.ended * interval '1 microsecond'
+       start = t.start + r.began * interval '1 microsecond', stop = COALESCE(t.start + r.ended * interval '1 microsecond', statement_timestamp())
   FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
        AS r (id, attempt, output, error, reason, began, ended)
  WHERE t.id = ANY ($1::bigint[]) AND t.id = r.id AND t.attempt = r.attempt AND {still_runs}

@@ -194,16 +194,13 @@ const TASK_ROW: &str = r#"t.id, t.attempt, t.input, t."group", t.remote, t.atomi
     (t.repeat > interval '0' OR t."max" < 0) AS consequences, t.job,
     {at} AS at, t.priority"#;
 
-/// The same of the rows of a batch, which are no runs of jobs and on no remote: most of it is told with the first of them alone,
-/// since to write and to read it for each costs a tenth of the take.
-const BATCH_ROW: &str = r#"t.id, t.attempt, t.input, CASE WHEN j.place = 1 THEN t."group" END, NULL,
-    CASE WHEN j.place = 1 THEN t.atomic END, t.header, t.string, t.delimiter, t.escape, t.quote, t."null",
-    CASE WHEN t.timeout > interval '0' THEN ceil(extract(epoch FROM t.timeout) * 1000)::bigint END,
-    CASE WHEN j.place = 1 THEN pg_catalog.current_setting('log_error_verbosity') END,
-    CASE WHEN j.place = 1 THEN extract(epoch FROM pg_catalog.pg_postmaster_start_time()) END,
-    CASE WHEN j.place = 1 THEN extract(epoch FROM t.start) END,
-    t."max", (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')), CASE WHEN j.place = 1 THEN t.save END,
-    CASE WHEN j.place = 1 THEN t.repeat > interval '0' OR t."max" < 0 END, NULL, NULL, t.priority"#;
+/// The same of the rows of a batch: what is the same for all of them, its worker knows.
+const BATCH_ROW: &str = r#"t.id, t.attempt, t.input, t.atomic, t.header, t.string, t.delimiter, t.escape, t.quote, t."null",
+    CASE WHEN t.timeout > interval '0' THEN ceil(extract(epoch FROM t.timeout) * 1000)::bigint END, t."max",
+    (t."max" >= 0 AND (t.count > 0 OR t.live > interval '0')), t.save, (t.repeat > interval '0' OR t."max" < 0), t.priority"#;
+
+/// Its place among those that wait; where all have the same max and priority, the id tells.
+const BATCH_KEY: &str = r#"ARRAY[- t."max"::bigint, - t.priority::bigint, t.id]"#;
 
 /// The logical time of a run, whatever the session's zone is.
 const AT: &str = r#"pg_catalog.to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"#;
@@ -257,13 +254,13 @@ const RUN_DRESSING: &str = r#", pg_catalog.set_config('mill.job', t.job::pg_cata
 /// $13 max, $14 priority, $15 id of the last row taken.
 const FLOOR: &str = r#"AND t."max" = $13::int AND t.priority = $14::int AND t.id > $15::bigint"#;
 
-/// The same for a batch, in $5, $6 and $7.
-const BATCH_FLOOR: &str = r#"AND t."max" = $5::int AND t.priority = $6::int AND t.id > $7::bigint"#;
+/// The same for a batch, in $6, $7 and $8.
+const BATCH_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND t.id > $8::bigint"#;
 /// And where others of the group take at the same time. What they are just taking is passed over anyway, but to try to lock it
 /// costs more than the row does that is found at last; whoever has locked a row stands in its xmax, also for a while
 /// afterwards, so only those who came just now count. A row that is passed over so and was free already (a take has locked it
 /// and left it, because it wants to be alone) is found by one of the next takes, or by the scheduler.
-const CROWDED_FLOOR: &str = r#"AND t."max" = $5::int AND t.priority = $6::int AND t.id > $7::bigint
+const CROWDED_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND t.id > $8::bigint
        AND (t.xmax = '0'::xid OR age(t.xmax) > 100)"#;
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
@@ -344,14 +341,16 @@ impl Queue {
         self.fill_with(TAKE_NEXT, [("{dressing}".to_owned(), dressing), ("{floor}".to_owned(), floor.to_owned())])
     }
 
-    /// `TAKE_BATCH` of at most `size` rows. A literal: as a parameter it would be planned anew each time.
-    pub fn fill_take_batch(&self, size: usize, floor: Option<Crowd>) -> String {
-        let floor = match floor {
-            None => "",
-            Some(Crowd::Alone) => BATCH_FLOOR,
-            Some(Crowd::Others) => CROWDED_FLOOR,
+    pub fn fill_take_batch(&self, floor: Option<Crowd>) -> String {
+        let (key, floor) = match floor {
+            None => (BATCH_KEY, ""),
+            Some(Crowd::Alone) => ("t.id", BATCH_FLOOR),
+            Some(Crowd::Others) => ("t.id", CROWDED_FLOOR),
         };
-        self.fill_with(TAKE_BATCH, [("{size}".to_owned(), size.to_string()), ("{floor}".to_owned(), floor.to_owned())])
+        self.fill_with(
+            TAKE_BATCH,
+            [("{key}", key), ("{floor}", floor)].map(|(name, text)| (name.to_owned(), text.to_owned())),
+        )
     }
 
     /// `FINISH_BATCH` with the state as a literal, whatever type the table has for it.
@@ -552,7 +551,7 @@ mod tests {
             assert!(!queue.fill_take_next(dress, dress.is_some()).contains('{'));
         }
         let floors = [None, Some(Crowd::Alone), Some(Crowd::Others)];
-        assert!(floors.into_iter().all(|floor| !queue.fill_take_batch(16, floor).contains('{')));
+        assert!(floors.into_iter().all(|floor| !queue.fill_take_batch(floor).contains('{')));
         assert!(!queue.fill_finish_batch("DONE").contains('{'));
         for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
