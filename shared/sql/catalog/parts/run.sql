@@ -298,7 +298,8 @@ $function$;
 
 -- Before a change of state: what may not be, what a person's STOP means, and that nobody waits for a job that somebody
 -- else is just changing: its schedule's own run, whose start changes the plan, is then taken at a later look. All others
--- start without its book, and those that edges or a person have begun, which have an epoch, without being asked at all.
+-- start without its book, and those that edges or a person have begun, which have an epoch, start and end without being
+-- asked at all. That condition is short, because the server reads it anew for every statement, also for plain tasks.
 CREATE FUNCTION mill.task_before() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -306,7 +307,9 @@ DECLARE
     was text;
     becomes text;
 BEGIN
-    IF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
+    IF OLD.state IS NOT DISTINCT FROM NEW.state OR NEW.state IN ('DONE', 'FAIL', 'GONE') THEN
+        RETURN NEW;
+    ELSIF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
         IF EXISTS (SELECT FROM mill.job_book s WHERE s.job = OLD.job::int AND s.run IS DISTINCT FROM OLD.run_of::bigint) THEN
             RETURN NEW;
         END IF;
@@ -428,8 +431,7 @@ BEGIN
             CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF job, at, epoch, run_of, failures ON %1$I.%2$I FOR EACH ROW
                 WHEN (NEW.job IS NOT NULL OR OLD.job IS NOT NULL) EXECUTE FUNCTION mill.task_guard();
             CREATE OR REPLACE TRIGGER mill_job_before BEFORE UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (OLD.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state AND NEW.state NOT IN (''DONE'', ''FAIL'', ''GONE'')
-                      AND (OLD.epoch IS NULL OR OLD.state <> ''PLAN'' OR NEW.state NOT IN (''TAKE'', ''WORK'')))
+                WHEN (OLD.job IS NOT NULL AND (OLD.epoch IS NULL OR NEW.state IN (''PLAN'', ''TAKE'', ''STOP'') OR OLD.state IN (''DONE'', ''FAIL'', ''GONE'')))
                 EXECUTE FUNCTION mill.task_before();
             CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON %1$I.%2$I FOR EACH ROW
                 WHEN (NEW.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION mill.task_after();
