@@ -189,7 +189,7 @@ BEGIN
         'jobs', (SELECT jsonb_agg(jsonb_build_object('name', j.name, 'flow', j.flow, 'threshold', j.threshold, 'empty', j.input IS NULL,
                             'schedule', COALESCE(j.cron, j.schedule_interval::text),
                             'state', COALESCE(states ->> j.name, CASE WHEN EXISTS (SELECT FROM mill.token k WHERE k.job = j.id AND k.at = picture.at
-                                                                         AND k.waiting <> '{}') THEN 'waiting' END)) ORDER BY j.id)
+                                                                         AND k.since IS NOT NULL) THEN 'waiting' END)) ORDER BY j.id)
                    FROM mill.job j WHERE j.flow = f.name OR EXISTS (SELECT FROM mill.edge e JOIN mill.job o ON o.name IN (e.job, e.from_job) AND o.flow = f.name
                                                                     WHERE j.name IN (e.job, e.from_job))),
         'timers', (SELECT jsonb_agg(jsonb_build_object('name', t.name, 'schedule', COALESCE(t.cron, 'every ' || t.period), 'timezone', t.timezone,

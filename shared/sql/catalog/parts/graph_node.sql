@@ -16,7 +16,7 @@ COMMENT ON TABLE mill.errand IS 'pgmill: rows of jobs that need no worker, becau
 
 -- How many tasks of a flow may start yet; NULL: no limit. The caller has the flow's lock alone.
 CREATE FUNCTION mill.places(flow text) RETURNS int
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql STABLE AS $function$
 DECLARE
     most int := (SELECT f.parallel FROM mill.flow f WHERE f.name = places.flow);
     q record;
@@ -38,7 +38,7 @@ $function$;
 
 -- The row of an activation. NULL: the job may not run there any more, and has paused itself.
 CREATE FUNCTION mill.activate_node(j mill.job, at timestamptz, epoch int, low bool, loops bool, skips bool DEFAULT false) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 DECLARE
     moment timestamptz := mill.now();
     q mill.queue;
@@ -66,7 +66,7 @@ $function$;
 -- The rows of first activations, in this order, of jobs whose flows do not count; their tokens are spent. Those of a job
 -- that may not run there any more, which has paused itself, wait again. How many it came to.
 CREATE FUNCTION mill.activate_all(jobs int[], ats timestamptz[], lows bool[]) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 DECLARE
     q record;
     wrong text;
@@ -281,7 +281,7 @@ END
 $function$;
 -- A run of a job has ended, for good or not: its place in the flow is free.
 CREATE OR REPLACE FUNCTION mill.run_ended(j mill.job) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 BEGIN
     IF EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND f.parallel IS NOT NULL) THEN
         PERFORM mill.release_flow(j.flow);

@@ -17,7 +17,7 @@ SELECT j.name AS job, j.flow, k.at, k.since,
             WHEN j.threshold IS NOT NULL THEN format('%s of %s tokens are there', cardinality(k.waiting), j.threshold)
             ELSE 'not all edges have delivered' END AS why
   FROM mill.token k JOIN mill.job j ON j.id = k.job LEFT JOIN mill.flow f ON f.name = j.flow
- WHERE k.waiting <> '{}' AND mill.is_member(j.owner);
+ WHERE k.since IS NOT NULL AND mill.is_member(j.owner);
 COMMENT ON VIEW mill.waiting IS 'pgmill: tokens that wait: which edges have delivered, which have not, and since when';
 
 -- The books: per edge, all that was delivered has been consumed or waits; every activation that ended has delivered; every

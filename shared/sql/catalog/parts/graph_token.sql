@@ -18,11 +18,13 @@ CREATE TABLE mill.token (
     touched timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (job, at)
 ) WITH (fillfactor = 70);
-CREATE INDEX ON mill.token (job, at) WHERE waiting <> '{}';
+-- A token that joins others changes neither of these, so that the row stays on its page and no index learns of it.
+CREATE INDEX ON mill.token (job, at) WHERE since IS NOT NULL;
 CREATE INDEX ON mill.token (touched);
 COMMENT ON TABLE mill.token IS 'pgmill: what the edges of a job have delivered for a logical time';
 COMMENT ON COLUMN mill.token.waiting IS 'edges whose tokens wait; one that delivered twice stands here twice';
-COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits';
+COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits; NULL: none does';
+COMMENT ON COLUMN mill.token.touched IS 'when something was delivered last, give or take ten seconds';
 COMMENT ON COLUMN mill.token.delivered IS 'all that was delivered; = consumed + waiting';
 COMMENT ON COLUMN mill.token.consumed IS 'what has become activations';
 COMMENT ON COLUMN mill.token.activations IS 'how often tokens have activated the job for this time';
@@ -34,7 +36,7 @@ COMMENT ON COLUMN mill.token.low IS 'it came with a back-fill: behind live work'
 -- Everything that moves tokens of a flow shares its lock; pause, clear and rerun have it alone, and so has whoever
 -- counts for `parallel`. Jobs without a flow have one together.
 CREATE FUNCTION mill.enter(flows text[], alone bool DEFAULT false) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 DECLARE
     f record;
 BEGIN
@@ -112,7 +114,7 @@ $function$;
 
 -- Which tokens a job's next activation would consume; NULL: it is not ready.
 CREATE FUNCTION mill.ready(j mill.job, at timestamptz, waiting int[]) RETURNS int[]
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql STABLE AS $function$
 DECLARE
     needed int[];
     missing bool;
@@ -136,7 +138,7 @@ $function$;
 
 -- Is the job paused, or its flow? Then its tokens wait.
 CREATE FUNCTION mill.stands(j mill.job) RETURNS bool
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql STABLE AS $function$
 BEGIN
     RETURN NOT j.scheduled OR (j.flow IS NOT NULL AND EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND f.paused));
 END
@@ -144,7 +146,7 @@ $function$;
 
 -- Activates a job for a time as often as its waiting tokens allow. The caller holds the token's row and the flow's lock.
 CREATE FUNCTION mill.consume(t mill.token, j mill.job) RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 DECLARE
     picked int[];
     left_over int[];
@@ -181,7 +183,7 @@ $function$;
 -- statement that locks the targets in the order of job and time, whoever delivers. How many activations it came to.
 CREATE FUNCTION mill.deliver(timers bool, sources text[], ats timestamptz[], outcomes text[], lows bool[]) RETURNS int
     -- the plan for any number of sources is good for one as well, and costs no planning
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
+    LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $function$
 DECLARE
     ready_jobs int[];
     ready_ats timestamptz[];
@@ -215,7 +217,7 @@ BEGIN
           FROM judged d ORDER BY d.job, d.at
         ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
             delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
-            touched = EXCLUDED.touched
+            touched = CASE WHEN k.touched < EXCLUDED.touched - interval '10 s' THEN EXCLUDED.touched ELSE k.touched END
         RETURNING k AS token)
     -- only a row that was made with all that it needs is without `since`
     SELECT array_agg(d.job ORDER BY d.place, d.job, d.at) FILTER (WHERE (k.token).since IS NULL),
@@ -239,7 +241,7 @@ $function$;
 -- Have clear or rerun overtaken a run? Then it is recorded, tried no more, and delivers nothing. Epoch -1: a run that
 -- delivers nothing from the start; -2: one that is not to be tried again either.
 CREATE FUNCTION mill.overtaken(job int, at timestamptz, epoch int) RETURNS bool
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql STABLE AS $function$
 BEGIN
     RETURN COALESCE(overtaken.epoch, 0)
         <> COALESCE((SELECT k.epoch FROM mill.token k WHERE k.job = overtaken.job AND k.at = overtaken.at), 0);
@@ -251,7 +253,7 @@ $function$;
 -- succeeded, failed.
 CREATE OR REPLACE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
     RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 DECLARE
     kind text := CASE outcome WHEN 'succeeded' THEN 'success' ELSE 'failure' END;
     ways record;
@@ -290,7 +292,7 @@ BEGIN
              WHERE COALESCE(m.epoch, 0) = COALESCE(activation_ended.epoch, 0)
             ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
                 delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
-                touched = EXCLUDED.touched
+                touched = CASE WHEN k.touched < EXCLUDED.touched - interval '10 s' THEN EXCLUDED.touched ELSE k.touched END
             RETURNING k.* INTO t;
         ELSE
             SELECT k.epoch, k.low INTO mine FROM mill.token k WHERE k.job = activation_ended.job AND k.at = activation_ended.at;
@@ -362,7 +364,7 @@ DECLARE
     done int := 0;
 BEGIN
     PERFORM mill.enter((SELECT array_agg(DISTINCT n.flow) FROM mill.job n WHERE n.id = ANY (job_ids)));
-    FOR t IN SELECT * FROM mill.token k WHERE k.job = ANY (job_ids) AND k.waiting <> '{}' ORDER BY k.job, k.at FOR UPDATE LOOP
+    FOR t IN SELECT * FROM mill.token k WHERE k.job = ANY (job_ids) AND k.since IS NOT NULL ORDER BY k.job, k.at FOR UPDATE LOOP
         SELECT * INTO j FROM mill.job n WHERE n.id = t.job;
         done := done + mill.consume(t, j);
     END LOOP;
@@ -395,7 +397,7 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         DELETE FROM mill.token WHERE job = OLD.id;
     ELSE
-        IF EXISTS (SELECT FROM mill.token k WHERE k.job = NEW.id AND k.waiting <> '{}') THEN
+        IF EXISTS (SELECT FROM mill.token k WHERE k.job = NEW.id AND k.since IS NOT NULL) THEN
             PERFORM mill.consider(ARRAY[NEW.id]);
         END IF;
         IF NEW.flow IS NOT NULL THEN

@@ -132,7 +132,7 @@ CREATE POLICY by_owner ON mill.job USING (mill.is_member(owner)) WITH CHECK (mil
 
 -- May this role put rows into that table? Asked when the job is written and at every activation.
 CREATE FUNCTION mill.refusal(owner name, relid oid) RETURNS text
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql STABLE AS $function$
 DECLARE
     role oid := (SELECT r.oid FROM pg_roles r WHERE r.rolname = owner);
     here record;

@@ -17,7 +17,7 @@ CREATE FUNCTION mill.put_text(schema name, name name) RETURNS text
     RETURNING t.id::bigint, t.job::int, t.at', schema, name);
 -- plpgsql: it is called for every run, and keeps its plan.
 CREATE FUNCTION mill.put_name(schema name, name name) RETURNS name
-    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql IMMUTABLE AS $function$
 BEGIN
     RETURN 'put_' || md5(format('%I.%I', schema, name));
 END
@@ -40,7 +40,7 @@ BEGIN
     -- the plan for any number of rows is good for one as well, and costs no planning
     EXECUTE format('CREATE OR REPLACE FUNCTION mill.%I(jobs int[], ats timestamptz[], epochs int[], held bool[], low bool[], priorities int[],
             plan timestamptz, run_of bigint, failures int, attempt int, parent bigint) RETURNS TABLE (task bigint, job int, at timestamptz)
-        LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS %L', made, text);
+        LANGUAGE plpgsql ROWS 1 SET plan_cache_mode = force_generic_plan AS %L', made, text);
     EXECUTE format('REVOKE ALL ON FUNCTION mill.%I FROM PUBLIC', made);
 END
 $function$;
@@ -49,7 +49,7 @@ $function$;
 CREATE FUNCTION mill.put(place mill.queue, due timestamptz, jobs int[], ats timestamptz[], epochs int[], held bool[], low bool[],
         priorities int[] DEFAULT NULL, run_of bigint DEFAULT NULL, failures int DEFAULT 0, attempt int DEFAULT 0,
         parent bigint DEFAULT NULL) RETURNS TABLE (task bigint, job int, at timestamptz)
-    LANGUAGE plpgsql ROWS 1 SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql ROWS 1 AS $function$
 DECLARE
     moment timestamptz := mill.now();
     made name := mill.put_name(place.schema, place.name);

@@ -2,6 +2,9 @@
 -- `activate` puts an activation's row into the job's queue; the row triggers mark its start (PLAN -> TAKE or WORK: a crash,
 -- until it has ended), its end, and what follows: a successor row (a retry, or after a crash or an interruption), or the
 -- end of the activation, for which `activation_ended` is called exactly once. Plain tasks (job IS NULL) pay nothing.
+-- What is called again and again below these triggers (activation_ended, deliver, consume, put and the like) sets no search_path
+-- of its own, since that would cost as much as a short statement each time: it is called by functions that have set it, and by
+-- nobody else, because only the catalog's owner may.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 
 -- A first row, or the next one of the same activation (run_of, attempt and failures of the row before). NULL: the job may
@@ -9,7 +12,7 @@
 CREATE FUNCTION mill.activate(job int, at timestamptz, due timestamptz, run_of bigint DEFAULT NULL, failures int DEFAULT 0,
                               attempt int DEFAULT 0, epoch int DEFAULT NULL, parent bigint DEFAULT NULL,
                               held bool DEFAULT false, priority int DEFAULT NULL) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 DECLARE
     place mill.queue;
     wrong text;
@@ -51,7 +54,7 @@ $function$;
 -- NULL: there is no such job any more. outcome: succeeded, failed.
 CREATE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
     RETURNS int
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql AS $function$
 BEGIN
     RETURN 0;
 END

@@ -4,7 +4,6 @@
 -- and entered what is there by then. So the tally of a job that has a book is deleted by nobody who has not locked the book.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 CREATE TABLE mill.job_tally (
-    n bigint GENERATED ALWAYS AS IDENTITY,
     job int NOT NULL,
     started bool,
     moment timestamptz NOT NULL,
@@ -32,9 +31,9 @@ SELECT b.job, GREATEST(b.last_start, t.last_start) AS last_start, GREATEST(b.las
   FROM mill.job_book b
   LEFT JOIN (
     SELECT e.job, count(*) FILTER (WHERE e.started) AS starts, count(*) FILTER (WHERE NOT e.started) AS successes,
-           count(*) FILTER (WHERE e.started AND e.n > COALESCE(e.last_n, 0)) AS starts_since, sum(e.lasted) AS lasted,
-           max(e.moment) FILTER (WHERE e.started) AS last_start, max(e.moment) FILTER (WHERE NOT e.started) AS last_success
-      FROM (SELECT f.*, max(f.n) FILTER (WHERE NOT f.started) OVER (PARTITION BY f.job) AS last_n FROM mill.job_tally f) AS e
+           count(*) FILTER (WHERE e.started AND e.moment > COALESCE(e.last_success, '-infinity')) AS starts_since, sum(e.lasted) AS lasted,
+           max(e.moment) FILTER (WHERE e.started) AS last_start, max(e.last_success) AS last_success
+      FROM (SELECT f.*, max(f.moment) FILTER (WHERE NOT f.started) OVER (PARTITION BY f.job) AS last_success FROM mill.job_tally f) AS e
      GROUP BY e.job) AS t ON t.job = b.job;
 COMMENT ON VIEW mill.job_now IS 'pgmill: the books of all jobs with what is not entered yet; mill.job_stat for whoever may see all';
 
