@@ -132,7 +132,7 @@ CREATE VIEW mill.job_stat WITH (security_barrier) AS
 SELECT s.job, s.last_start, s.last_finish, s.last_successful_finish, s.last_run_success, s.next_start, s.total_runs, s.total_successes,
        s.total_failures, s.total_crashes, s.consecutive_failures, s.consecutive_crashes, s.total_duration, s.total_duration_failures,
        s.reason, s.queue, s.scheduled, s.run, s.running, s.fill, s.stamp, s.due
-  FROM mill.job_now s
+  FROM mill.job_live s
  WHERE (SELECT NOT row_security_active('mill.job'::regclass))
     OR EXISTS (SELECT FROM mill.job j WHERE j.id = s.job AND mill.is_member(j.owner));
 COMMENT ON VIEW mill.job_stat IS 'pgmill: statistics of every job, and when it starts next; unknown is NULL';
@@ -160,7 +160,7 @@ SELECT j.id AS job, j.name, j.owner, j.queue,
   FROM mill.job j
   CROSS JOIN LATERAL (
     SELECT s.*, mill.locked({queue_key}, s.queue, (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())) AS served
-      FROM mill.job_now s WHERE s.job = j.id) AS s
+      FROM mill.job_live s WHERE s.job = j.id) AS s
  WHERE mill.is_member(j.owner);
 COMMENT ON VIEW mill.job_status IS 'pgmill: whether each job runs, waits or is paused, when it starts next, and why';
 
@@ -200,6 +200,7 @@ INSERT INTO mill.face (level, object, rights) VALUES
     ('use', 'TABLE mill.run', 'SELECT'),
     ('use', 'FUNCTION mill.is_member(name)', 'EXECUTE'),
     ('use', 'FUNCTION mill.runs(int)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.at_work()', 'EXECUTE'),
     ('use', 'FUNCTION mill.check_cron(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.check_zone(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text, interval, int, interval, interval)', 'EXECUTE'),

@@ -178,6 +178,14 @@ BEGIN
         RETURN;
     END IF;
     own := s.run IS NOT NULL AND s.run = mark_end.run_of;
+    IF marked AND mark_end.epoch IS NOT NULL THEN
+        -- Until now only its row has told of its start.
+        s.last_start := GREATEST(s.last_start, moment - COALESCE(lasted, interval '0'));
+        s.total_runs := s.total_runs + 1;
+        s.total_crashes := s.total_crashes + 1;
+        s.consecutive_crashes := s.consecutive_crashes + 1;
+        s.running := s.running + 1;
+    END IF;
     IF marked THEN
         s.running := GREATEST(s.running - 1, 0);
     ELSIF own THEN
@@ -345,9 +353,9 @@ BEGIN
 END
 $function$;
 
--- After it: the books. What happens most often, a start, and the success of a run that is not its schedule's own, is one
--- row in the tally each, where the job still belongs to this table: nothing to plan, nothing to try again, and nothing to
--- wait for. Every statement costs plpgsql as much as the write itself, so nothing is asked before that the write can find out.
+-- After it: the books. What happens most often, the success of a run that is not its schedule's own, is one row in the
+-- tally, where the job still belongs to this table: nothing to plan, nothing to try again, and nothing to wait for. The start of
+-- one that has an epoch is told by its row alone, and nothing is called for it. Every statement costs plpgsql as much as the write itself, so nothing is asked before that the write can find out.
 CREATE FUNCTION mill.task_after() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -370,8 +378,8 @@ BEGIN
         END IF;
     ELSIF NEW.state = 'DONE' AND OLD.state IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
         -- That it is not its schedule's own run stays so: which one is, is said when it is made.
-        INSERT INTO mill.job_tally (job, started, moment, lasted)
-        SELECT s.job, false, clock_timestamp() + m.clock, NEW.stop - NEW.start FROM mill.job_book s, mill.meta m
+        INSERT INTO mill.job_tally (job, started, moment, lasted, whole)
+        SELECT s.job, false, clock_timestamp() + m.clock, NEW.stop - NEW.start, NEW.epoch IS NOT NULL FROM mill.job_book s, mill.meta m
          WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
         IF FOUND THEN
             followed := mill.activation_ended(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, 'succeeded');
@@ -388,7 +396,7 @@ BEGIN
         RETURN NULL;
     ELSIF was IN ('PLAN', 'STOP') AND becomes IN ('TAKE', 'WORK') THEN
         PERFORM mill.mark_start(NEW.job::int, NEW.run_of::bigint);
-    ELSIF was = 'TAKE' AND becomes = 'PLAN' THEN
+    ELSIF was = 'TAKE' AND becomes = 'PLAN' AND NEW.epoch IS NULL THEN
         PERFORM mill.unmark_start(NEW.job::int, NEW.run_of::bigint, NEW.plan);
     ELSIF was NOT IN ('DONE', 'FAIL', 'GONE') AND becomes IN ('DONE', 'FAIL', 'GONE') THEN
         PERFORM mill.mark_end(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, NEW.failures::int,
@@ -437,7 +445,8 @@ BEGIN
                 WHEN (OLD.job IS NOT NULL AND (OLD.epoch IS NULL OR NEW.state IN (''PLAN'', ''TAKE'', ''STOP'') OR OLD.state IN (''DONE'', ''FAIL'', ''GONE'')))
                 EXECUTE FUNCTION mill.task_before();
             CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (NEW.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state) EXECUTE FUNCTION mill.task_after();
+                WHEN (NEW.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state AND (NEW.epoch IS NULL OR NEW.state NOT IN (''TAKE'', ''WORK'')))
+                EXECUTE FUNCTION mill.task_after();
             CREATE OR REPLACE TRIGGER mill_job_delete AFTER DELETE ON %1$I.%2$I FOR EACH ROW
                 WHEN (OLD.job IS NOT NULL AND OLD.state NOT IN (''DONE'', ''FAIL'', ''GONE'')) EXECUTE FUNCTION mill.task_deleted()',
             place.schema, place.name);

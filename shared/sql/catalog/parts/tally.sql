@@ -1,4 +1,6 @@
--- The tally: every start and every success of a run is a row, written beside the book of its job and entered there later.
+-- The tally: what a run adds to the numbers of its job is a row, written beside the book of the job and entered there later.
+-- A run that edges or a person have begun (it has an epoch) is entered once, when it has succeeded: while it is at work its own
+-- row in the task table says that it has started, and `job_live` counts that. Other starts are entered by themselves.
 -- A run that only adds to the numbers of its job so locks nothing, and runs of one job never wait for each other's commits.
 -- Who does more than add (a failure, a crash, a schedule's own run, a changed job) opens the book first: has its row locked,
 -- and entered what is there by then. So the tally of a job that has a book is deleted by nobody who has not locked the book.
@@ -7,7 +9,8 @@ CREATE TABLE mill.job_tally (
     job int NOT NULL,
     started bool,
     moment timestamptz NOT NULL,
-    lasted interval
+    lasted interval,
+    whole bool NOT NULL DEFAULT false
 -- All of it is new every second: a share of its size says nothing, and what is gone must not be read again and again.
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
 -- A run that fails reads what others of its job have left, not what all jobs have.
@@ -16,8 +19,9 @@ CREATE INDEX ON mill.job_tally (job);
 ALTER TABLE mill.job_tally REPLICA IDENTITY FULL;
 COMMENT ON TABLE mill.job_tally IS 'pgmill: starts and successes that have not been entered in mill.job_book yet; mill.job_stat counts them';
 COMMENT ON COLUMN mill.job_tally.started IS 'true: a run has started, false: it has succeeded; NULL: the job was deleted while its book was in use';
+COMMENT ON COLUMN mill.job_tally.whole IS 'it has succeeded, and its start was not entered by itself';
 
--- The book and the tally together: what is true now. A start counts as a crash until it has ended.
+-- The book and the tally together. A start counts as a crash until it has ended.
 CREATE VIEW mill.job_now AS
 SELECT b.job, GREATEST(b.last_start, t.last_start) AS last_start, GREATEST(b.last_finish, t.last_success) AS last_finish,
        GREATEST(b.last_successful_finish, t.last_success) AS last_successful_finish,
@@ -30,12 +34,38 @@ SELECT b.job, GREATEST(b.last_start, t.last_start) AS last_start, GREATEST(b.las
        b.run, GREATEST(b.running + COALESCE(t.starts - t.successes, 0), 0)::int AS running, b.fill, b.stamp, b.due
   FROM mill.job_book b
   LEFT JOIN (
-    SELECT e.job, count(*) FILTER (WHERE e.started) AS starts, count(*) FILTER (WHERE NOT e.started) AS successes,
+    SELECT e.job, count(*) FILTER (WHERE e.started OR e.whole) AS starts, count(*) FILTER (WHERE NOT e.started) AS successes,
            count(*) FILTER (WHERE e.started AND e.moment > COALESCE(e.last_success, '-infinity')) AS starts_since, sum(e.lasted) AS lasted,
-           max(e.moment) FILTER (WHERE e.started) AS last_start, max(e.last_success) AS last_success
+           max(CASE WHEN e.started THEN e.moment WHEN e.whole THEN e.moment - e.lasted END) AS last_start, max(e.last_success) AS last_success
       FROM (SELECT f.*, max(f.moment) FILTER (WHERE NOT f.started) OVER (PARTITION BY f.job) AS last_success FROM mill.job_tally f) AS e
      GROUP BY e.job) AS t ON t.job = b.job;
-COMMENT ON VIEW mill.job_now IS 'pgmill: the books of all jobs with what is not entered yet; mill.job_stat for whoever may see all';
+COMMENT ON VIEW mill.job_now IS 'pgmill: the books of all jobs with what is not entered yet';
+
+-- The runs whose start only their own rows tell: jobs and moments, nothing else of them. A function, so that no view of ours
+-- keeps the owner of a task table from dropping or changing it.
+CREATE FUNCTION mill.at_work() RETURNS TABLE (job int, start timestamptz)
+    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    place record;
+BEGIN
+    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid WHERE has_table_privilege(q.relid, 'SELECT') LOOP
+        RETURN QUERY EXECUTE format('SELECT t.job::int, t.start + m.clock FROM %I.%I t, mill.meta m
+            WHERE t.state IN (''TAKE'', ''WORK'') AND t.job IS NOT NULL AND t.epoch IS NOT NULL', place.schema, place.name);
+    END LOOP;
+END
+$function$;
+COMMENT ON FUNCTION mill.at_work() IS 'pgmill: which jobs have runs at work that edges or people have begun, and since when';
+
+-- What is true now: the books, and what is at work.
+CREATE VIEW mill.job_live AS
+SELECT n.job, GREATEST(n.last_start, w.last_start) AS last_start, n.last_finish, n.last_successful_finish, n.last_run_success, n.next_start,
+       n.total_runs + w.runs AS total_runs, n.total_successes, n.total_failures, n.total_crashes + w.runs AS total_crashes,
+       n.consecutive_failures, (n.consecutive_crashes + w.since)::int AS consecutive_crashes, n.total_duration, n.total_duration_failures,
+       n.reason, n.queue, n.scheduled, n.run, (n.running + w.runs)::int AS running, n.fill, n.stamp, n.due
+  FROM mill.job_now n CROSS JOIN LATERAL (
+    SELECT count(*) AS runs, count(*) FILTER (WHERE (a.start > n.last_successful_finish) IS NOT FALSE) AS since, max(a.start) AS last_start
+      FROM mill.at_work() a WHERE a.job = n.job) AS w;
+COMMENT ON VIEW mill.job_live IS 'pgmill: the numbers of all jobs as they are now; mill.job_stat for whoever may see all';
 
 -- Enters what has been tallied of a job. The caller has locked its book. False: there was nothing.
 CREATE FUNCTION mill.fold(job int) RETURNS bool
