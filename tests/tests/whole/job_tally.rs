@@ -26,8 +26,14 @@ fn hasty(database: &Database) -> Client {
 
 #[track_caller]
 fn activate(client: &mut Client, job: i32, minute: i64) -> i64 {
+    activate_in(client, job, minute, "NULL")
+}
+
+/// With an epoch it is a run that edges or a person have begun.
+#[track_caller]
+fn activate_in(client: &mut Client, job: i32, minute: i64, epoch: &str) -> i64 {
     let sql = format!(
-        "SELECT mill.activate({job}, '2026-01-01Z'::timestamptz + {minute} * interval '1 min', mill.now(), held => true)"
+        "SELECT mill.activate({job}, '2026-01-01Z'::timestamptz + {minute} * interval '1 min', mill.now(), held => true, epoch => {epoch})"
     );
     client.query_one(&sql, &[]).expect("an activation").get(0)
 }
@@ -175,15 +181,70 @@ fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
 }
 
 #[test]
+fn a_run_that_edges_have_begun_is_counted_by_its_row_until_it_ends() {
+    let database = Cluster::shared().database();
+    quiet(&database);
+    let job = insert(&database, "node", "input", "'SELECT 1'");
+    let mut client = hasty(&database);
+    let status = format!("SELECT status FROM mill.job_status WHERE job = {job}");
+    let mut minute = 0;
+    let mut begin = |client: &mut Client| {
+        minute += 1;
+        activate_in(client, job, minute, "0")
+    };
+    let first = begin(&mut client);
+    assert_eq!(books(&database, job), [0; 7]);
+    change(&mut client, first, "state = 'TAKE'");
+    assert_eq!((books(&database, job), left_over(&database).0), ([1, 0, 0, 1, 0, 1, 1], 0));
+    assert_eq!(one::<String>(&database, &status), "Running");
+    change(&mut client, first, "state = 'PLAN', held = true");
+    assert_eq!(books(&database, job), [0; 7], "given back");
+    let steps = [
+        (SUCCESS.to_owned(), [1, 1, 0, 0, 0, 0, 0]),
+        (FAILURE.to_owned(), [2, 1, 1, 0, 1, 0, 0]),
+        (format!("{FAILURE}, reason = 'interrupted'"), [2, 1, 1, 0, 1, 0, 0]),
+        (format!("{FAILURE}, reason = 'crashed'"), [3, 1, 1, 1, 1, 1, 0]),
+        (format!("{FAILURE}, reason = 'crashed'"), [4, 1, 1, 2, 1, 2, 0]),
+        ("state = 'STOP'".to_owned(), [5, 1, 2, 2, 2, 0, 0]),
+        (SUCCESS.to_owned(), [6, 2, 2, 2, 0, 0, 0]),
+    ];
+    let mut before = [0; 7];
+    for (end, expected) in steps {
+        let task = begin(&mut client);
+        change(&mut client, task, &format!("{START}, held = false"));
+        let [runs, successes, failures, crashes, failed, crashed, _] = before;
+        let at_work = [runs + 1, successes, failures, crashes + 1, failed, crashed + 1, 1];
+        assert_eq!(books(&database, job), at_work, "before {end}");
+        change(&mut client, task, &end);
+        assert_eq!(books(&database, job), expected, "after {end}");
+        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+        assert_eq!(books(&database, job), expected, "entered after {end}");
+        before = expected;
+    }
+    let gone = begin(&mut client);
+    change(&mut client, gone, &format!("{START}, held = false"));
+    client.batch_execute(&format!("DELETE FROM public.task WHERE id = {gone}")).expect("DELETE");
+    assert_eq!(books(&database, job), [7, 2, 3, 2, 1, 0, 0], "deleted is cancelled");
+    let wrong: i64 = one(
+        &database,
+        "SELECT count(*) FROM mill.job_stat s, LATERAL (
+             SELECT max(t.start) AS start, sum(t.stop - t.start) FILTER (WHERE t.state = 'DONE') AS lasted FROM public.task t WHERE t.job = s.job) AS t
+          WHERE s.total_duration <> t.lasted OR s.last_start NOT BETWEEN t.start - interval '1 s' AND t.start + interval '5 s'",
+    );
+    assert_eq!(wrong, 0);
+    assert_eq!(all::<String>(&database, "SELECT problem FROM mill.fsck() WHERE queue IS NULL"), Vec::<String>::new());
+}
+
+#[test]
 fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind() {
     let database = Cluster::shared().database();
     quiet(&database);
     let mut client = hasty(&database);
-    for (before, held, after) in
-        [("", START, Some(FAILURE)), ("", START, Some(SUCCESS)), (START, SUCCESS, None), (START, FAILURE, None)]
-    {
+    let turns =
+        [("", START, Some(FAILURE)), ("", START, Some(SUCCESS)), (START, SUCCESS, None), (START, FAILURE, None)];
+    for (epoch, (before, held, after)) in ["NULL", "0"].into_iter().flat_map(|epoch| turns.map(|turn| (epoch, turn))) {
         let job = insert(&database, "short", "input", "'SELECT 1'");
-        let task = activate(&mut client, job, 0);
+        let task = activate_in(&mut client, job, 0, epoch);
         if !before.is_empty() {
             change(&mut client, task, before);
         }
@@ -196,7 +257,7 @@ fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind(
             change(&mut client, task, after);
         }
         client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-        assert_eq!(left_over(&database), (0, 0), "{before}, {held}, {after:?}");
+        assert_eq!(left_over(&database), (0, 0), "{epoch}: {before}, {held}, {after:?}");
     }
     // the same while its tally is being entered, and with nobody who would look again but a scheduler
     let job = insert(&database, "short", "input", "'SELECT 1'");

@@ -1,6 +1,6 @@
 -- Runs: what happens to a job's row in a task table, whoever changes it, worker, scheduler or a person.
 -- `activate` puts an activation's row into the job's queue; the row triggers mark its start (PLAN -> TAKE or WORK: a crash,
--- until it has ended), its end, and what follows: a successor row (a retry, or after a crash or an interruption), or the
+-- until it has ended; see tally.sql for those that its row alone tells of), its end, and what follows: a successor row (a retry, or after a crash or an interruption), or the
 -- end of the activation, for which `activation_ended` is called exactly once. Plain tasks (job IS NULL) pay nothing.
 -- What is called again and again below these triggers (activation_ended, deliver, consume, put and the like) sets no search_path
 -- of its own, since that would cost as much as a short statement each time: it is called by functions that have set it, and by
@@ -310,7 +310,8 @@ $function$;
 -- Before a change of state: what may not be, what a person's STOP means, and that nobody waits for a job that somebody
 -- else is just changing: its schedule's own run, whose start changes the plan, is then taken at a later look. All others
 -- start without its book, and those that edges or a person have begun, which have an epoch, start and end without being
--- asked at all. That condition is short, because the server reads it anew for every statement, also for plain tasks.
+-- asked at all if they succeed. The triggers' conditions are short, because the server reads them anew for every statement, also
+-- for plain tasks.
 CREATE FUNCTION mill.task_before() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -355,7 +356,7 @@ $function$;
 
 -- After it: the books. What happens most often, the success of a run that is not its schedule's own, is one row in the
 -- tally, where the job still belongs to this table: nothing to plan, nothing to try again, and nothing to wait for. The start of
--- one that has an epoch is told by its row alone, and nothing is called for it. Every statement costs plpgsql as much as the write itself, so nothing is asked before that the write can find out.
+-- one that has an epoch is told by its row alone. Every statement costs plpgsql as much as the write itself, so nothing is asked before that the write can find out.
 CREATE FUNCTION mill.task_after() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -364,7 +365,9 @@ DECLARE
     becomes text;
     followed int;
 BEGIN
-    IF current_setting('mill.settling', true) = 'on' THEN
+    IF OLD.state IS NOT DISTINCT FROM NEW.state OR (NEW.epoch IS NOT NULL AND NEW.state IN ('TAKE', 'WORK')) THEN
+        RETURN NULL;
+    ELSIF current_setting('mill.settling', true) = 'on' THEN
         IF EXISTS (SELECT FROM mill.settling s WHERE s.xid = pg_current_xact_id()) THEN
             RETURN NULL;
         END IF;
@@ -442,11 +445,10 @@ BEGIN
             CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF job, at, epoch, run_of, failures ON %1$I.%2$I FOR EACH ROW
                 WHEN (NEW.job IS NOT NULL OR OLD.job IS NOT NULL) EXECUTE FUNCTION mill.task_guard();
             CREATE OR REPLACE TRIGGER mill_job_before BEFORE UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (OLD.job IS NOT NULL AND (OLD.epoch IS NULL OR NEW.state IN (''PLAN'', ''TAKE'', ''STOP'') OR OLD.state IN (''DONE'', ''FAIL'', ''GONE'')))
+                WHEN (OLD.job IS NOT NULL AND (OLD.epoch IS NULL OR (NEW.state <> ''DONE'' AND (NEW.state <> ''WORK'' OR OLD.state <> ''PLAN''))))
                 EXECUTE FUNCTION mill.task_before();
             CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (NEW.job IS NOT NULL AND OLD.state IS DISTINCT FROM NEW.state AND (NEW.epoch IS NULL OR NEW.state NOT IN (''TAKE'', ''WORK'')))
-                EXECUTE FUNCTION mill.task_after();
+                WHEN (NEW.job IS NOT NULL AND (NEW.epoch IS NULL OR NEW.state <> ''WORK'')) EXECUTE FUNCTION mill.task_after();
             CREATE OR REPLACE TRIGGER mill_job_delete AFTER DELETE ON %1$I.%2$I FOR EACH ROW
                 WHEN (OLD.job IS NOT NULL AND OLD.state NOT IN (''DONE'', ''FAIL'', ''GONE'')) EXECUTE FUNCTION mill.task_deleted()',
             place.schema, place.name);

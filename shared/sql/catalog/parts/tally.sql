@@ -63,7 +63,7 @@ SELECT n.job, GREATEST(n.last_start, w.last_start) AS last_start, n.last_finish,
        n.consecutive_failures, (n.consecutive_crashes + w.since)::int AS consecutive_crashes, n.total_duration, n.total_duration_failures,
        n.reason, n.queue, n.scheduled, n.run, (n.running + w.runs)::int AS running, n.fill, n.stamp, n.due
   FROM mill.job_now n CROSS JOIN LATERAL (
-    SELECT count(*) AS runs, count(*) FILTER (WHERE (a.start > n.last_successful_finish) IS NOT FALSE) AS since, max(a.start) AS last_start
+    SELECT count(*) AS runs, count(*) FILTER (WHERE (a.start > n.last_finish) IS NOT FALSE) AS since, max(a.start) AS last_start
       FROM mill.at_work() a WHERE a.job = n.job) AS w;
 COMMENT ON VIEW mill.job_live IS 'pgmill: the numbers of all jobs as they are now; mill.job_stat for whoever may see all';
 
