@@ -372,7 +372,7 @@ impl Batch<'_> {
                 if let Some(code) = refused.first() {
                     return Err(*code);
                 }
-                let returned = self.shift.book.finish_batch(session, &[], back, None);
+                let returned = self.shift.book.finish_batch(session, &[], back);
                 return returned.map(|done| done.next).map_err(|_| ExitCode::Temporary);
             }
         };
@@ -389,7 +389,7 @@ impl Batch<'_> {
         }
         let mut other = session::open(self.shift.order).map_err(|_| ExitCode::Temporary)?;
         other.set_patience(END_PATIENCE);
-        match self.shift.book.finish_batch(&mut other, &self.ends(), back, None) {
+        match self.shift.book.finish_batch(&mut other, &self.ends(), back) {
             Ok(done) => {
                 for ended in self.ended.iter().filter(|ended| !done.written.contains(&self.rows[ended.place].task)) {
                     self.record_alone(&mut other, ended)?;
@@ -400,7 +400,7 @@ impl Batch<'_> {
                 for ended in &self.ended {
                     self.record_alone(&mut other, ended)?;
                 }
-                self.shift.book.finish_batch(&mut other, &[], back, None).map_err(|_| ExitCode::Temporary)?;
+                self.shift.book.finish_batch(&mut other, &[], back).map_err(|_| ExitCode::Temporary)?;
             }
         }
         other.close();

@@ -9,9 +9,16 @@
 //! A worker that goes on has the short way: its session is made as new at the beginning of the booking, in its transaction, so
 //! that nothing the task did can be in the way; the statements stand prepared; and the take dresses the session for the
 //! task it has found.
+//!
+//! What a row tells is read in `row`; several ends at once are written in `batch`.
+
+mod batch;
+mod row;
+
+pub use batch::{End, Wish};
+pub use row::{Floor, TaskRow, task_row};
 
 use crate::error_text::Verbosity;
-use crate::format::Format;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
 use shared::db::identifier::literal;
 use shared::db::statement::{self, Crowd, Dress, Queue};
@@ -19,85 +26,9 @@ use shared::remote_session::RemoteSession;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// A deadlock or a late cancel is worth another try; more of them in a row are not bad luck.
 const TRIES: usize = 5;
-
-/// A task's row, as far as the worker needs it.
-#[derive(Clone, Debug)]
-pub struct TaskRow {
-    pub task: i64,
-    pub attempt: i32,
-    pub input: Vec<u8>,
-    pub group: Vec<u8>,
-    /// Runs on another server: its conninfo, or the name of one.
-    pub remote: Option<Vec<u8>>,
-    pub atomic: bool,
-    pub format: Format,
-    pub timeout_ms: i64,
-    pub verbosity: Verbosity,
-    pub postmaster: Vec<u8>,
-    /// Seconds, as the server writes them, to be given back to the server.
-    pub start: Vec<u8>,
-    pub max: i32,
-    /// Its own count or live let the worker take another one after it.
-    pub reuse: bool,
-    pub save: bool,
-    /// It repeats or pauses its group: more happens at its end than a change of its row.
-    pub consequences: bool,
-    /// The job whose run it is, and the logical time that it runs for, as the server writes them.
-    pub job: Option<Vec<u8>>,
-    pub at: Option<Vec<u8>>,
-    pub priority: i32,
-    /// The take, or the login, has set up the session for it.
-    pub dressed: bool,
-    /// The second key of its lock, if the take has told it.
-    pub sign: Option<i32>,
-}
-
-/// From where on a worker looks for its next task: what it took last. Only a hint, since a row that counts for more,
-/// or one with a smaller id, may be committed later; so it is soon forgotten.
-#[derive(Clone, Copy, Debug)]
-pub struct Floor {
-    max: i32,
-    priority: i32,
-    task: i64,
-}
-
-impl Floor {
-    /// What is taken in the order of its ids.
-    pub fn kind(self) -> [u8; 8] {
-        let ([a, b, c, d], [e, f, g, h]) = (self.max.to_be_bytes(), self.priority.to_be_bytes());
-        [a, b, c, d, e, f, g, h]
-    }
-
-    /// Behind this task, if it stands behind.
-    pub fn raised(self, task: i64) -> Floor {
-        Floor { task: self.task.max(task), ..self }
-    }
-
-    pub fn task(self) -> i64 {
-        self.task
-    }
-
-    /// Others of the group take at the same time.
-    pub fn is_crowded(self) -> bool {
-        self.max > 0
-    }
-
-    /// What it was made from would have been taken first.
-    pub fn stands_before(self, other: Floor) -> bool {
-        let order = |floor: Floor| (std::cmp::Reverse((floor.max, floor.priority)), floor.task);
-        order(self) < order(other)
-    }
-}
-
-impl TaskRow {
-    pub fn floor(&self) -> Floor {
-        Floor { max: self.max, priority: self.priority, task: self.task }
-    }
-}
 
 /// What is written at the end.
 #[derive(Clone, Copy, Debug)]
@@ -148,34 +79,6 @@ pub struct Finished {
     pub next: Vec<TaskRow>,
     /// The session is as new, or dressed for the next one already.
     pub renewed: bool,
-}
-
-/// One of several ends that are written together.
-#[derive(Clone, Copy, Debug)]
-pub struct End<'a> {
-    pub task: i64,
-    pub attempt: i32,
-    pub record: Record<'a>,
-    /// Since it was taken; None: it has ended just now.
-    pub began: Duration,
-    pub ended: Option<Duration>,
-}
-
-/// How many tasks a worker asks for at once, and from where on it looks.
-#[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
-    pub reuse: &'a Reuse,
-    pub size: usize,
-    pub floor: Option<Floor>,
-}
-
-/// What came of several ends.
-#[derive(Debug)]
-pub struct BatchFinished {
-    /// Whose ends are written.
-    pub written: Vec<i64>,
-    /// In the order in which they are to run.
-    pub next: Vec<TaskRow>,
 }
 
 /// The take that dresses the session for what it has found.
@@ -253,7 +156,7 @@ impl Book {
         name.extend_from_slice(&reuse.group);
         let asked = [&reuse.group[..], max.as_bytes(), executed.as_bytes(), &reuse.started[..]].map(Some);
         let dressing = [self.queue.schema.as_bytes(), self.queue.table.as_bytes(), &name, self.name.as_bytes()];
-        let floor = floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
+        let floor = floor.map(Floor::numbers);
         // No remote, and so no pid and session of it.
         let mut asked = [&asked[..], &[None, None, None, reuse.job.as_deref()], &dressing.map(Some)].concat();
         asked.extend(floor.iter().flatten().map(|number| Some(number.as_bytes())));
@@ -275,47 +178,6 @@ impl Book {
         Ok(Finished { written: !rows[head].is_empty(), next, renewed: true })
     }
 
-    /// WORK → DONE or FAIL of several tasks without consequences, WORK → PLAN of those that were never sent, and the
-    /// take of the next ones, if there are to be any. A task that is not among the written ones is no longer ours, or
-    /// has consequences by now.
-    pub fn finish_batch(
-        &self,
-        session: &mut Session,
-        ends: &[End<'_>],
-        back: &[(i64, i32)],
-        wish: Option<Wish<'_>>,
-    ) -> Result<BatchFinished, QueryError> {
-        let entries = BatchEntries::new(self, ends, back, wish);
-        let params = entries.params();
-        let statements: Vec<_> = params.iter().map(|(text, values)| Statement::once(text, values)).collect();
-        let rows = self.retried(session, &statements)?;
-        Ok(entries.finished(rows, &Framed::default()))
-    }
-
-    /// The same by the short way, on the session that the batch ran on: it is made as new, in the same write, and the
-    /// statements stand. True: a task has left prepared statements behind.
-    pub fn finish_batch_renewed(
-        &self,
-        session: &mut Session,
-        ends: &[End<'_>],
-        back: &[(i64, i32)],
-        wish: Option<Wish<'_>>,
-    ) -> Result<(BatchFinished, bool), QueryError> {
-        let entries = BatchEntries::new(self, ends, back, wish);
-        let params = entries.params();
-        let frame = short_frame(session);
-        let mut statements = self.short_way(&frame);
-        let head = statements.len();
-        statements.extend(params.iter().map(|(text, values)| Statement::standing(text, values)));
-        statements.push(Statement::standing(COMMIT, &[]));
-        let mut rows = tried(|| session.transaction(&statements))?;
-        rows.pop();
-        let booked = rows.split_off(head);
-        let framed = Framed::read(rows.pop().unwrap_or_default());
-        let strange = tidy(session, &framed)?;
-        Ok((entries.finished(booked, &framed), strange))
-    }
-
     /// What makes the session as new, and what a booking on such a session begins with, in its own transaction. The last
     /// answer says whether the session is tidy.
     fn short_way<'a>(&self, frame: &'a str) -> Vec<Statement<'a>> {
@@ -326,25 +188,6 @@ impl Book {
         }
         statements.push(Statement::standing(frame, &[]));
         statements
-    }
-
-    /// The same for one task that came alone and may be followed by several.
-    pub fn next_batch(
-        &self,
-        session: &mut Session,
-        row: &TaskRow,
-        record: Record<'_>,
-        wish: Wish<'_>,
-    ) -> Result<(Finished, bool), QueryError> {
-        let end = End { task: row.task, attempt: row.attempt, record, began: Duration::ZERO, ended: None };
-        let (done, strange) = self.finish_batch_renewed(session, &[end], &[], Some(wish))?;
-        Ok((Finished { written: !done.written.is_empty(), next: done.next, renewed: true }, strange))
-    }
-
-    fn take_text(&self, wish: Wish<'_>) -> Rc<str> {
-        let crowd = |floor: Floor| if floor.is_crowded() { Crowd::Others } else { Crowd::Alone };
-        let crowd = wish.floor.map(crowd);
-        self.takes.borrow_mut().entry(crowd).or_insert_with(|| self.queue.fill_take_batch(crowd).into()).clone()
     }
 
     /// TAKE → WORK. None: the task is no longer ours.
@@ -507,119 +350,6 @@ fn names(rows: Vec<Row>) -> Vec<String> {
     rows.into_iter().filter_map(|row| String::from_utf8(row.into_iter().next()??).ok()).collect()
 }
 
-/// Values as the text of an array.
-fn array<'v>(values: impl Iterator<Item = Option<&'v [u8]>>) -> Vec<u8> {
-    let mut text = vec![b'{'];
-    for (i, value) in values.enumerate() {
-        if i > 0 {
-            text.push(b',');
-        }
-        match value {
-            None => text.extend_from_slice(b"NULL"),
-            Some(value) => {
-                text.push(b'"');
-                for byte in value {
-                    if matches!(byte, b'"' | b'\\') {
-                        text.push(b'\\');
-                    }
-                    text.push(*byte);
-                }
-                text.push(b'"');
-            }
-        }
-    }
-    text.push(b'}');
-    text
-}
-
-/// Several ends as parameters of one statement.
-struct Ends {
-    count: usize,
-    values: [Vec<u8>; 7],
-}
-
-impl Ends {
-    fn of<'e>(ends: impl Iterator<Item = &'e End<'e>>) -> Ends {
-        let ends: Vec<&End<'_>> = ends.collect();
-        let numbers = |number: &dyn Fn(&End<'_>) -> String| {
-            let texts: Vec<String> = ends.iter().map(|end| number(end)).collect();
-            array(texts.iter().map(|text| Some(text.as_bytes())))
-        };
-        let micros = |span: Duration| span.as_micros().to_string();
-        let ended: Vec<Option<String>> = ends.iter().map(|end| end.ended.map(micros)).collect();
-        let values = [
-            numbers(&|end| end.task.to_string()),
-            numbers(&|end| end.attempt.to_string()),
-            array(ends.iter().map(|end| end.record.output)),
-            array(ends.iter().map(|end| end.record.error)),
-            array(ends.iter().map(|end| end.record.reason.map(str::as_bytes))),
-            numbers(&|end| micros(end.began)),
-            array(ended.iter().map(|micros| micros.as_ref().map(String::as_bytes))),
-        ];
-        Ends { count: ends.len(), values }
-    }
-}
-
-/// What is written about a batch: the statements' texts, and what their parameters are made of.
-struct BatchEntries<'b> {
-    /// By the state that they write.
-    ended: Vec<(&'b str, Ends)>,
-    /// Deletes those without a result, if there may be any.
-    delete: Option<&'b str>,
-    /// Plans again what was never sent.
-    back: Option<(&'b str, [Vec<u8>; 2])>,
-    take: Option<(Rc<str>, Asking, Wish<'b>)>,
-}
-
-impl<'b> BatchEntries<'b> {
-    fn new(book: &'b Book, ends: &[End<'_>], back: &[(i64, i32)], wish: Option<Wish<'b>>) -> BatchEntries<'b> {
-        let ended = book
-            .finish_batch
-            .iter()
-            .map(|(state, text)| (text.as_str(), Ends::of(ends.iter().filter(|end| end.record.state == *state))));
-        let silent = ends.iter().any(|end| end.record.output.is_none() && end.record.error.is_none());
-        let numbers = |number: &dyn Fn(&(i64, i32)) -> String| {
-            let texts: Vec<String> = back.iter().map(number).collect();
-            array(texts.iter().map(|text| Some(text.as_bytes())))
-        };
-        let returned = [numbers(&|(task, _)| task.to_string()), numbers(&|(_, attempt)| attempt.to_string())];
-        BatchEntries {
-            ended: ended.filter(|(_, ends)| ends.count > 0).collect(),
-            delete: silent.then_some(&book.delete_batch),
-            back: (!back.is_empty()).then_some((&book.return_batch, returned)),
-            take: wish.map(|wish| (book.take_text(wish), Asking::new(wish), wish)),
-        }
-    }
-
-    /// The statements in their order: ends first, the take last.
-    fn params(&self) -> Vec<(&str, Vec<Option<&[u8]>>)> {
-        fn given(values: &[Vec<u8>]) -> Vec<Option<&[u8]>> {
-            values.iter().map(|value| Some(&value[..])).collect()
-        }
-        let mut all: Vec<(&str, Vec<Option<&[u8]>>)> =
-            self.ended.iter().map(|(text, ends)| (*text, given(&ends.values))).collect();
-        if let Some(delete) = self.delete {
-            all.extend(self.ended.iter().map(|(_, ends)| (delete, given(&ends.values[..2]))));
-        }
-        all.extend(self.back.iter().map(|(text, values)| (*text, given(values))));
-        all.extend(self.take.iter().map(|(text, asking, wish)| (&**text, asking.params(*wish))));
-        all
-    }
-
-    /// What the statements have answered.
-    fn finished(&self, mut rows: Vec<Vec<Row>>, framed: &Framed) -> BatchFinished {
-        let mut next = Vec::new();
-        if let Some((_, _, wish)) = &self.take {
-            let taken = rows.pop().unwrap_or_default().into_iter();
-            next.extend(taken.map(|row| batch_row(row, wish.reuse, framed)));
-        }
-        next.sort_by_key(|row| (std::cmp::Reverse((row.max, row.priority)), row.task));
-        let written = rows.into_iter().take(self.ended.len()).flatten().collect();
-        let written = names(written).iter().filter_map(|id| id.parse().ok()).collect();
-        BatchFinished { written, next }
-    }
-}
-
 /// Id and attempt as parameters.
 struct Key {
     task: String,
@@ -659,27 +389,6 @@ impl Numbers {
             far.map(|far| far.name.as_bytes()),
             reuse.job.as_deref(),
         ]
-    }
-}
-
-/// The numbers of a `Wish` as parameters.
-struct Asking {
-    numbers: Numbers,
-    size: String,
-    floor: Option<[String; 3]>,
-}
-
-impl Asking {
-    fn new(wish: Wish<'_>) -> Asking {
-        let floor = wish.floor.map(|floor| [floor.max.to_string(), floor.priority.to_string(), floor.task.to_string()]);
-        Asking { numbers: Numbers::new(wish.reuse), size: wish.size.to_string(), floor }
-    }
-
-    fn params<'a>(&'a self, wish: Wish<'a>) -> Vec<Option<&'a [u8]>> {
-        let mut asked = self.numbers.params(wish.reuse)[..4].to_vec();
-        asked.push(Some(self.size.as_bytes()));
-        asked.extend(self.floor.iter().flatten().map(|number| Some(number.as_bytes())));
-        asked
     }
 }
 
@@ -725,13 +434,14 @@ const SETTINGS: [(&str, &str); 5] = [
 ];
 /// And where tasks follow each other, that the rows that wait are read in the order of their index, whatever the statistics
 /// say: those of a table that was just filled know nothing of its rows. A plan of its own for each group would cost more
-/// than the take, and the server would rather read and sort all rows that wait. What the triggers of jobs read is planned
+/// than the take, and the server would rather read and sort all rows that wait, or join the rows of a batch by a hash. What the triggers of jobs read is planned
 /// so too, once per session; nothing is compiled, whatever it is thought to cost.
-const PLANNING: [(&str, &str); 5] = [
+const PLANNING: [(&str, &str); 6] = [
     ("plan_cache_mode", "force_generic_plan"),
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
     ("enable_sort", "off"),
+    ("enable_hashjoin", "off"),
     ("jit", "off"),
 ];
 /// From version 17 on.
@@ -775,124 +485,4 @@ fn server_major(session: &Session) -> u32 {
     let version = session.parameter("server_version").unwrap_or_default();
     let digits: String = version.iter().take_while(|byte| byte.is_ascii_digit()).map(|byte| *byte as char).collect();
     digits.parse().unwrap_or(0)
-}
-
-/// A value of type "char". A byte that is no ASCII is written by newer servers as a backslash and three octal digits.
-fn character(value: Option<Vec<u8>>) -> Option<u8> {
-    let bytes = value?;
-    match bytes[..] {
-        [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
-            Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
-        }
-        _ => bytes.first().copied(),
-    }
-}
-
-/// The values of a row, in the order of the statement's RETURNING list.
-struct Values(std::vec::IntoIter<Option<Vec<u8>>>);
-
-impl Values {
-    fn bytes(&mut self) -> Option<Vec<u8>> {
-        self.0.next().flatten()
-    }
-
-    fn text(&mut self) -> String {
-        self.bytes().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
-    }
-
-    fn number<T: std::str::FromStr + Default>(&mut self) -> T {
-        self.text().parse().unwrap_or_default()
-    }
-
-    /// As a truth value is written, or as it is cast to text.
-    fn truth(&mut self) -> bool {
-        matches!(self.bytes().as_deref(), Some(b"t" | b"true"))
-    }
-
-    fn format(&mut self) -> Format {
-        Format {
-            header: self.truth(),
-            string: self.truth(),
-            delimiter: character(self.bytes()),
-            escape: character(self.bytes()),
-            quote: character(self.bytes()),
-            null: self.bytes().unwrap_or_default(),
-        }
-    }
-}
-
-pub fn task_row(row: Row) -> TaskRow {
-    let mut values = Values(row.into_iter());
-    TaskRow {
-        task: values.number(),
-        attempt: values.number(),
-        input: values.bytes().unwrap_or_default(),
-        group: values.bytes().unwrap_or_default(),
-        remote: values.bytes(),
-        atomic: values.truth(),
-        format: values.format(),
-        timeout_ms: values.number(),
-        verbosity: Verbosity::from_setting(&values.text()).unwrap_or_default(),
-        postmaster: values.bytes().unwrap_or_default(),
-        start: values.bytes().unwrap_or_default(),
-        max: values.number(),
-        reuse: values.truth(),
-        save: values.truth(),
-        consequences: values.truth(),
-        job: values.bytes(),
-        at: values.bytes(),
-        priority: values.number(),
-        dressed: false,
-        sign: None,
-    }
-}
-
-/// One of several that were taken together, with what is the same for all of them.
-fn batch_row(row: Row, reuse: &Reuse, framed: &Framed) -> TaskRow {
-    let mut values = Values(row.into_iter());
-    TaskRow {
-        task: values.number(),
-        attempt: values.number(),
-        input: values.bytes().unwrap_or_default(),
-        group: reuse.group.clone(),
-        remote: None,
-        atomic: values.truth(),
-        format: values.format(),
-        timeout_ms: values.number(),
-        verbosity: framed.verbosity,
-        postmaster: framed.postmaster.clone(),
-        start: reuse.started.clone(),
-        max: values.number(),
-        reuse: values.truth(),
-        save: values.truth(),
-        consequences: values.truth(),
-        job: None,
-        at: None,
-        priority: values.number(),
-        dressed: false,
-        sign: None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{array, character};
-
-    #[test]
-    fn an_array_says_which_values_are_null_and_which_only_look_like_it() {
-        let values: [Option<&[u8]>; 4] = [Some(b"a\"b\\c"), None, Some(b"NULL"), Some(b"")];
-        assert_eq!(array(values.into_iter()), br#"{"a\"b\\c",NULL,"NULL",""}"#);
-        assert_eq!(array(std::iter::empty()), b"{}");
-    }
-
-    #[test]
-    fn a_character_is_one_byte_however_the_server_writes_it() {
-        let read = |text: &[u8]| character(Some(text.to_vec()));
-        assert_eq!(read(b"\t"), Some(b'\t'));
-        assert_eq!(read(b"\\"), Some(b'\\'));
-        assert_eq!(read(b"\\303"), Some(0xc3));
-        assert_eq!(read(b"\\377"), Some(0xff));
-        assert_eq!(read(b"\xe9"), Some(0xe9));
-        assert_eq!((read(b""), character(None)), (None, None));
-    }
 }

@@ -374,12 +374,13 @@ impl Run<'_> {
         let mut log = TaskLog::new(self.row.task, self.watchdog);
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
         let mut ran = Ok(());
+        let mut undressed = None;
         if self.row.atomic {
             output.own_statement();
             ran = session.run(BEGIN, &mut output);
         }
         if ran.is_ok() && self.dresses_late() {
-            ran = self.dress_and_run(&mut session, &mut output);
+            ran = self.dress_and_run(&mut session, &mut output).map(|refusal| undressed = refusal);
         } else if ran.is_ok() {
             ran = session.run(&self.row.input, &mut output);
         }
@@ -387,9 +388,19 @@ impl Run<'_> {
             output.own_statement();
             ran = session.run(b"COMMIT", &mut output);
         }
-        let texts = output.into_texts();
+        let mut texts = output.into_texts();
         match ran {
             Ok(()) => {
+                let refusal = undressed.filter(|refusal| refusal.code() == Some(QUERY_CANCELED) && log.code.is_some());
+                if let Some(refusal) = refusal {
+                    // Somebody has cancelled the task before its input began, and without what was to be set for it the input
+                    // has failed: the cancel is why.
+                    log.code = Some(QUERY_CANCELED.to_vec());
+                    let mut both = error_text(&refusal, Some(&self.row.input), self.row.verbosity);
+                    both.push(b'\n');
+                    both.extend(texts.error.take().unwrap_or_default());
+                    texts.error = Some(both);
+                }
                 let ending = Ending::Ran { code: log.code };
                 Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: log.said_timeout }
             }
@@ -402,13 +413,14 @@ impl Run<'_> {
         self.desk.is_some() && !self.row.atomic && self.row.job.is_none()
     }
 
-    fn dress_and_run(&self, session: &mut Session, output: &mut Output<'_>) -> Result<(), LinkError> {
+    /// Why it could not be dressed, if so: the input has run all the same.
+    fn dress_and_run(&self, session: &mut Session, output: &mut Output<'_>) -> Result<Option<ServerError>, LinkError> {
         let dress = session::quick_dress(self.order, self.row);
         let refusal = session.run_after(&dress, &self.row.input, output)?;
-        if let Some(refusal) = refusal {
+        if let Some(refusal) = &refusal {
             shared::warning!("the session could not be set up for its task", task = self.row.task, error = refusal);
         }
-        Ok(())
+        Ok(refusal)
     }
 
     /// After a lost session: is it the same server still? A server that does not answer is not.

@@ -6,6 +6,6 @@ UPDATE {queue} t SET state = {final}, output = r.output, error = r.error, reason
        start = t.start + r.began * interval '1 microsecond', stop = COALESCE(t.start + r.ended * interval '1 microsecond', statement_timestamp())
   FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
        AS r (id, attempt, output, error, reason, began, ended)
- WHERE t.id = ANY ($1::bigint[]) AND t.id = r.id AND t.attempt = r.attempt AND {still_runs}
+ WHERE t.id = r.id AND t.attempt = r.attempt AND {still_runs}
    AND (t.repeat > interval '0' OR t."max" < 0) IS NOT TRUE
 RETURNING t.id

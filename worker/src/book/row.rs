@@ -1,0 +1,202 @@
+//! A task's row as its worker reads it, and its place among those that wait.
+//!
+//! The books make it from what their statements return: `task_row` from one that was taken alone, `batch_row` from one of
+//! several, of which the rest is known. Times are kept as the server writes them.
+
+use super::{Framed, Reuse};
+use crate::error_text::Verbosity;
+use crate::format::Format;
+use crate::wire::Row;
+
+/// A task's row, as far as the worker needs it.
+#[derive(Clone, Debug)]
+pub struct TaskRow {
+    pub task: i64,
+    pub attempt: i32,
+    pub input: Vec<u8>,
+    pub group: Vec<u8>,
+    /// Runs on another server: its conninfo, or the name of one.
+    pub remote: Option<Vec<u8>>,
+    pub atomic: bool,
+    pub format: Format,
+    pub timeout_ms: i64,
+    pub verbosity: Verbosity,
+    pub postmaster: Vec<u8>,
+    /// Seconds, as the server writes them, to be given back to the server.
+    pub start: Vec<u8>,
+    pub max: i32,
+    /// Its own count or live let the worker take another one after it.
+    pub reuse: bool,
+    pub save: bool,
+    /// It repeats or pauses its group: more happens at its end than a change of its row.
+    pub consequences: bool,
+    /// The job whose run it is, and the logical time that it runs for, as the server writes them.
+    pub job: Option<Vec<u8>>,
+    pub at: Option<Vec<u8>>,
+    pub priority: i32,
+    /// The take, or the login, has set up the session for it.
+    pub dressed: bool,
+    /// The second key of its lock, if the take has told it.
+    pub sign: Option<i32>,
+}
+
+/// From where on a worker looks for its next task: what it took last. Only a hint, since a row that counts for more,
+/// or one with a smaller id, may be committed later; so it is soon forgotten.
+#[derive(Clone, Copy, Debug)]
+pub struct Floor {
+    max: i32,
+    priority: i32,
+    task: i64,
+}
+
+impl Floor {
+    /// What is taken in the order of its ids.
+    pub fn kind(self) -> [u8; 8] {
+        let ([a, b, c, d], [e, f, g, h]) = (self.max.to_be_bytes(), self.priority.to_be_bytes());
+        [a, b, c, d, e, f, g, h]
+    }
+
+    /// As parameters of a take.
+    pub(super) fn numbers(self) -> [String; 3] {
+        [self.max.to_string(), self.priority.to_string(), self.task.to_string()]
+    }
+
+    /// Behind this task, if it stands behind.
+    pub fn raised(self, task: i64) -> Floor {
+        Floor { task: self.task.max(task), ..self }
+    }
+
+    pub fn task(self) -> i64 {
+        self.task
+    }
+
+    /// Others of the group take at the same time.
+    pub fn is_crowded(self) -> bool {
+        self.max > 0
+    }
+
+    /// What it was made from would have been taken first.
+    pub fn stands_before(self, other: Floor) -> bool {
+        let order = |floor: Floor| (std::cmp::Reverse((floor.max, floor.priority)), floor.task);
+        order(self) < order(other)
+    }
+}
+
+impl TaskRow {
+    pub fn floor(&self) -> Floor {
+        Floor { max: self.max, priority: self.priority, task: self.task }
+    }
+}
+
+/// A value of type "char". A byte that is no ASCII is written by newer servers as a backslash and three octal digits.
+fn character(value: Option<Vec<u8>>) -> Option<u8> {
+    let bytes = value?;
+    match bytes[..] {
+        [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7'] => {
+            Some((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'))
+        }
+        _ => bytes.first().copied(),
+    }
+}
+
+/// The values of a row, in the order of the statement's RETURNING list.
+struct Values(std::vec::IntoIter<Option<Vec<u8>>>);
+
+impl Values {
+    fn bytes(&mut self) -> Option<Vec<u8>> {
+        self.0.next().flatten()
+    }
+
+    fn text(&mut self) -> String {
+        self.bytes().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+
+    fn number<T: std::str::FromStr + Default>(&mut self) -> T {
+        self.text().parse().unwrap_or_default()
+    }
+
+    /// As a truth value is written, or as it is cast to text.
+    fn truth(&mut self) -> bool {
+        matches!(self.bytes().as_deref(), Some(b"t" | b"true"))
+    }
+
+    fn format(&mut self) -> Format {
+        Format {
+            header: self.truth(),
+            string: self.truth(),
+            delimiter: character(self.bytes()),
+            escape: character(self.bytes()),
+            quote: character(self.bytes()),
+            null: self.bytes().unwrap_or_default(),
+        }
+    }
+}
+
+pub fn task_row(row: Row) -> TaskRow {
+    let mut values = Values(row.into_iter());
+    TaskRow {
+        task: values.number(),
+        attempt: values.number(),
+        input: values.bytes().unwrap_or_default(),
+        group: values.bytes().unwrap_or_default(),
+        remote: values.bytes(),
+        atomic: values.truth(),
+        format: values.format(),
+        timeout_ms: values.number(),
+        verbosity: Verbosity::from_setting(&values.text()).unwrap_or_default(),
+        postmaster: values.bytes().unwrap_or_default(),
+        start: values.bytes().unwrap_or_default(),
+        max: values.number(),
+        reuse: values.truth(),
+        save: values.truth(),
+        consequences: values.truth(),
+        job: values.bytes(),
+        at: values.bytes(),
+        priority: values.number(),
+        dressed: false,
+        sign: None,
+    }
+}
+
+/// One of several that were taken together, with what is the same for all of them.
+pub(super) fn batch_row(row: Row, reuse: &Reuse, framed: &Framed) -> TaskRow {
+    let mut values = Values(row.into_iter());
+    TaskRow {
+        task: values.number(),
+        attempt: values.number(),
+        input: values.bytes().unwrap_or_default(),
+        group: reuse.group.clone(),
+        remote: None,
+        atomic: values.truth(),
+        format: values.format(),
+        timeout_ms: values.number(),
+        verbosity: framed.verbosity,
+        postmaster: framed.postmaster.clone(),
+        start: reuse.started.clone(),
+        max: values.number(),
+        reuse: values.truth(),
+        save: values.truth(),
+        consequences: values.truth(),
+        job: None,
+        at: None,
+        priority: values.number(),
+        dressed: false,
+        sign: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::character;
+
+    #[test]
+    fn a_character_is_one_byte_however_the_server_writes_it() {
+        let read = |text: &[u8]| character(Some(text.to_vec()));
+        assert_eq!(read(b"\t"), Some(b'\t'));
+        assert_eq!(read(b"\\"), Some(b'\\'));
+        assert_eq!(read(b"\\303"), Some(0xc3));
+        assert_eq!(read(b"\\377"), Some(0xff));
+        assert_eq!(read(b"\xe9"), Some(0xe9));
+        assert_eq!((read(b""), character(None)), (None, None));
+    }
+}
