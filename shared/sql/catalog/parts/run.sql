@@ -1,7 +1,8 @@
 -- Runs: what happens to a job's row in a task table, whoever changes it, worker, scheduler or a person.
 -- `activate` puts an activation's row into the job's queue; the row triggers mark its start (PLAN -> TAKE or WORK: a crash,
--- until it has ended; see tally.sql for those that its row alone tells of), its end, and what follows: a successor row (a retry, or after a crash or an interruption), or the
--- end of the activation, for which `activation_ended` is called exactly once. Plain tasks (job IS NULL) pay nothing.
+-- until it has ended; see tally.sql for those that its row alone tells of), its end, and what follows: a successor row (a
+-- retry, or after a crash or an interruption), or the end of the activation, for which `activation_ended` is called exactly
+-- once. Plain tasks (job IS NULL) pay nothing.
 -- What is called again and again below these triggers (activation_ended, deliver, consume, put and the like) sets no search_path
 -- of its own, since that would cost as much as a short statement each time: it is called by functions that have set it, and by
 -- nobody else, because only the catalog's owner may.
@@ -355,8 +356,9 @@ END
 $function$;
 
 -- After it: the books. What happens most often, the success of a run that is not its schedule's own, is one row in the
--- tally, where the job still belongs to this table: nothing to plan, nothing to try again, and nothing to wait for. The start of
--- one that has an epoch is told by its row alone. Every statement costs plpgsql as much as the write itself, so nothing is asked before that the write can find out.
+-- tally, where the job still belongs to this table: nothing to plan, nothing to try again, and nothing to wait for. The start
+-- of one that has an epoch is told by its row alone. Every statement costs plpgsql as much as the write itself, so nothing is
+-- asked before that the write can find out.
 CREATE FUNCTION mill.task_after() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
