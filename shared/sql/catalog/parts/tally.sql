@@ -48,9 +48,10 @@ CREATE FUNCTION mill.at_work() RETURNS TABLE (job int, start timestamptz)
 DECLARE
     place record;
 BEGIN
-    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid WHERE has_table_privilege(q.relid, 'SELECT') LOOP
-        RETURN QUERY EXECUTE format('SELECT t.job::int, t.start + m.clock FROM %I.%I t, mill.meta m
-            WHERE t.state IN (''TAKE'', ''WORK'') AND t.job IS NOT NULL AND t.epoch IS NOT NULL', place.schema, place.name);
+    -- by what it is, not by the name that it had when it was registered
+    FOR place IN SELECT c.oid::regclass AS name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid WHERE has_table_privilege(c.oid, 'SELECT') LOOP
+        RETURN QUERY EXECUTE format('SELECT t.job::int, t.start + m.clock FROM %s t, mill.meta m
+            WHERE t.state IN (''TAKE'', ''WORK'') AND t.job IS NOT NULL AND t.epoch IS NOT NULL', place.name);
     END LOOP;
 END
 $function$;
