@@ -2,24 +2,25 @@
 //!
 //! The list of databases is read at every poll. A database that the config names is known by its OID from then on: it may
 //! be renamed under us (we go on under the new name), or be dropped (its rows stay away until there is one of that
-//! name again). Every other database that takes connections is served by the rows "*": first one scheduler for the
-//! row's own table, which leaves if there is no catalog; where there is one, a short session of the launcher itself
-//! reads which task tables the catalog knows, and each gets its scheduler. Nothing is made in such a database.
+//! name again). Every other database that takes connections is covered by the rows "*": `queue_probe` reads from its
+//! system catalogs which task tables it has, and each gets an entry. Nothing is made in such a database.
+//!
+//! A found queue runs as its table's owner, or as the user that the row "*" names. The launcher's own login can become
+//! every queue's user, so it runs none: a table of its own is not served, nor one of a superuser that no row names.
 
 use crate::row_entry::{Entry, Origin, Wanted};
 use crate::row_state::{RowEvent, RowState, Rung, Then};
 use crate::row_table::RowTable;
-use shared::db::link::{Link, LinkEvent};
+use shared::conninfo::Target;
+use shared::db::identifier::{qualified, quoted};
 use shared::db::statement::{LIST_QUEUES, bare};
 use shared::db::trouble::Trouble;
-use shared::exit_code::ExitCode;
-use shared::region::{Phase, Region};
-use std::collections::HashMap;
+use shared::region::Region;
 use std::time::{Duration, Instant};
+use tokio_postgres::Client;
 
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Of one database by "*".
-const MOST_QUEUES: usize = 256;
+const MOST_QUEUES: i64 = 256;
 const DROPPED: &str = "its database was dropped; it is served again once there is one of that name";
 
 /// A database of the server.
@@ -31,8 +32,52 @@ pub struct FoundDatabase {
     pub servable: bool,
 }
 
-/// Schema and name of a task table.
-pub type QueueName = (String, String);
+/// A task table that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundQueue {
+    pub schema: String,
+    pub table: String,
+    pub owner: String,
+    /// The owner is the login that has looked: the launcher's own.
+    own: bool,
+    logs_in: bool,
+    superuser: bool,
+}
+
+/// The task tables of the database that this session is in.
+pub async fn list_queues(client: &Client) -> Result<Vec<FoundQueue>, Trouble> {
+    let rows = client.query(&bare(LIST_QUEUES), &[&MOST_QUEUES]).await.map_err(|error| Trouble::of(&error))?;
+    let found = rows.iter().map(|row| FoundQueue {
+        schema: row.get("schema"),
+        table: row.get("name"),
+        owner: row.get("owner"),
+        own: row.get("own"),
+        logs_in: row.get("logs_in"),
+        superuser: row.get("superuser"),
+    });
+    Ok(found.collect())
+}
+
+impl FoundQueue {
+    /// Why it is not served as its owner, and what to do.
+    fn refusal(&self) -> Option<String> {
+        let (table, owner) = (qualified(&self.schema, &self.table), quoted(&self.owner));
+        let elsewhere =
+            format!("run: ALTER TABLE {table} OWNER TO a role of its own, or name a \"user\" in the row \"*\"");
+        let why = if self.own {
+            format!("the owner of table {table} is the launcher's own login {owner}, which runs no tasks; {elsewhere}")
+        } else if self.superuser {
+            format!("the owner of table {table} is the superuser {owner}, whom no row names; {elsewhere}")
+        } else if !self.logs_in {
+            format!(
+                "role {owner}, the owner of table {table}, cannot log in; run: ALTER ROLE {owner} LOGIN, or {elsewhere}"
+            )
+        } else {
+            return None;
+        };
+        Some(format!("not served: {why}"))
+    }
+}
 
 impl RowTable {
     /// The databases as they are now.
@@ -51,36 +96,63 @@ impl RowTable {
         self.reconcile_found(now);
     }
 
-    /// Which task tables a found database's catalog knows.
-    pub fn queues_listed(&mut self, database: u32, queues: Vec<QueueName>, now: Instant) {
-        self.queues.insert(database, queues);
+    /// Which task tables a covered database has; nothing new if it could not be looked at.
+    pub fn queues_listed(&mut self, database: u32, queues: Option<Vec<FoundQueue>>, now: Instant) {
+        self.to_look.remove(&database);
+        match queues {
+            Some(queues) => drop(self.queues.insert(database, queues)),
+            None => drop(self.queues.entry(database).or_default()),
+        }
         self.reconcile_found(now);
+    }
+
+    /// Its task tables are to be looked for now: somebody has said that there is something to serve.
+    pub fn look_again(&mut self, database: u32) {
+        if self.covers(database) {
+            self.to_look.insert(database);
+        }
+    }
+
+    /// The rows "*" mean this database: it can be served, and no other row names it.
+    pub fn covers(&self, database: u32) -> bool {
+        let found = self.listed.iter().find(|one| one.oid == database && one.servable);
+        !self.every.is_empty() && found.is_some_and(|one| !self.names(one))
+    }
+
+    fn names(&self, one: &FoundDatabase) -> bool {
+        self.entries.iter().any(|entry| {
+            let same = entry.database == Some(one.oid) || entry.wanted.target.database == one.name;
+            entry.origin == Origin::Named && !entry.removed && self.is_local(entry) && same
+        })
+    }
+
+    /// All databases that the rows "*" mean.
+    pub fn covered(&self) -> Vec<u32> {
+        self.listed.iter().map(|one| one.oid).filter(|database| self.covers(*database)).collect()
+    }
+
+    /// A login of the launcher itself into a covered database.
+    pub fn probe_login(&self, database: u32) -> Option<Target> {
+        let template = self.every.first()?;
+        let login = template.installer.as_ref().unwrap_or(&template.target);
+        Some(Target { database: self.database_name(database)?.to_owned(), ..login.clone() })
     }
 
     /// What "*" means for the databases as they are, against what there is.
     pub fn reconcile_found(&mut self, now: Instant) {
         let mut wanted: Vec<(u32, Wanted)> = Vec::new();
-        for one in self.listed.iter().filter(|one| one.servable) {
-            let named = |entry: &Entry| {
-                let same = entry.database == Some(one.oid) || entry.wanted.target.database == one.name;
-                entry.origin == Origin::Named && !entry.removed && self.is_local(entry) && same
-            };
-            if self.entries.iter().any(named) {
-                continue;
-            }
-            for template in &self.every {
-                wanted.push((one.oid, template.in_database(&one.name, None)));
-            }
-            let queues = self.queues.get(&one.oid).into_iter().flatten();
-            for (queue, template) in queues.filter_map(|queue| Some((queue, self.every.first()?))) {
-                let new = template.in_database(&one.name, Some(queue));
-                if !wanted.iter().any(|(oid, known)| *oid == one.oid && known.same_table(&new)) {
-                    wanted.push((one.oid, new));
+        for one in self.listed.iter().filter(|one| self.covers(one.oid)) {
+            for queue in self.queues.get(&one.oid).into_iter().flatten() {
+                let same =
+                    |template: &&Wanted| template.row.schema == queue.schema && template.row.table == queue.table;
+                if let Some(template) = self.every.iter().find(same).or(self.every.first()) {
+                    wanted.push((one.oid, template.found(&one.name, queue)));
                 }
             }
         }
         let known: Vec<u32> = self.listed.iter().map(|one| one.oid).collect();
         self.queues.retain(|oid, _| known.contains(oid));
+        self.to_look.retain(|oid| known.contains(oid));
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Found) {
             let same = |(oid, new): &(u32, Wanted)| Some(*oid) == entry.database && new.same_table(&entry.wanted);
             match wanted.iter().position(same).map(|at| wanted.swap_remove(at)) {
@@ -102,14 +174,6 @@ impl RowTable {
             self.entries.push(Entry::new(new, Origin::Found, Some(oid), now));
         }
     }
-
-    /// Found databases that have a catalog.
-    fn installed(&self) -> impl Iterator<Item = u32> {
-        self.entries.iter().filter(|entry| entry.origin == Origin::Found && !entry.removed).filter_map(|entry| {
-            let serves = entry.phase(&self.region) == Some(Phase::Running);
-            (serves || entry.left == Some(ExitCode::NoQueue)).then_some(entry.database).flatten()
-        })
-    }
 }
 
 impl Wanted {
@@ -117,17 +181,19 @@ impl Wanted {
         (&self.row.schema, &self.row.table) == (&other.row.schema, &other.row.table)
     }
 
-    /// What a row "*" means for one database, for its own table or for another one.
-    fn in_database(&self, name: &str, queue: Option<&QueueName>) -> Wanted {
+    /// What a row "*" means for one queue.
+    pub fn found(&self, database: &str, queue: &FoundQueue) -> Wanted {
         let mut wanted = self.clone();
-        wanted.row.data = name.to_owned();
-        wanted.row.user.clone_from(&wanted.target.user);
-        wanted.target.database = name.to_owned();
-        if let Some(installer) = &mut wanted.installer {
-            installer.database = name.to_owned();
-        }
-        if let Some((schema, table)) = queue {
-            (wanted.row.schema, wanted.row.table) = (schema.clone(), table.clone());
+        database.clone_into(&mut wanted.row.data);
+        database.clone_into(&mut wanted.target.database);
+        (wanted.row.schema, wanted.row.table) = (queue.schema.clone(), queue.table.clone());
+        // The launcher's login has no business in a database of others.
+        wanted.installer = None;
+        if self.row.user.is_empty() {
+            wanted.refusal = queue.refusal();
+            wanted.as_owner = true;
+            wanted.row.user.clone_from(&queue.owner);
+            wanted.target.user.clone_from(&queue.owner);
         }
         wanted
     }
@@ -182,65 +248,5 @@ impl Entry {
             }
             (None | Some(_), None | Some(_)) => {}
         }
-    }
-}
-
-/// The short sessions that read which queues found databases have: one at a time.
-#[derive(Debug)]
-pub struct QueueProbe {
-    period: Duration,
-    probed: HashMap<u32, Instant>,
-    at: Option<(u32, Link<Vec<QueueName>>)>,
-}
-
-impl QueueProbe {
-    pub fn new(period: Duration) -> QueueProbe {
-        QueueProbe { period, probed: HashMap::new(), at: None }
-    }
-
-    pub fn link(&self) -> Option<&Link<Vec<QueueName>>> {
-        self.at.as_ref().map(|(_, link)| link)
-    }
-
-    /// Begins with the next database that is due. `held`: databases that nothing of ours may be in.
-    pub fn pass(&mut self, rows: &RowTable, region: &Region, held: impl Fn(u32) -> bool, now: Instant) {
-        if self.at.as_ref().is_some_and(|(database, _)| held(*database)) {
-            self.at = None;
-        }
-        if self.at.is_some() {
-            return;
-        }
-        let due =
-            |database: &u32| !held(*database) && self.probed.get(database).is_none_or(|at| now >= *at + self.period);
-        let Some(database) = rows.installed().find(due) else { return };
-        let Some(target) = rows.target_of(database) else { return };
-        self.probed.insert(database, now);
-        self.at = Some((database, Link::dial(&target, "pg_conf", Some(region), false)));
-    }
-
-    /// Drives the session; gives what it has read.
-    pub fn turn(&mut self, now: Instant) -> Option<(u32, Vec<QueueName>)> {
-        let (database, link) = self.at.as_mut()?;
-        let database = *database;
-        for event in link.turn(now) {
-            match event {
-                LinkEvent::Up => link.ask("listing queues", PATIENCE, |client| async move {
-                    let text = bare(LIST_QUEUES);
-                    let rows = client.query(&text, &[]).await.map_err(|error| Trouble::of(&error))?;
-                    Ok(rows.iter().take(MOST_QUEUES).map(|row| (row.get(0), row.get(1))).collect())
-                }),
-                LinkEvent::Answered(queues) => {
-                    self.at = None;
-                    return Some((database, queues));
-                }
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
-                LinkEvent::Lost(trouble) => {
-                    shared::debug!("queues of a database are not to be seen", database = database, why = trouble);
-                    self.at = None;
-                    return None;
-                }
-            }
-        }
-        None
     }
 }

@@ -4,7 +4,7 @@
 //! its own session, the control socket and the schedulers' pidfds; every pass reconciles what is wanted with what is.
 
 use crate::control_socket::ControlSocket;
-use crate::discovery::{FoundDatabase, QueueProbe};
+use crate::discovery::FoundDatabase;
 use crate::embedded::{Embedded, ServerEvent, Stop};
 use crate::hearing::{Ear, Hearing};
 use crate::leader_state::{Leader, LeaderEvent};
@@ -13,6 +13,7 @@ use crate::lock_watch::Locks;
 use crate::maker::{Lacking, Making, Report, look_for_missing};
 use crate::message_table::MessageKey;
 use crate::orders::Orders;
+use crate::queue_probe::QueueProbe;
 use crate::row_entry::Wanted;
 use crate::row_state::Rung;
 use crate::row_table::RowTable;
@@ -24,6 +25,7 @@ use nix::sys::signal::Signal;
 use shared::conninfo::Target;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::saying::Saying;
+use shared::hand_over::WaitFor;
 use shared::nursery::Nursery;
 use shared::region::{HostMoment, Region};
 use shared::stopping::{self, StopEvent, Stopping};
@@ -175,7 +177,7 @@ impl Launcher {
         let mut fds = vec![PollFd::new(self.parts.bell.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.parts.control.poll_fds());
         fds.extend(self.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
-        fds.extend(self.probe.link().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.probe.interest().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.making.as_ref().and_then(Making::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.rows.poll_fds());
         // EINTR and the like: the deadlines bring us back.
@@ -199,7 +201,7 @@ impl Launcher {
             self.leader.deadline(),
             self.link.as_ref().and_then(Link::deadline),
             self.ear.deadline(),
-            self.probe.link().and_then(Link::deadline),
+            self.probe.deadline(),
             self.making.as_ref().and_then(Making::deadline),
             self.orders.deadline(),
             self.rows.deadline(),
@@ -292,14 +294,15 @@ impl Launcher {
         report(&outline, &self.parts.region, &self.rows)
     }
 
-    /// Which queues the catalogs of found databases have.
+    /// Which task tables covered databases have. A new session is driven at once: nothing else wakes us for it.
     fn probe_queues(&mut self, may: bool, now: Instant) {
-        if may {
-            let locks = &self.ear.locks;
-            self.probe.pass(&self.rows, &self.parts.region, |database| locks.holds(database), now);
-        }
         if let Some((database, queues)) = self.probe.turn(now) {
             self.rows.queues_listed(database, queues, now);
+        }
+        if may {
+            let (locks, messages) = (&self.ear.locks, &self.ear.messages);
+            let waits = |database| messages.waits_for(database) != WaitFor::default() || messages.holds_back(database);
+            self.probe.pass(&self.rows, &self.parts.region, |database| locks.holds(database), waits, now);
         }
     }
 

@@ -7,7 +7,7 @@
 use crate::discovery::FoundDatabase;
 use crate::event_loop::{Answer, Launcher, PATIENCE};
 use crate::lock_watch::{LockWatch, Locks, MarkerLock};
-use crate::message_table::{AnswerKey, MessageKey, MessageTable, SeenMessage};
+use crate::message_table::{AnswerKey, Command, MessageKey, MessageTable, SeenMessage};
 use crate::row_table::Surroundings;
 use shared::db::lock_key;
 use shared::db::statement;
@@ -192,6 +192,9 @@ impl Launcher {
             let Some(command) = key.command() else { continue };
             let message = (!key.elsewhere()).then_some((key.key, key.target));
             let name = self.named(key.target);
+            if command != Command::Stop {
+                self.rows.look_again(key.target);
+            }
             if self.rows.command(key.target, command, WaitFor { message, marker: false }, now) {
                 shared::info!("message", message = command.name(), database = name);
             } else if self.rows.database_name(key.target).is_none() {
@@ -206,7 +209,12 @@ impl Launcher {
         for (key, late) in self.ear.messages.acting(now) {
             let Some(command) = key.command() else { continue };
             let held_back = key.elsewhere();
-            let arrived = self.rows.arrived(key.target, command, held_back);
+            let arrived = match command {
+                Command::Start if self.rows.to_look.contains(&key.target) => None,
+                // What its transaction makes is looked for at its end.
+                Command::Restart if !self.rows.has_queue(key.target) => Some(self.rows.covers(key.target)),
+                _ => self.rows.arrived(key.target, command, held_back),
+            };
             let done = match arrived {
                 Some(done) => done,
                 None if late => false,

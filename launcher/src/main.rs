@@ -21,6 +21,7 @@ mod lock_watch;
 mod maker;
 mod message_table;
 mod orders;
+mod queue_probe;
 mod restart_policy;
 mod row_entry;
 mod row_state;

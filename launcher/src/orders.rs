@@ -44,7 +44,9 @@ impl Launcher {
     /// Answers the orders that have come to their end.
     pub(crate) fn answer_callers(&mut self, now: Instant) {
         for order in std::mem::take(&mut self.orders.open) {
-            match self.rows.arrived(order.database, order.command, false) {
+            let looked_for = order.command != Command::Stop && self.rows.to_look.contains(&order.database);
+            let arrived = self.rows.arrived(order.database, order.command, false);
+            match arrived.filter(|_| !looked_for) {
                 None if now < order.until => self.orders.open.push(order),
                 arrived => {
                     let answer = self.outcome(&order, arrived == Some(true));
@@ -74,7 +76,10 @@ impl Launcher {
         let Some(oid) = self.rows.database_named(database) else {
             return Some(json!({"done": false, "why": format!("there is no database \"{database}\" on its server")}));
         };
-        if !self.rows.command(oid, command, WaitFor::default(), now) {
+        if command != Command::Stop {
+            self.rows.look_again(oid);
+        }
+        if !self.rows.command(oid, command, WaitFor::default(), now) && !self.rows.covers(oid) {
             return Some(json!({"done": false, "why": format!("no row of its config serves database \"{database}\"")}));
         }
         shared::info!("order", order = command.name(), database = database);
@@ -88,7 +93,12 @@ impl Launcher {
         let of_it =
             rows.as_array().into_iter().flatten().filter(|row| row.get("data").is_some_and(|data| data == name));
         let why: Vec<&str> = of_it.clone().filter_map(|row| row.get("why")?.as_str()).collect();
-        let why = if done { Value::Null } else { json!(why.first().unwrap_or(&"it takes too long; see status")) };
+        let otherwise = if self.rows.has_queue(order.database) {
+            "it takes too long; see status".to_owned()
+        } else {
+            format!("there is no task table in {name}; make one with: launcher install {name}")
+        };
+        let why = if done { Value::Null } else { json!(why.first().copied().unwrap_or(&otherwise)) };
         json!({"done": done, "why": why, "databases": of_it.cloned().collect::<Vec<Value>>()})
     }
 }

@@ -9,6 +9,8 @@ use nix::sys::signal::Signal;
 use shared::config::Row;
 use shared::conninfo::Target;
 use shared::conninfo::untrusted::Entries;
+use shared::db::identifier::quoted;
+use shared::db::trouble::refuses_login;
 use shared::exit_code::ExitCode;
 use shared::hand_down::HANDSHAKE;
 use shared::hand_over::{SchedulerOrder, WaitFor, encode};
@@ -38,6 +40,10 @@ pub struct Wanted {
     pub remotes: Entries,
     /// This launcher's name.
     pub launcher: String,
+    /// Why this queue, which was found, is not served.
+    pub refusal: Option<String>,
+    /// It was found, and its user is the owner of its table.
+    pub as_owner: bool,
 }
 
 impl Wanted {
@@ -71,6 +77,11 @@ impl Wanted {
 
     pub fn close(&self) -> Duration {
         Duration::from_millis(self.row.settings.close_ms)
+    }
+
+    /// Why no scheduler is to run, whatever the server says.
+    fn unwanted(&self) -> Option<&str> {
+        if self.row.enabled { self.refusal.as_deref() } else { Some(CONFIG_SAYS_NO) }
     }
 }
 
@@ -113,6 +124,7 @@ pub struct Entry {
     /// Said once per episode.
     pub said_no_slot: bool,
     pub said_no_fork: bool,
+    pub said_refused: bool,
     pub last_death: Option<String>,
     /// What the server lacks and we may not make.
     pub missing: Option<String>,
@@ -120,8 +132,10 @@ pub struct Entry {
 
 impl Entry {
     pub fn new(wanted: Wanted, origin: Origin, database: Option<u32>, now: Instant) -> Entry {
-        let enabled = wanted.row.enabled;
-        let state = if enabled { RowState::enabled() } else { RowState::disabled(CONFIG_SAYS_NO) };
+        let state = wanted.unwanted().map_or_else(RowState::enabled, RowState::disabled);
+        if let Some(why) = &wanted.refusal {
+            shared::warning!("queue is not served", queue = wanted.label(), why = why);
+        }
         Entry {
             wanted,
             origin,
@@ -141,6 +155,7 @@ impl Entry {
             said_no_slot: false,
             kept_waiting: false,
             said_no_fork: false,
+            said_refused: false,
             last_death: None,
             missing: None,
         }
@@ -289,6 +304,12 @@ impl Entry {
         if let Some(marker) = self.state.slot().and_then(|slot| region.slots().notes(slot).marker()) {
             self.marker = Some(marker);
         }
+        let refused = self.login_refused(region);
+        if let (Some(why), false) = (&refused, self.said_refused) {
+            shared::warning!("queue is not served", queue = self.wanted.label(), why = why);
+        }
+        // Until it is served: what it says between two tries counts for nothing.
+        self.said_refused = refused.is_some() || self.said_refused && self.phase(region) != Some(Phase::Running);
         let beat = self.state.slot().and_then(|slot| region.slots().notes(slot).beat());
         match beat {
             Some(beat) if beat != self.beat.0 => self.beat = (beat, now),
@@ -357,14 +378,23 @@ impl Entry {
             }
         }
         let login_changed = self.wanted.target != new.target;
-        let enabled = (self.wanted.row.enabled && !self.removed, new.row.enabled);
+        let enabled = (self.wanted.unwanted().is_none() && !self.removed, new.unwanted().is_none());
+        if let Some(why) = new.refusal.as_ref().filter(|why| self.wanted.refusal.as_ref() != Some(why)) {
+            shared::warning!("queue is not served", queue = new.label(), why = why);
+        }
         self.wanted = new;
         self.removed = false;
         let close = self.wanted.close();
         let ask = |then| RowEvent::EndAsked { rung: Rung::Finish, then, now, close };
         let stopped = matches!(&self.state, RowState::Disabled { why, .. } if why == STOPPED);
         match enabled {
-            (true, false) => drop(self.step(region, ask(Then::Stay { why: CONFIG_SAYS_NO.to_owned() }))),
+            (_, false) => {
+                let why = self.wanted.unwanted().unwrap_or_default().to_owned();
+                if matches!(self.state, RowState::Disabled { .. }) {
+                    self.state = RowState::disabled(&why);
+                }
+                self.step(region, ask(Then::Stay { why }));
+            }
             (true, true) if stopped => {}
             (_, true) if login_changed || !enabled.0 => {
                 drop(self.step(region, ask(Then::StartAgain { wait: WaitFor::default() })));
@@ -374,7 +404,7 @@ impl Entry {
                 self.untold = true;
                 self.look(region, now);
             }
-            _ => {}
+            (false, true) => {}
         }
     }
 
@@ -394,10 +424,26 @@ impl Entry {
         region.slots().notes(self.state.slot()?).phase()
     }
 
+    /// The server does not let a found queue's owner in. Its words may not name him, and no row does.
+    fn login_refused(&self, region: &Region) -> Option<String> {
+        let waits = self.wanted.as_owner && self.phase(region) == Some(Phase::Waiting);
+        let said = self.state.slot().filter(|_| waits).and_then(|slot| region.slots().notes(slot).reason());
+        let owner = quoted(&self.wanted.target.user);
+        said.filter(|said| refuses_login(said)).map(|said| {
+            format!(
+                "not served as {owner}, the owner of its table: {said}; let that role log in (its password belongs into \
+                 the password file), or name a \"user\" in the row \"*\""
+            )
+        })
+    }
+
     /// Why the row does not do its work.
     pub fn why(&self, region: &Region) -> Option<String> {
         if let (Some(missing), true) = (&self.missing, self.phase(region) < Some(Phase::Running)) {
             return Some(missing.clone());
+        }
+        if let Some(refused) = self.login_refused(region) {
+            return Some(refused);
         }
         match &self.state {
             RowState::Disabled { why, .. } => Some(why.clone()),

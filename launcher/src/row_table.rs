@@ -3,7 +3,7 @@
 //! The loop calls it on every pass and gets back nothing but log lines, so a missed event costs one pass, never a stuck
 //! row. What one row does is in `row_entry`.
 
-use crate::discovery::{FoundDatabase, QueueName};
+use crate::discovery::{FoundDatabase, FoundQueue};
 use crate::maker::{Needed, Report};
 use crate::message_table::Command;
 use crate::row_entry::{Entry, Origin, Wanted};
@@ -11,13 +11,13 @@ use crate::row_state::{RowEffect, RowEvent, RowState, Rung, Then};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use shared::conninfo::{Place, Target};
+use shared::conninfo::Place;
 use shared::exit_code::ExitCode;
 use shared::hand_over::WaitFor;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle};
 use shared::sys::wait::Child;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -30,8 +30,10 @@ pub struct RowTable {
     /// The rows "*".
     pub every: Vec<Wanted>,
     pub listed: Vec<FoundDatabase>,
-    /// What the catalogs of found databases know.
-    pub queues: HashMap<u32, Vec<QueueName>>,
+    /// The task tables of covered databases, as far as these have been looked at.
+    pub queues: HashMap<u32, Vec<FoundQueue>>,
+    /// Covered databases that are to be looked at before their time.
+    pub to_look: HashSet<u32>,
     /// How long after leaving for want of a catalog a scheduler is tried again.
     probe: Duration,
 }
@@ -55,6 +57,7 @@ impl RowTable {
             every: Vec::new(),
             listed: Vec::new(),
             queues: HashMap::new(),
+            to_look: HashSet::new(),
             probe,
         }
     }
@@ -64,6 +67,7 @@ impl RowTable {
         if self.home != home {
             self.home = home;
             self.listed.clear();
+            self.queues.clear();
             self.entries.iter_mut().for_each(|entry| entry.database = None);
         }
     }
@@ -160,6 +164,9 @@ impl RowTable {
         let mut any = false;
         for entry in self.local_in(database) {
             any = true;
+            if entry.wanted.refusal.is_some() {
+                continue;
+            }
             entry.step(
                 &region,
                 match command {
@@ -188,7 +195,7 @@ impl RowTable {
     /// has its slot and is not to start yet.
     pub fn arrived(&self, database: u32, command: Command, held_back: bool) -> Option<bool> {
         let rows = self.entries.iter().filter(|entry| {
-            let elsewhere = entry.left == Some(ExitCode::NoQueue);
+            let elsewhere = entry.left == Some(ExitCode::NoQueue) || entry.wanted.refusal.is_some();
             self.is_local(entry) && entry.database == Some(database) && !entry.removed && !elsewhere
         });
         let mut done = Some(false);
@@ -217,8 +224,13 @@ impl RowTable {
         done
     }
 
-    /// Whether any queue here is of this database.
+    /// Whether this database is ours to serve.
     pub fn serves(&self, database: u32) -> bool {
+        self.covers(database) || self.has_queue(database)
+    }
+
+    /// Whether any queue here is of this database.
+    pub fn has_queue(&self, database: u32) -> bool {
         self.entries.iter().any(|entry| self.is_local(entry) && entry.database == Some(database) && !entry.removed)
     }
 
@@ -238,11 +250,6 @@ impl RowTable {
 
     pub fn database_name(&self, database: u32) -> Option<&str> {
         self.listed.iter().find(|one| one.oid == database).map(|one| one.name.as_str())
-    }
-
-    /// A login of ours into a database.
-    pub fn target_of(&self, database: u32) -> Option<Target> {
-        self.entries.iter().find(|entry| entry.database == Some(database)).map(|entry| entry.wanted.target.clone())
     }
 
     /// The marker tables that are known, and the sessions of ours whose locks do not count.
@@ -370,9 +377,11 @@ impl RowTable {
 
     /// Every wanted row does its work, or has its reason.
     pub fn ready(&self) -> bool {
-        self.entries
-            .iter()
-            .all(|entry| entry.phase(&self.region) == Some(Phase::Running) || entry.why(&self.region).is_some())
+        let looked = self.covered().iter().all(|database| self.queues.contains_key(database));
+        let mut entries = self.entries.iter();
+        looked
+            && entries
+                .all(|entry| entry.phase(&self.region) == Some(Phase::Running) || entry.why(&self.region).is_some())
     }
 
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {

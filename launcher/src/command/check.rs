@@ -57,7 +57,7 @@ pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Resul
     let installer = config.installer(row, &target, environment);
     let versions = config.versions.clone().unwrap_or_else(beside_us);
     let (remotes, launcher) = (config.remotes.clone(), config.name.clone());
-    Ok(Wanted { row: row.clone(), target, installer, versions, remotes, launcher })
+    Ok(Wanted { row: row.clone(), target, installer, versions, remotes, launcher, refusal: None, as_owner: false })
 }
 
 /// The programs of other versions, unless the config says where: beside this one.

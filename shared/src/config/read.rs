@@ -249,12 +249,14 @@ impl Walk<'_> {
 
     /// No rows given at all means database postgres, as in pg_task; served as whom `connect` or else PGUSER names.
     fn only_row(&mut self) {
-        let mut pairs = vec![("data".to_owned(), Json::Text(POSTGRES.to_owned()))];
-        let named = self.config.connect.get("user").is_some_and(|user| !user.is_empty());
-        if let Some(user) = (self.environment)("PGUSER").filter(|user| !named && !user.is_empty()) {
-            pairs.push(("user".to_owned(), Json::Text(user)));
-        }
-        self.rows(&[Json::Object(pairs)]);
+        let given = |user: &String| !user.is_empty();
+        let written = self.config.connect.get("user").map(str::to_owned).filter(given);
+        let user = written
+            .or_else(|| (self.environment)("PGUSER").filter(given))
+            .or_else(|| self.config.connect.user(self.environment))
+            .unwrap_or_else(|| POSTGRES.to_owned());
+        let pairs = [("data", POSTGRES.to_owned()), ("user", user)];
+        self.rows(&[Json::Object(pairs.map(|(key, value)| (key.to_owned(), Json::Text(value))).into())]);
     }
 
     /// `None` if the row does not say which queue it means; other mistakes are noted, and the row goes on.
@@ -302,9 +304,9 @@ impl Walk<'_> {
         let every = data.as_deref() == Some(EVERY);
         let row = Row {
             place: place.to_owned(),
-            // Every database is served as whoever the launcher is, unless the row says otherwise.
+            // Each queue of "*" is served as its table's owner, unless the row says otherwise.
             user: if every {
-                user.clone().unwrap_or_default()
+                user.clone().or_else(|| own?.user(self.environment)).unwrap_or_default()
             } else {
                 or_postgres(user.clone().or(login).or_else(|| data.clone()))
             },

@@ -121,17 +121,22 @@ pub fn alone() -> String {
 /// The statement that makes the first task table, owned by whoever runs it.
 pub fn task_text() -> String {
     let queue = first_queue();
+    let names = [
+        ("{make_state}".to_owned(), queue.fill(statement::MAKE_STATE)),
+        ("{make_task}".to_owned(), format!("\n{}\n", table_text(&queue))),
+    ];
+    statement::fill(INSTALL_TASK, &names)
+}
+
+/// The statements that make any task table; its schema has the type `state` already.
+pub fn table_text(queue: &Queue) -> String {
     let make = [
         format!("{};", queue.fill_make_table(&ColumnDefaults::default())),
         queue.fill(statement::MAKE_INDEXES),
         queue.fill(statement::MAKE_TRIGGERS),
         queue.fill(statement::COMMENT_TABLE),
     ];
-    let names = [
-        ("{make_state}".to_owned(), queue.fill(statement::MAKE_STATE)),
-        ("{make_task}".to_owned(), format!("\n{}\n", make.join("\n"))),
-    ];
-    statement::fill(INSTALL_TASK, &names)
+    make.join("\n")
 }
 
 /// The first task table is made known, and those who serve queues here are let in.

@@ -64,6 +64,7 @@ fn unanswered(text: String) -> Trouble {
         Trouble::standing(TlsError::Declined.to_string())
     } else if text.contains("password missing") {
         Trouble::standing(
+            // `refuses_login` knows it by its beginning.
             "password missing; the server asks for one: set it in the config's connect, PGPASSWORD or the password \
              file",
         )
@@ -72,6 +73,12 @@ fn unanswered(text: String) -> Trouble {
     } else {
         Trouble::passing(text)
     }
+}
+
+/// Whether a sentence of ours is about a role that may not log in, or lacks its password.
+pub fn refuses_login(sentence: &str) -> bool {
+    ["[28P01]", "[28000]", "password missing"].iter().any(|mark| sentence.contains(mark))
+        || sentence.starts_with("FATAL") && sentence.contains("[42501]")
 }
 
 fn kind_of(code: &SqlState) -> TroubleKind {

@@ -14,6 +14,7 @@ mod conninfo_dialect;
 mod cut_cable;
 mod embedded;
 mod every_database;
+mod found_queues;
 mod graph_backfill;
 mod graph_hand;
 mod graph_picture;

@@ -1,0 +1,247 @@
+//! Whose code runs as whom where the config says `{"data": "*"}`: a queue runs as its table's owner, the launcher's login
+//! runs no task, and it reads nothing that a stranger could have made.
+
+use std::time::Duration;
+
+use postgres::Client;
+use serde_json::{Value, json};
+use tests::launch::Launch;
+use tests::{Cluster, Desk, Supervisor};
+
+const SOON: Duration = Duration::from_secs(20);
+const LOGIN: &str = "mill";
+const OWNER: &str = "app_tasks";
+
+#[track_caller]
+fn must(client: &mut Client, sql: &str) {
+    client.batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+}
+
+#[track_caller]
+fn enter(cluster: &Cluster, user: &str) -> Client {
+    cluster.server().try_connect(user, "app").expect("connect")
+}
+
+/// The roles and the database of the README's Deploy, with its GRANT.
+fn deployed(cluster: &Cluster) {
+    let mut root = cluster.connect("postgres");
+    must(
+        &mut root,
+        &format!(
+            "CREATE ROLE {LOGIN} LOGIN; CREATE ROLE {OWNER} LOGIN; GRANT {OWNER} TO {LOGIN}; CREATE ROLE stranger LOGIN"
+        ),
+    );
+    must(&mut root, &format!("CREATE DATABASE app OWNER {OWNER}"));
+    must(&mut root, "GRANT CREATE ON DATABASE app TO stranger");
+}
+
+fn install(cluster: &Cluster, user: &str) {
+    must(&mut enter(cluster, user), &shared::db::catalog::install_text(env!("CARGO_PKG_VERSION")));
+}
+
+/// Another task table, owned by whoever says this.
+fn make_table(client: &mut Client, schema: &str) {
+    let queue = shared::db::statement::Queue { schema: schema.to_owned(), table: "task".to_owned() };
+    let state = queue.fill(shared::db::statement::MAKE_STATE);
+    must(client, &format!("CREATE SCHEMA {schema}; {state}; {}", shared::db::catalog::table_text(&queue)));
+}
+
+fn star(connect: String) -> Launch<'static> {
+    Supervisor::bare().key("connect", connect).key("probe", "300 ms").key("poll", "200 ms")
+}
+
+fn launcher(cluster: &Cluster) -> Supervisor<'static> {
+    star(cluster.server().conninfo(LOGIN)).row(json!({"data": "*"})).start()
+}
+
+/// A row of `status`.
+fn row(mill: &Supervisor<'_>, schema: &str) -> Option<Value> {
+    let status = mill.status()?;
+    let rows = status["databases"].as_array()?.iter();
+    rows.filter(|row| row["data"] == "app").find(|row| row["schema"] == schema).cloned()
+}
+
+#[track_caller]
+fn why(mill: &Supervisor<'_>, schema: &str, words: &[&str]) -> String {
+    mill.wait(&format!("{schema} says {words:?}")).within(SOON).until(|| {
+        let why = row(mill, schema)?["why"].as_str()?.to_owned();
+        words.iter().all(|words| why.contains(words)).then_some(why)
+    })
+}
+
+/// Inserts a task, and gives the users that it ran as.
+#[track_caller]
+fn ran_as(mill: &Supervisor<'_>, client: &mut Client, table: &str) -> String {
+    let insert = format!(
+        "INSERT INTO {table} (input, header) VALUES ('SELECT concat(current_user, ''/'', session_user)', false) RETURNING id"
+    );
+    let id: i64 = client.query_one(&insert, &[]).expect("insert").get(0);
+    let look = format!("SELECT output FROM {table} WHERE id = $1 AND state = 'DONE'");
+    mill.wait("the task is done")
+        .within(SOON)
+        .until(|| client.query_opt(&look, &[&id]).expect("look").map(|row| row.get::<_, String>(0)))
+}
+
+#[test]
+fn a_queue_runs_as_its_tables_owner_and_the_launchers_login_runs_none() {
+    let cluster = Cluster::start();
+    deployed(&cluster);
+    install(&cluster, OWNER);
+    let mut root = cluster.connect("app");
+    must(
+        &mut root,
+        &format!("GRANT CREATE ON DATABASE app TO {LOGIN}; CREATE ROLE locked; SELECT mill.admit('{LOGIN}')"),
+    );
+    make_table(&mut enter(&cluster, LOGIN), "own");
+    make_table(&mut root, "super");
+    make_table(&mut enter(&cluster, OWNER), "locked");
+    must(&mut root, "ALTER TABLE locked.task OWNER TO locked");
+    // a table that only has the trigger: its owner did not make a queue of it
+    must(
+        &mut enter(&cluster, OWNER),
+        "CREATE SCHEMA orders; CREATE TABLE orders.task (id int, text text); \
+         CREATE TRIGGER mill_ring_insert AFTER INSERT ON orders.task EXECUTE FUNCTION public.mill_ring()",
+    );
+    let mill = launcher(&cluster);
+    let mut client = enter(&cluster, OWNER);
+    assert_eq!(ran_as(&mill, &mut client, "public.task"), format!("{OWNER}/{OWNER}"));
+    let own = why(&mill, "own", &["not served", "\"mill\"", "ALTER TABLE \"own\".\"task\" OWNER TO", "\"user\""]);
+    assert!(mill.log_contains("queue is not served"), "{own}\n{}", mill.describe());
+    why(&mill, "super", &["superuser \"postgres\"", "ALTER TABLE", "\"user\""]);
+    why(&mill, "locked", &["role \"locked\"", "cannot log in", "ALTER ROLE \"locked\" LOGIN"]);
+    // a START does not help
+    must(&mut client, "SELECT mill.start()");
+    assert_eq!(row(&mill, "own").expect("a row")["state"], "DISABLED");
+    assert_eq!(row(&mill, "orders"), None);
+    let columns = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'orders.task'::regclass AND attnum > 0";
+    assert_eq!(root.query_one(columns, &[]).expect("look").get::<_, i64>(0), 2);
+    // handed to a role of its own, it is served as that
+    must(&mut root, &format!("ALTER SCHEMA own OWNER TO {OWNER}; ALTER TABLE own.task OWNER TO {OWNER}"));
+    assert_eq!(ran_as(&mill, &mut client, "own.task"), format!("{OWNER}/{OWNER}"));
+    must(&mut root, "ALTER ROLE locked LOGIN; GRANT USAGE ON SCHEMA locked TO locked");
+    assert_eq!(ran_as(&mill, &mut root, "locked.task"), "locked/locked");
+    // and back again it is served no more
+    must(&mut root, &format!("ALTER TABLE own.task OWNER TO {LOGIN}"));
+    why(&mill, "own", &["not served"]);
+    mill.wait("its scheduler has ended")
+        .within(SOON)
+        .until(|| row(&mill, "own").is_some_and(|row| row["state"] == "DISABLED"));
+}
+
+#[test]
+fn a_row_that_names_a_user_serves_what_that_user_may() {
+    let cluster = Cluster::start();
+    deployed(&cluster);
+    // a superuser's table may be served by anybody
+    install(&cluster, "postgres");
+    let mill = star(cluster.server().conninfo(LOGIN)).row(json!({"data": "*", "user": OWNER})).start();
+    let mut root = cluster.connect("app");
+    assert_eq!(ran_as(&mill, &mut root, "public.task"), format!("{OWNER}/{OWNER}"));
+    must(&mut root, "CREATE SCHEMA foreign_hands AUTHORIZATION stranger");
+    make_table(&mut root, "strange");
+    must(&mut root, "ALTER TABLE strange.task OWNER TO stranger; GRANT USAGE ON SCHEMA strange TO PUBLIC");
+    why(&mill, "strange", &["belongs to \"stranger\"", "give the row the user \"stranger\""]);
+}
+
+#[test]
+fn an_owner_without_a_password_is_named_with_the_place_for_it() {
+    let cluster = Cluster::configure().tcp().start();
+    deployed(&cluster);
+    install(&cluster, OWNER);
+    must(
+        &mut cluster.connect("postgres"),
+        &format!("ALTER ROLE {LOGIN} PASSWORD 'one'; ALTER ROLE {OWNER} PASSWORD 'two'"),
+    );
+    let desk = Desk::new();
+    let port = cluster.server().port;
+    let passfile = desk.write("pass", &format!("127.0.0.1:{port}:*:{LOGIN}:one\n"));
+    let connect = format!("host=127.0.0.1 port={port} user={LOGIN} passfile={}", passfile.display());
+    let mill = star(connect).row(json!({"data": "*"})).start();
+    why(
+        &mill,
+        "public",
+        &["password", &format!("as \"{OWNER}\", the owner of its table"), "password file", "\"user\""],
+    );
+    assert!(mill.log_contains("queue is not served"), "{}", mill.describe());
+    desk.write("pass", &format!("127.0.0.1:{port}:*:{LOGIN}:one\n127.0.0.1:{port}:app:{OWNER}:two\n"));
+    assert_eq!(ran_as(&mill, &mut enter(&cluster, OWNER), "public.task"), format!("{OWNER}/{OWNER}"));
+}
+
+#[test]
+fn a_strangers_schema_mill_runs_nothing_as_the_launcher() {
+    let cluster = Cluster::start();
+    deployed(&cluster);
+    let mut root = cluster.connect("app");
+    must(&mut root, "CREATE TABLE public.record (who text); GRANT INSERT ON public.record TO PUBLIC");
+    // Everything that reading or planning can run notes its user.
+    let trap = "CREATE SCHEMA mill; GRANT USAGE ON SCHEMA mill TO PUBLIC; \
+        CREATE FUNCTION mill.note() RETURNS bool LANGUAGE plpgsql SECURITY INVOKER AS \
+            $$BEGIN INSERT INTO public.record VALUES (current_user), (session_user); RETURN true; END$$; \
+        CREATE FUNCTION mill.trap() RETURNS bool LANGUAGE plpgsql IMMUTABLE AS $$BEGIN RETURN mill.note(); END$$; \
+        CREATE TABLE mill.meta (version text, enabled bool NOT NULL DEFAULT true); \
+        CREATE TABLE mill.queue (relid oid, schema name, name name, owner name); \
+        CREATE INDEX ON mill.meta (version) WHERE mill.trap(); CREATE INDEX ON mill.queue (relid) WHERE mill.trap(); \
+        INSERT INTO mill.meta VALUES ('0.1.0'); \
+        ALTER TABLE mill.meta ENABLE ROW LEVEL SECURITY; ALTER TABLE mill.queue ENABLE ROW LEVEL SECURITY; \
+        CREATE POLICY meta ON mill.meta USING (mill.note()); CREATE POLICY queue ON mill.queue USING (mill.note()); \
+        CREATE FUNCTION mill.s_version() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS \
+            $$BEGIN PERFORM mill.note(); RETURN '0.1.0'; END$$; \
+        GRANT SELECT ON ALL TABLES IN SCHEMA mill TO PUBLIC";
+    let mut stranger = enter(&cluster, "stranger");
+    must(&mut stranger, trap);
+    make_table(&mut stranger, "strange");
+    must(&mut root, "INSERT INTO mill.queue VALUES ('strange.task'::regclass, 'strange', 'task', 'stranger')");
+    must(&mut root, "TRUNCATE public.record");
+    let mill = launcher(&cluster);
+    // one that is served shows that the others have been looked at, again and again
+    mill.wait("it has been looked at").within(SOON).until(|| row(&mill, "strange").is_some());
+    must(&mut root, "CREATE SCHEMA later AUTHORIZATION stranger");
+    make_table(&mut root, "last");
+    mill.wait("and again").within(SOON).until(|| row(&mill, "last").is_some());
+    let look = "SELECT DISTINCT who FROM public.record ORDER BY 1";
+    let who: Vec<String> = root.query(look, &[]).expect("look").iter().map(|row| row.get(0)).collect();
+    assert!(!who.iter().any(|who| who == LOGIN), "{who:?}\n{}", mill.describe());
+}
+
+#[test]
+fn a_catalog_without_a_table_is_no_queue_and_none_is_made() {
+    let cluster = Cluster::start();
+    deployed(&cluster);
+    let mut client = enter(&cluster, OWNER);
+    must(&mut client, &format!("BEGIN; {}; COMMIT", shared::db::catalog::text(env!("CARGO_PKG_VERSION"))));
+    let mill = launcher(&cluster);
+    mill.wait_ready();
+    let told = mill.command(&["start", "app"]);
+    let text = String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout);
+    assert_eq!(told.status.code(), Some(1), "{text}");
+    assert!(text.contains("no task table") && text.contains("launcher install"), "{text}");
+    assert_eq!(row(&mill, "public"), None);
+    let made = "SELECT to_regclass('public.task')::text";
+    assert_eq!(client.query_one(made, &[]).expect("look").get::<_, Option<String>>(0), None);
+    // one that comes is found
+    must(&mut client, &shared::db::catalog::task_text());
+    let told = mill.command(&["start", "app"]);
+    assert_eq!(told.status.code(), Some(0), "{told:?}");
+    assert_eq!(ran_as(&mill, &mut client, "public.task"), format!("{OWNER}/{OWNER}"));
+}
+
+#[test]
+fn check_names_queues_that_would_not_be_served() {
+    let cluster = Cluster::start();
+    deployed(&cluster);
+    install(&cluster, OWNER);
+    let mut root = cluster.connect("app");
+    must(&mut root, &format!("GRANT CREATE ON DATABASE app TO {LOGIN}"));
+    make_table(&mut enter(&cluster, LOGIN), "own");
+    let desk = Desk::new();
+    let config = json!({"connect": cluster.server().conninfo(LOGIN), "json": [{"data": "*"}]});
+    desk.write("mill.json", &config.to_string());
+    let check = || desk.run(&["check", "--connect", "--config", "mill.json"]);
+    let said = check();
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stdout.contains(&format!("app public.task as \"{OWNER}\": good")), "{}", said.all());
+    assert!(said.stderr.contains("app own.task as \"mill\": not served"), "{}", said.all());
+    must(&mut root, &format!("ALTER TABLE own.task OWNER TO {OWNER}; ALTER SCHEMA own OWNER TO {OWNER}"));
+    let said = check();
+    assert_eq!(said.code, Some(0), "{}", said.all());
+}
