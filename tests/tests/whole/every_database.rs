@@ -1,5 +1,5 @@
-//! A row "*": every database of the server that has the catalog is served, as the launcher's own login, from the moment
-//! it is there until it is gone; the others are left alone.
+//! A row "*": every task table of the server whose database has the catalog is served, as its owner, from the moment
+//! it is there until it is gone; other databases are left alone.
 
 use std::time::Duration;
 
@@ -11,14 +11,15 @@ use crate::messages::say;
 
 const SOON: Duration = Duration::from_secs(20);
 const LOGIN: &str = "mill";
+const OWNER: &str = "app";
 
-/// A cluster whose launcher may log in and owns some databases.
+/// A cluster with a login for the launcher, and some databases of a role of which it is a member.
 fn cluster_with(databases: &[&str]) -> Cluster {
     let cluster = Cluster::configure().max_connections(300).start();
     let mut root = cluster.connect("postgres");
-    must(&mut root, &format!("CREATE ROLE {LOGIN} LOGIN"));
+    must(&mut root, &format!("CREATE ROLE {LOGIN} LOGIN; CREATE ROLE {OWNER} LOGIN; GRANT {OWNER} TO {LOGIN}"));
     for name in databases {
-        must(&mut root, &format!("CREATE DATABASE {name} OWNER {LOGIN}"));
+        must(&mut root, &format!("CREATE DATABASE {name} OWNER {OWNER}"));
     }
     cluster
 }
@@ -34,11 +35,12 @@ fn must(client: &mut Client, sql: &str) {
 }
 
 fn enter(cluster: &Cluster, database: &str) -> Client {
-    cluster.server().try_connect(LOGIN, database).expect("connect")
+    cluster.server().try_connect(OWNER, database).expect("connect")
 }
 
+/// The catalog and public.task.
 fn catalog() -> String {
-    shared::db::catalog::text(env!("CARGO_PKG_VERSION"))
+    format!("{}; {}", shared::db::catalog::text(env!("CARGO_PKG_VERSION")), shared::db::catalog::task_text())
 }
 
 fn install(cluster: &Cluster, database: &str) {
@@ -81,9 +83,8 @@ fn runs(mill: &Supervisor<'_>, client: &mut Client, table: &str) {
     });
 }
 
-/// Living schedulers, but for the one that now and then looks whether the maintenance database has a catalog.
 fn schedulers(mill: &Supervisor<'_>) -> usize {
-    mill.schedulers().iter().filter(|one| !one.title.contains(" postgres ")).count()
+    mill.schedulers().len()
 }
 
 const PUBLIC: &str = "public.task";
@@ -100,15 +101,9 @@ fn databases_come_and_go_and_those_with_a_catalog_are_served() {
     install(&cluster, "has");
     let mill = launcher(&cluster).start();
     becomes(&mill, "has", &[(PUBLIC, "STARTED")]);
-    becomes(&mill, "lacks", &[(PUBLIC, "DISABLED")]);
-    for left_alone in ["shut", "half", "model", "template0", "template1"] {
+    for left_alone in ["lacks", "shut", "half", "model", "template0", "template1"] {
         assert_eq!(rows_of(&mill, left_alone), [], "{left_alone}");
     }
-    mill.eventually("it says why", || {
-        let status = mill.status()?;
-        let row = status["databases"].as_array()?.iter().find(|row| row["data"] == "lacks").cloned()?;
-        (row["why"] == "the catalog mill is not installed").then_some(())
-    });
     runs(&mill, &mut enter(&cluster, "has"), PUBLIC);
     // nothing is made where nobody asked for it
     let made: i64 = enter(&cluster, "lacks")
@@ -117,6 +112,13 @@ fn databases_come_and_go_and_those_with_a_catalog_are_served() {
         .get(0);
     assert_eq!(made, 0);
 
+    // A table alone is not served.
+    must(&mut enter(&cluster, "lacks"), &shared::db::catalog::task_text());
+    mill.eventually("it says why", || {
+        let status = mill.status()?;
+        let row = status["databases"].as_array()?.iter().find(|row| row["data"] == "lacks").cloned()?;
+        (row["why"] == "the catalog mill is not installed").then_some(())
+    });
     // installed by hand: a slow look finds it
     install(&cluster, "lacks");
     becomes(&mill, "lacks", &[(PUBLIC, "STARTED")]);
@@ -141,23 +143,17 @@ fn a_database_that_the_config_names_is_served_once_and_by_its_own_row() {
     let cluster = cluster_with(&["named", "found"]);
     must(
         &mut cluster.connect("postgres"),
-        &format!("CREATE ROLE app LOGIN; GRANT app TO {LOGIN}; ALTER DATABASE named OWNER TO app"),
+        &format!("CREATE ROLE other LOGIN; GRANT other TO {LOGIN}; ALTER DATABASE named OWNER TO other"),
     );
     install(&cluster, "found");
-    let mill = launcher(&cluster).row(json!({"data": "named", "user": "app", "table": "jobs"})).start();
+    let mill = launcher(&cluster).row(json!({"data": "named", "user": "other", "table": "jobs"})).start();
     becomes(&mill, "named", &[("public.jobs", "STARTED")]);
     becomes(&mill, "found", &[(PUBLIC, "STARTED")]);
     steadily("it stays so", Duration::from_secs(1), || schedulers(&mill) == 2);
     let status = mill.status().expect("status");
-    let users: Vec<&str> = status["databases"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        // One that only looks whether there is a catalog by now serves nothing.
-        .filter(|row| row["state"] == "STARTED" && row["phase"] != "waiting")
-        .filter_map(|row| row["user"].as_str())
-        .collect();
-    assert_eq!(users, ["app", LOGIN], "{status:#}");
+    let users: Vec<&str> =
+        status["databases"].as_array().into_iter().flatten().filter_map(|row| row["user"].as_str()).collect();
+    assert_eq!(users, ["other", OWNER], "{status:#}");
 }
 
 #[test]
@@ -167,8 +163,8 @@ fn every_queue_that_a_found_catalog_knows_is_served_and_no_table_is_made_beside_
     let connect = cluster.server().conninfo(LOGIN);
     let maker = Supervisor::bare()
         .key("connect", connect)
-        .row(json!({"data": "several", "user": LOGIN, "schema": "one", "table": "jobs"}))
-        .row(json!({"data": "several", "user": LOGIN, "schema": "two", "table": "jobs"}))
+        .row(json!({"data": "several", "user": OWNER, "schema": "one", "table": "jobs"}))
+        .row(json!({"data": "several", "user": OWNER, "schema": "two", "table": "jobs"}))
         .start();
     let mut client = enter(&cluster, "several");
     maker.wait("both are known").within(SOON).until(|| {
@@ -177,7 +173,7 @@ fn every_queue_that_a_found_catalog_knows_is_served_and_no_table_is_made_beside_
     });
     drop(maker);
     let mill = launcher(&cluster).start();
-    let both = [("one.jobs", "STARTED"), (PUBLIC, "DISABLED"), ("two.jobs", "STARTED")];
+    let both = [("one.jobs", "STARTED"), ("two.jobs", "STARTED")];
     becomes(&mill, "several", &both);
     runs(&mill, &mut client, "one.jobs");
     runs(&mill, &mut client, "two.jobs");
@@ -199,17 +195,17 @@ fn every_queue_that_a_found_catalog_knows_is_served_and_no_table_is_made_beside_
 fn an_install_ends_with_a_restart_and_is_served_when_it_is_committed() {
     let cluster = cluster_with(&["fresh"]);
     let mill = launcher(&cluster).key("probe", "1 hour").start();
-    becomes(&mill, "fresh", &[(PUBLIC, "DISABLED")]);
+    mill.wait_ready();
     let mut client = enter(&cluster, "fresh");
     must(&mut client, &format!("BEGIN; {}", catalog()));
     assert!(say(&mut client, "restart()"));
-    becomes(&mill, "fresh", &[(PUBLIC, "STARTED")]);
-    steadily("it waits", Duration::from_millis(500), || schedulers(&mill) == 1);
+    steadily("it waits", Duration::from_millis(500), || schedulers(&mill) == 0);
     must(&mut client, "ROLLBACK");
-    becomes(&mill, "fresh", &[(PUBLIC, "DISABLED")]);
+    steadily("there is nothing", Duration::from_millis(500), || rows_of(&mill, "fresh").is_empty());
     must(&mut client, &format!("BEGIN; {}", catalog()));
     assert!(say(&mut client, "restart()"));
     must(&mut client, "COMMIT");
+    becomes(&mill, "fresh", &[(PUBLIC, "STARTED")]);
     runs(&mill, &mut client, PUBLIC);
     // and out again
     must(&mut client, "DROP SCHEMA mill CASCADE");
@@ -223,10 +219,10 @@ fn many_databases_come_up_and_go_down() {
     let names: Vec<String> = (0..count).map(|number| format!("d{number}")).collect();
     let cluster = cluster_with(&[]);
     let mut root = cluster.connect("postgres");
-    must(&mut root, &format!("CREATE DATABASE d0 OWNER {LOGIN}"));
+    must(&mut root, &format!("CREATE DATABASE d0 OWNER {OWNER}"));
     install(&cluster, "d0");
     for name in &names[1..] {
-        must(&mut root, &format!("CREATE DATABASE {name} OWNER {LOGIN} TEMPLATE d0"));
+        must(&mut root, &format!("CREATE DATABASE {name} OWNER {OWNER} TEMPLATE d0"));
     }
     let mill = launcher(&cluster).key("max_workers", 2 * count + 4).start();
     let long = Duration::from_secs(sized(60, 180));
@@ -257,8 +253,7 @@ fn one_slot_is_left_for_workers_and_who_waits_for_one_says_so() {
     let waiting = mill.wait("one says that it waits").within(SOON).until(|| {
         let status = mill.status()?;
         let rows = status["databases"].as_array()?.clone();
-        // the maintenance database has no catalog, and waits for a slot now and then
-        let mut waiting = rows.into_iter().filter(|row| row["state"] == "ENABLED" && row["data"] != "postgres");
+        let mut waiting = rows.into_iter().filter(|row| row["state"] == "ENABLED");
         waiting.find(|row| row["why"].as_str().is_some_and(|why| why.contains("max_workers")))
     });
     let name = waiting["data"].as_str().expect("a name").to_owned();

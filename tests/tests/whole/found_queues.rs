@@ -136,6 +136,7 @@ fn a_row_that_names_a_user_serves_what_that_user_may() {
     install(&cluster, "postgres");
     let mill = star(cluster.server().conninfo(LOGIN)).row(json!({"data": "*", "user": OWNER})).start();
     let mut root = cluster.connect("app");
+    must(&mut root, &format!("GRANT ALL ON public.task, public.task_id_seq TO {OWNER}"));
     assert_eq!(ran_as(&mill, &mut root, "public.task"), format!("{OWNER}/{OWNER}"));
     must(&mut root, "CREATE SCHEMA foreign_hands AUTHORIZATION stranger");
     make_table(&mut root, "strange");

@@ -97,13 +97,12 @@ fn launchers_of_different_names_share_the_databases_of_a_server() {
 fn where_two_launchers_serve_everything_each_queue_is_served_once_and_the_other_says_so() {
     let cluster = Cluster::start();
     let mut root = cluster.connect("postgres");
-    root.batch_execute("CREATE ROLE mill LOGIN").expect("a login");
+    root.batch_execute("CREATE ROLE mill LOGIN; CREATE ROLE app LOGIN; GRANT app TO mill").expect("roles");
     let names = ["x1", "x2"];
     for name in names {
-        root.batch_execute(&format!("CREATE DATABASE {name} OWNER mill")).expect("a database");
-        let mut client = cluster.server().try_connect("mill", name).expect("connect");
-        let catalog = shared::db::catalog::text(env!("CARGO_PKG_VERSION"));
-        client.batch_execute(&format!("BEGIN; {catalog}; COMMIT")).expect("install");
+        root.batch_execute(&format!("CREATE DATABASE {name} OWNER app")).expect("a database");
+        let mut client = cluster.server().try_connect("app", name).expect("connect");
+        client.batch_execute(&shared::db::catalog::install_text(env!("CARGO_PKG_VERSION"))).expect("install");
     }
     let launch = |name: &str| {
         let launch = Supervisor::bare().key("connect", cluster.server().conninfo("mill")).key("probe", "300 ms");
@@ -126,7 +125,7 @@ fn where_two_launchers_serve_everything_each_queue_is_served_once_and_the_other_
             let waits = all.iter().filter(|(.., why)| why.contains("another scheduler serves this queue")).count();
             (served == 1 && waits == 1 && holders(name, &mut root) == 1).then_some(())
         });
-        let mut client = cluster.server().try_connect("mill", name).expect("connect");
+        let mut client = cluster.server().try_connect("app", name).expect("connect");
         let run = "INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 5)";
         client.batch_execute(run).expect("insert");
         mills[0].eventually("each task is run once", || {
