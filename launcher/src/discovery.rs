@@ -134,8 +134,7 @@ impl RowTable {
     /// A login of the launcher itself into a covered database.
     pub fn probe_login(&self, database: u32) -> Option<Target> {
         let template = self.every.first()?;
-        let login = template.installer.as_ref().unwrap_or(&template.target);
-        Some(Target { database: self.database_name(database)?.to_owned(), ..login.clone() })
+        Some(template.probe_login(self.database_name(database)?))
     }
 
     /// What "*" means for the databases as they are, against what there is.
@@ -143,11 +142,7 @@ impl RowTable {
         let mut wanted: Vec<(u32, Wanted)> = Vec::new();
         for one in self.listed.iter().filter(|one| self.covers(one.oid)) {
             for queue in self.queues.get(&one.oid).into_iter().flatten() {
-                let same =
-                    |template: &&Wanted| template.row.schema == queue.schema && template.row.table == queue.table;
-                if let Some(template) = self.every.iter().find(same).or(self.every.first()) {
-                    wanted.push((one.oid, template.found(&one.name, queue)));
-                }
+                wanted.extend(Wanted::found(&self.every, &one.name, queue).map(|new| (one.oid, new)));
             }
         }
         let known: Vec<u32> = self.listed.iter().map(|one| one.oid).collect();
@@ -177,25 +172,32 @@ impl RowTable {
 }
 
 impl Wanted {
+    /// A login of the launcher itself into a database that this row "*" covers.
+    pub fn probe_login(&self, database: &str) -> Target {
+        let login = self.installer.as_ref().unwrap_or(&self.target);
+        Target { database: database.to_owned(), ..login.clone() }
+    }
+
     fn same_table(&self, other: &Wanted) -> bool {
         (&self.row.schema, &self.row.table) == (&other.row.schema, &other.row.table)
     }
 
-    /// What a row "*" means for one queue.
-    pub fn found(&self, database: &str, queue: &FoundQueue) -> Wanted {
-        let mut wanted = self.clone();
+    /// What the rows "*" mean for one queue: the row that names its table, else the first one.
+    pub fn found(every: &[Wanted], database: &str, queue: &FoundQueue) -> Option<Wanted> {
+        let same = |row: &&Wanted| row.row.schema == queue.schema && row.row.table == queue.table;
+        let mut wanted = every.iter().find(same).or(every.first())?.clone();
         database.clone_into(&mut wanted.row.data);
         database.clone_into(&mut wanted.target.database);
         (wanted.row.schema, wanted.row.table) = (queue.schema.clone(), queue.table.clone());
         // The launcher's login has no business in a database of others.
         wanted.installer = None;
-        if self.row.user.is_empty() {
+        if wanted.row.user.is_empty() {
             wanted.refusal = queue.refusal();
             wanted.as_owner = true;
             wanted.row.user.clone_from(&queue.owner);
             wanted.target.user.clone_from(&queue.owner);
         }
-        wanted
+        Some(wanted)
     }
 }
 

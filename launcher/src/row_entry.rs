@@ -428,13 +428,7 @@ impl Entry {
     fn login_refused(&self, region: &Region) -> Option<String> {
         let waits = self.wanted.as_owner && self.phase(region) == Some(Phase::Waiting);
         let said = self.state.slot().filter(|_| waits).and_then(|slot| region.slots().notes(slot).reason());
-        let owner = quoted(&self.wanted.target.user);
-        said.filter(|said| refuses_login(said)).map(|said| {
-            format!(
-                "not served as {owner}, the owner of its table: {said}; let that role log in (its password belongs into \
-                 the password file), or name a \"user\" in the row \"*\""
-            )
-        })
+        said.filter(|said| refuses_login(said)).map(|said| owner_refused(&self.wanted.target.user, &said))
     }
 
     /// Why the row does not do its work.
@@ -455,6 +449,15 @@ impl Entry {
             }
         }
     }
+}
+
+/// What to do about a server that does not let the owner of a found table in.
+pub fn owner_refused(owner: &str, said: &str) -> String {
+    format!(
+        "not served as {}, the owner of its table: {said}; let that role log in (its password belongs into the password \
+         file), or name a \"user\" in the row \"*\"",
+        quoted(owner)
+    )
 }
 
 /// What a scheduler's end says: whether it had been of use, and whether another start can help.

@@ -1,17 +1,22 @@
 //! `launcher check --connect`: logs in as the launcher and as every row, and says what each may not do, with the SQL
-//! that mends it.
+//! that mends it, and which other roles may put tasks into its queue. Queues that rows "*" would find are checked too.
 //!
 //! Nothing is changed. What is asked is what the first start of the row would need; the lists of GRANTs in the README
 //! are what this room finds nothing to say about.
 
+use super::check::wanted;
 use super::{environment, print, print_error};
 use crate::cli::Place;
+use crate::discovery::list_queues;
+use crate::row_entry::{Wanted, owner_refused};
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::conninfo::Target;
 use shared::db::identifier::{qualified, quoted};
-use shared::db::statement::{self, CHECK_LAUNCHER, CHECK_ROW, LOOK_CATALOG, LOOK_VERSION, bare};
-use shared::db::trouble::Trouble;
+use shared::db::statement::{
+    self, CHECK_LAUNCHER, CHECK_ROW, LIST_DATABASES, LIST_INSERTERS, LOOK_CATALOG, LOOK_VERSION, bare,
+};
+use shared::db::trouble::{Trouble, refuses_login};
 use shared::db::{catalog, one_shot};
 use shared::exit_code::launcher_status;
 use std::rc::Rc;
@@ -23,10 +28,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What one login lacks, each with what to do.
 type Lacks = Vec<String>;
 
-pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
-    let environment = environment(place);
-    let mut good = true;
-    let mut tell = |who: &str, found: Result<Lacks, Trouble>| {
+/// What was found about one login, told at once.
+struct Teller<'a> {
+    name: &'a str,
+    good: bool,
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, who: &str, found: Result<Lacks, Trouble>) {
+        let name = self.name;
         let lacks = found.unwrap_or_else(|trouble| vec![trouble.text]);
         if lacks.is_empty() {
             print(&format!("{name}: {who}: good"));
@@ -34,50 +44,135 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
         for lack in &lacks {
             print_error(&format!("{name}: {who}: {lack}"));
         }
-        good &= lacks.is_empty();
-    };
+        self.good &= lacks.is_empty();
+    }
+
+    /// What is no mistake, but worth a look.
+    fn note(&self, who: &str, text: &str) {
+        print(&format!("{}: {who}: {text}", self.name));
+    }
+}
+
+pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
+    let environment = environment(place);
+    let mut teller = Teller { name, good: true };
     // Resolved before: whoever calls has said what is wrong with the config.
     let own = config.target(&environment).ok();
-    let rows: Vec<(&Row, Target)> =
-        config.rows.iter().filter_map(|row| Some((row, config.row_target(row, &environment).ok()?))).collect();
-    let (every, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(row, _)| row.is_every());
+    let rows = config.rows.iter().filter_map(|row| wanted(config, row, &environment).ok());
+    let (every, rows): (Vec<Wanted>, Vec<Wanted>) = rows.partition(|one| one.row.is_every());
+    let local = |one: &Wanted| own.as_ref().is_some_and(|own| one.target.places == own.places);
+    let (found, unseen) = match (&own, every.is_empty()) {
+        (Some(own), false) => find_queues(own, &every, rows.iter().filter(|one| local(one))),
+        _ => (Vec::new(), Vec::new()),
+    };
     let mut to_be_made = Vec::new();
     if let Some(own) = &own {
-        let here = rows.iter().filter(|(_, target)| target.places == own.places);
-        let pairs: Vec<(String, String)> = here.map(|(row, _)| (row.user.clone(), row.data.clone())).collect();
-        let found = one_shot::ask(own, "pgmill check", PATIENCE, |client| launcher_lacks(client, pairs));
-        let found = found.map(|(lacks, made)| {
+        let served = found.iter().filter(|one| one.refusal.is_none());
+        let here = rows.iter().chain(served).filter(|one| local(one));
+        let pairs: Vec<(String, String)> = here.map(|one| (one.row.user.clone(), one.row.data.clone())).collect();
+        let lacks = one_shot::ask(own, "pgmill check", PATIENCE, |client| launcher_lacks(client, pairs));
+        let lacks = lacks.map(|(lacks, made)| {
             to_be_made = made;
             lacks
         });
-        tell(&format!("launcher as {}", quoted(&own.user)), found);
+        teller.tell(&format!("launcher as {}", quoted(&own.user)), lacks);
     }
-    for (row, target) in &rows {
-        let who = format!("{} {} {}.{} as {}", row.place, row.data, row.schema, row.table, quoted(&row.user));
-        if to_be_made.contains(&(row.user.clone(), row.data.clone())) {
-            print(&format!("{name}: {who}: will be made at the first start"));
+    for one in &rows {
+        if to_be_made.contains(&(one.row.user.clone(), one.row.data.clone())) {
+            teller.note(&who(one), "will be made at the first start");
             continue;
         }
-        let helper = config.installer(row, target, &environment).and_then(|login| {
-            one_shot::ask(&login, "pgmill check", PATIENCE, |client| async move {
-                let found = client.query_one(&bare(LOOK_CATALOG), &[]).await.map_err(|error| Trouble::of(&error))?;
-                Ok(Helper { makes: found.get("may"), admits: found.get("ours") })
-            })
-            .ok()
-        });
-        let (schema, table) = (row.schema.clone(), row.table.clone());
-        let found = one_shot::ask(target, "pgmill check", PATIENCE, |client| row_lacks(client, schema, table, helper));
-        tell(&who, found);
+        check_queue(&mut teller, one, false);
     }
-    for (row, target) in &every {
-        // What is found is served as it is: a login that works is all it needs.
-        let found = one_shot::ask(target, "pgmill check", PATIENCE, |client| async move {
+    for row in &every {
+        // The login by which its databases are looked at.
+        let login = row.probe_login(&row.target.database);
+        let answer = one_shot::ask(&login, "pgmill check", PATIENCE, |client| async move {
             client.batch_execute("SELECT 1").await.map_err(|error| Trouble::of(&error))?;
             Ok(Lacks::new())
         });
-        tell(&format!("{} every database as {}", row.place, quoted(&target.user)), found);
+        teller.tell(&format!("{} every database as {}", row.row.place, quoted(&login.user)), answer);
     }
-    if good { launcher_status::ORDERLY } else { launcher_status::FAILED }
+    for (database, trouble) in unseen {
+        teller.note(&format!("every database: {database}"), &format!("cannot list its queues: {trouble}"));
+    }
+    for one in &found {
+        match &one.refusal {
+            Some(refusal) => teller.tell(&who(one), Ok(vec![refusal.clone()])),
+            None => check_queue(&mut teller, one, true),
+        }
+    }
+    if teller.good { launcher_status::ORDERLY } else { launcher_status::FAILED }
+}
+
+fn who(one: &Wanted) -> String {
+    let Row { place, data, schema, table, user, .. } = &one.row;
+    format!("{place} {data} {schema}.{table} as {}", quoted(user))
+}
+
+/// What the rows "*" would serve now, and databases that cannot be looked at.
+fn find_queues<'a>(
+    own: &Target,
+    every: &[Wanted],
+    named: impl Iterator<Item = &'a Wanted>,
+) -> (Vec<Wanted>, Vec<(String, Trouble)>) {
+    let named: Vec<&str> = named.map(|one| one.row.data.as_str()).collect();
+    let databases = one_shot::ask(own, "pgmill check", PATIENCE, |client| async move {
+        let rows = client.query(&bare(LIST_DATABASES), &[]).await.map_err(|error| Trouble::of(&error))?;
+        let servable = rows.iter().filter(|row| row.get("servable"));
+        Ok(servable.map(|row| row.get("name")).collect::<Vec<String>>())
+    });
+    // A login that does not work is told as the launcher's.
+    let databases = databases.unwrap_or_default();
+    let (mut found, mut unseen) = (Vec::new(), Vec::new());
+    let Some(first) = every.first() else { return (found, unseen) };
+    for database in databases.into_iter().filter(|database| !named.contains(&database.as_str())) {
+        let login = first.probe_login(&database);
+        match one_shot::ask(&login, "pgmill check", PATIENCE, |client| async move { list_queues(&client).await }) {
+            Ok(queues) => found.extend(queues.iter().filter_map(|queue| Wanted::found(every, &database, queue))),
+            Err(trouble) => unseen.push((database, trouble)),
+        }
+    }
+    (found, unseen)
+}
+
+/// What a queue's user lacks, and who else may put tasks into it. `found`: by "*", so nothing is made for it.
+fn check_queue(teller: &mut Teller<'_>, one: &Wanted, found: bool) {
+    let helper = one.installer.as_ref().and_then(|login| {
+        one_shot::ask(login, "pgmill check", PATIENCE, |client| async move {
+            let found = client.query_one(&bare(LOOK_CATALOG), &[]).await.map_err(|error| Trouble::of(&error))?;
+            Ok(Helper { makes: found.get("may"), admits: found.get("ours") })
+        })
+        .ok()
+    });
+    let (schema, table) = (one.row.schema.clone(), one.row.table.clone());
+    let answer = one_shot::ask(&one.target, "pgmill check", PATIENCE, |client| async move {
+        let inserters = inserters(&client, &schema, &table).await?;
+        Ok((row_lacks(client, schema, table, helper, found).await?, inserters))
+    });
+    let user = &one.row.user;
+    match answer {
+        Ok((lacks, inserters)) => {
+            teller.tell(&who(one), Ok(lacks));
+            match inserters.as_slice() {
+                [] => teller.note(&who(one), "no other role may INSERT"),
+                roles => {
+                    let text = format!("INSERT, and so run SQL as {}, may also: {}", quoted(user), roles.join(", "));
+                    teller.note(&who(one), &text);
+                }
+            }
+        }
+        Err(trouble) if one.as_owner && refuses_login(&trouble.text) => {
+            teller.tell(&who(one), Ok(vec![owner_refused(user, &trouble.text)]));
+        }
+        Err(trouble) => teller.tell(&who(one), Err(trouble)),
+    }
+}
+
+async fn inserters(client: &Client, schema: &str, table: &str) -> Result<Vec<String>, Trouble> {
+    let rows = client.query(&bare(LIST_INSERTERS), &[&schema, &table]).await.map_err(|error| Trouble::of(&error))?;
+    let name = |role: Option<String>| role.map_or_else(|| "PUBLIC".to_owned(), |role| quoted(&role));
+    Ok(rows.iter().map(|row| name(row.get("role"))).collect())
 }
 
 /// What the launcher's login may do in a row's database.
@@ -135,6 +230,7 @@ async fn row_lacks(
     schema: String,
     table: String,
     helper: Option<Helper>,
+    by_star: bool,
 ) -> Result<Lacks, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let found = client.query_one(&bare(CHECK_ROW), &[&schema, &table]).await.map_err(trouble)?;
@@ -158,11 +254,16 @@ async fn row_lacks(
     let helper = helper.unwrap_or_default();
     let has = |name: &str| catalog.get::<_, bool>(name);
     if !has("there") {
-        if !has("may") && !helper.makes {
+        if by_star {
+            lacks.push(format!("not served: the catalog mill is not installed; run: launcher install {database}"));
+        } else if !has("may") && !helper.makes {
             lacks.push(format!("cannot make the catalog mill; run: GRANT CREATE ON DATABASE {database} TO {me}"));
         }
     } else if !has("marked") {
         lacks.push("the schema mill is not pgmill's; rename it".to_owned());
+    } else if !has("trusted") {
+        let owner = quoted(catalog.get("owner"));
+        lacks.push(format!("cannot trust the catalog mill of {owner}; rename it, or let its owner install it anew"));
     } else if !has("admitted") {
         if !helper.admits {
             let (owner, advice) = (quoted(catalog.get("owner")), catalog::admission_advice(catalog.get("me")));

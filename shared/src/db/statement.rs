@@ -110,6 +110,7 @@ pub const GIVE_ANSWER: &str = include_str!("../../sql/launcher/give_answer.sql")
 pub const TAKE_ANSWER_BACK: &str = include_str!("../../sql/launcher/take_answer_back.sql");
 pub const END_BACKENDS: &str = include_str!("../../sql/launcher/end_backends.sql");
 pub const CHECK_ROW: &str = include_str!("../../sql/launcher/check_row.sql");
+pub const LIST_INSERTERS: &str = include_str!("../../sql/launcher/list_inserters.sql");
 pub const CHECK_LAUNCHER: &str = include_str!("../../sql/launcher/check_launcher.sql");
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");

@@ -246,3 +246,32 @@ fn a_maker_needs_no_more_than_createdb_and_createrole() {
     database.run(&format!("DROP DATABASE {} WITH (FORCE)", quote_ident(&made)));
     database.run(&format!("DROP ROLE {}", quote_ident(&role)));
 }
+
+#[test]
+fn check_lists_who_may_insert_besides_the_owner_and_the_rows_user() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    mill.eventually("the table is there", || database.look("SELECT FROM public.task", &[]).is_some());
+    drop(mill);
+    database.run(&format!("REVOKE {} FROM {}", quote_ident(database.owner()), quote_ident(database.login())));
+    let who = format!("json[0] {} public.task as {}", database.name(), quote_ident(database.owner()));
+    let said = check(&database);
+    assert!(said.stdout.contains(&format!("{who}: no other role may INSERT")), "{}", said.all());
+    let names = ["clerk", "team", "member", "column", "reader"].map(|what| role(&database, what));
+    let [clerk, team, member, column, reader] = names.each_ref().map(|name| quote_ident(name));
+    database.run(&format!(
+        "GRANT INSERT ON public.task TO {clerk}, {team}; GRANT {team} TO {member}; GRANT SELECT ON public.task TO {reader}; \
+         GRANT INSERT (input) ON public.task TO {column}; ALTER ROLE {member} NOINHERIT"
+    ));
+    let mut roles = [clerk, column, member, team];
+    roles.sort_unstable();
+    let roles = roles.join(", ");
+    let owner = quote_ident(database.owner());
+    let list = |roles: &str| format!("{who}: INSERT, and so run SQL as {owner}, may also: {roles}");
+    let said = check(&database);
+    assert!(said.stdout.lines().any(|line| line.ends_with(&list(&roles))), "{}", said.all());
+    database.run("GRANT INSERT ON public.task TO PUBLIC");
+    let said = check(&database);
+    assert!(said.stdout.contains(&list(&format!("PUBLIC, {roles}"))), "{}", said.all());
+    names.iter().for_each(|name| drop_role(&database, name));
+}
