@@ -114,6 +114,10 @@ Examples:
   launcher import pg_cron --database app                      and do it, in one transaction
   launcher import pg_cron --database app --from postgres      cron.job stands in another database
   launcher import pg_cron --database app --paused             to look at them first, then: UPDATE mill.job SET scheduled = true
+  launcher import pg_cron --database app --run-as-queue-user  jobs of other roles too are active at once
+
+A job runs as the user of its queue here. One that ran as another role in pg_cron comes in paused and is named; check
+it, then: UPDATE mill.job SET scheduled = true WHERE id = ...
 
 pg_cron's own rows stay as they are; a job that is active in both runs twice. What is in mill.job already is not
 touched, so a second run does nothing.
@@ -262,6 +266,9 @@ pub struct ImportOptions {
     /// All of them paused.
     #[arg(long)]
     pub paused: bool,
+    /// Jobs of other roles run as the user of their queue, and are not paused for that.
+    #[arg(long)]
+    pub run_as_queue_user: bool,
     /// Say what would be done, and change nothing.
     #[arg(long)]
     pub dry_run: bool,

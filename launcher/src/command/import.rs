@@ -2,13 +2,15 @@
 //!
 //! Nothing that is there is changed: a job of the same name and definition is left alone, so that a second run does
 //! nothing, and one of another definition is told. The other program's own rows stay as they are; as long as both run a
-//! job, it runs twice, and that is said too.
+//! job, it runs twice, and that is said too. A job runs as its queue's user here; one that was another role's comes in
+//! paused, because the queue's user may be the stronger.
 
 use super::install::PATIENCE;
 use super::{login_in, print, print_error};
 use crate::cli::{ImportOptions, Place};
 use crate::import::pg_cron::{Job, Journey, Row, names};
 use shared::calendar::Interval;
+use shared::config::Config;
 use shared::db::trouble::Trouble;
 use shared::db::{one_shot, statement};
 use shared::exit_code::launcher_status;
@@ -29,10 +31,20 @@ struct Found {
 
 /// What became of one row.
 enum Fate {
-    /// With its id and what is different from before.
-    Made(i32, Vec<String>),
-    There(i32),
+    Made(Made),
+    /// With its id, and whether it is scheduled.
+    There(i32, bool),
     Left(String),
+}
+
+/// A job that was made.
+struct Made {
+    id: i32,
+    scheduled: bool,
+    /// It was another role's, and waits for a person: who it was and who it would be.
+    paused: Option<String>,
+    /// What else is different from before.
+    different: Vec<String>,
 }
 
 pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
@@ -52,8 +64,8 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
         Ok((_, target)) => target,
         Err(status) => return status,
     };
-    let target = match login_in(place, &options.database) {
-        Ok((_, target)) => target,
+    let (config, target) = match login_in(place, &options.database) {
+        Ok(login) => login,
         Err(status) => return status,
     };
     let found = match one_shot::ask(&source, "pgmill import", PATIENCE, |client| read(client, journey)) {
@@ -65,7 +77,7 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
     }
     let found = Rc::new(found);
     let (rows, options_here) = (Rc::clone(&found), options.clone());
-    let write = |client| write(client, rows, options_here);
+    let write = |client| write(client, config, rows, options_here);
     match one_shot::ask(&target, "pgmill import", PATIENCE, write) {
         Ok(fates) => tell(options, &found.rows, &fates),
         Err(trouble) => return fail(&options.database, &trouble),
@@ -101,7 +113,22 @@ async fn read(client: Rc<Client>, journey: Journey) -> Result<Found, Trouble> {
     Ok(Found { journey, rows, only_own: look.get("only_own"), me: look.get("me") })
 }
 
-async fn write(client: Rc<Client>, found: Rc<Found>, options: ImportOptions) -> Result<Vec<Fate>, Trouble> {
+/// Who runs a table's tasks: the user of the row that names it, or of a row "*", else its owner.
+fn user_of(config: &Config, database: &str, look: &tokio_postgres::Row) -> Option<String> {
+    let owner: String = look.get::<_, Option<String>>("owner")?;
+    let (schema, table): (String, String) = (look.get("schema"), look.get("table"));
+    let named = config.rows.iter().find(|row| row.identity() == (database, schema.as_str(), table.as_str()));
+    let in_database = config.rows.iter().any(|row| row.data == database);
+    let every = config.rows.iter().find(|row| row.is_every() && !in_database && !row.user.is_empty());
+    Some(named.or(every).map_or(owner, |row| row.user.clone()))
+}
+
+async fn write(
+    client: Rc<Client>,
+    config: Config,
+    found: Rc<Found>,
+    options: ImportOptions,
+) -> Result<Vec<Fate>, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     client.batch_execute(SEE).await.map_err(trouble)?;
     let look = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?;
@@ -113,7 +140,7 @@ async fn write(client: Rc<Client>, found: Rc<Found>, options: ImportOptions) -> 
     let look = client.query_one(&statement::bare(statement::LOOK_IMPORT_QUEUE), &[&options.queue]).await;
     let look = look.map_err(trouble)?;
     let queue: String = look.get("name");
-    let Some(runs_as) = look.get::<_, Option<String>>("owner") else {
+    let Some(runs_as) = user_of(&config, &options.database, &look) else {
         return Err(Trouble::standing(format!("{queue} is no task table that pgmill has served")));
     };
     let names = names(&found.rows);
@@ -137,15 +164,26 @@ async fn write(client: Rc<Client>, found: Rc<Found>, options: ImportOptions) -> 
         client.batch_execute("SAVEPOINT job").await.map_err(trouble)?;
         let Job { name, input, cron, schedule_interval, timezone, scheduled } = &job;
         let made = client
-            .query_one(&insert, &[name, input, cron, schedule_interval, timezone, scheduled, &row.user, &queue])
+            .query_one(
+                &insert,
+                &[
+                    name,
+                    input,
+                    cron,
+                    schedule_interval,
+                    timezone,
+                    scheduled,
+                    &row.user,
+                    &queue,
+                    &runs_as,
+                    &options.run_as_queue_user,
+                ],
+            )
             .await;
         match made {
             Ok(made) => {
                 client.batch_execute("RELEASE job").await.map_err(trouble)?;
-                fates.push(Fate::Made(
-                    made.get("id"),
-                    differences(row, &job, &made.get::<_, String>("owner"), &runs_as),
-                ));
+                fates.push(Fate::Made(told(row, &job, &made, &runs_as)));
             }
             Err(error) if error.as_db_error().is_some() => {
                 client.batch_execute("ROLLBACK TO job").await.map_err(trouble)?;
@@ -167,45 +205,56 @@ fn compare(job: &Job, there: &tokio_postgres::Row) -> Fate {
         && there.get::<_, Option<Interval>>("schedule_interval") == job.schedule_interval
         && there.get::<_, Option<String>>("timezone") == job.timezone;
     if same {
-        Fate::There(id)
+        Fate::There(id, there.get("scheduled"))
     } else {
         Fate::Left(format!("job {id} has the name {:?} and another definition; it stays as it is", job.name))
     }
 }
 
 /// What a reader who knows pg_cron would not expect.
-fn differences(row: &Row, job: &Job, owner: &str, runs_as: &str) -> Vec<String> {
-    let mut said = Vec::new();
+fn told(row: &Row, job: &Job, made: &tokio_postgres::Row, runs_as: &str) -> Made {
+    let (owner, scheduled): (String, bool) = (made.get("owner"), made.get("scheduled"));
+    let was = if row.user.is_empty() { "an unknown role".to_owned() } else { format!("{:?}", row.user) };
+    let mut different = Vec::new();
     if !job.scheduled {
-        said.push(if row.active { "paused".to_owned() } else { "paused, as it was".to_owned() });
+        different.push(if row.active { "paused".to_owned() } else { "paused, as it was".to_owned() });
     }
-    if row.user != runs_as && !row.user.is_empty() {
-        said.push(format!("it runs as {runs_as:?}, the user of its queue, not as {:?}", row.user));
+    let paused = (job.scheduled && !scheduled)
+        .then(|| format!("job {:?} ran as {was} and would run as {runs_as:?} here", job.name));
+    if paused.is_none() && row.user != runs_as {
+        different.push(format!("it runs as {runs_as:?}, the user of its queue, not as {was}"));
     }
-    if row.user != owner && !row.user.is_empty() {
-        said.push(format!("it belongs to {owner:?}"));
+    if row.user != owner {
+        different.push(format!("it belongs to {owner:?}"));
     }
-    said
+    Made { id: made.get("id"), scheduled, paused, different }
 }
 
 fn tell(options: &ImportOptions, rows: &[Row], fates: &[Fate]) {
-    let (mut made, mut there, mut left) = (0, 0, 0);
+    let (mut made, mut there, mut left, mut paused) = (0, 0, 0, 0);
     let mut twice: Vec<String> = Vec::new();
     for (row, fate) in rows.iter().zip(fates) {
         let row_told = row.told();
-        let running = row.active && !options.paused;
         let said = match fate {
-            Fate::Made(id, different) => {
+            Fate::Made(Made { id, scheduled, paused: why, different }) => {
                 made += 1;
-                if running {
+                if *scheduled {
                     twice.push(row.id.to_string());
                 }
-                let different: String = different.iter().map(|text| format!("; {text}")).collect();
-                if options.dry_run { format!("would be made{different}") } else { format!("job {id} made{different}") }
+                let mut said = if options.dry_run { "would be made".to_owned() } else { format!("job {id} made") };
+                if let Some(why) = why {
+                    paused += 1;
+                    said += &format!(", paused: {why}");
+                }
+                said.extend(different.iter().map(|text| format!("; {text}")));
+                if let (Some(_), false) = (why, options.dry_run) {
+                    said += &format!("; after a check: UPDATE mill.job SET scheduled = true WHERE id = {id}");
+                }
+                said
             }
-            Fate::There(id) => {
+            Fate::There(id, scheduled) => {
                 there += 1;
-                if running {
+                if row.active && *scheduled {
                     twice.push(row.id.to_string());
                 }
                 format!("job {id} is there already")
@@ -219,6 +268,12 @@ fn tell(options: &ImportOptions, rows: &[Row], fates: &[Fate]) {
     }
     let dry = if options.dry_run { " (a dry run: nothing was changed)" } else { "" };
     print(&format!("{}: {made} made, {there} there already, {left} left{dry}", options.database));
+    if paused > 0 {
+        print(&format!(
+            "{paused} paused, because they ran as other roles: a job has the rights of its queue's user here; \
+             --run-as-queue-user imports such jobs without a pause"
+        ));
+    }
     if !twice.is_empty() {
         let from = options.from.as_deref().unwrap_or(&options.database);
         print(&format!(

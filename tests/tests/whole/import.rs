@@ -82,10 +82,10 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
         "nightly|VACUUM|0 3 * * *|-|UTC|t",
         "pg_cron 3|SELECT 2|-|00:00:30|UTC|t",
         "sleepy|SELECT 1|*/5 8-18 * * mon-fri|-|UTC|f",
-        "stranger|SELECT 6|@hourly|-|UTC|t",
+        "stranger|SELECT 6|@hourly|-|UTC|f",
     ];
     let twins =
-        [format!("twin ({owner})|SELECT 7|@daily|-|UTC|t"), "twin (nobody here)|SELECT 8|@daily|-|UTC|t".into()];
+        [format!("twin ({owner})|SELECT 7|@daily|-|UTC|t"), "twin (nobody here)|SELECT 8|@daily|-|UTC|f".into()];
     let mut expected: Vec<String> = carried.iter().map(|job| (*job).to_owned()).chain(twins).collect();
     let mut found = jobs(&database);
     expected.sort();
@@ -97,12 +97,16 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
         "made; paused, as it was",
         "cron.job 5 \"boot\" (@reboot): left: it runs when its server starts",
         "cron.job 6 \"never\" (0 0 31 2 *): left: it never fires",
-        "not as \"nobody here\"; it belongs to",
+        "\"stranger\" (@hourly): job 12 made, paused: job \"stranger\" ran as \"nobody here\" and would run as",
+        "; it belongs to",
+        "UPDATE mill.job SET scheduled = true WHERE id = 12",
+        "2 paused, because they ran as other roles",
+        "--run-as-queue-user",
         "\"elsewhere\" (@daily): left: it runs in the database \"other\"",
         "\"far\" (@daily): left: it runs on another server, db2.example",
         "7 made, 0 there already, 4 left",
         "run twice until that ends",
-        "jobid IN (1, 3, 4, 7, 8, 9)",
+        "jobid IN (1, 3, 4, 8)",
     ] {
         assert!(said.stdout.contains(words), "{words:?} is not in\n{}", said.stdout);
     }
@@ -121,6 +125,62 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
         again.stdout
     );
     assert_eq!(jobs(&database), before);
+}
+
+#[test]
+fn a_job_of_another_role_comes_in_paused_unless_it_is_to_run_as_the_queues_user() {
+    let database = Cluster::shared().database();
+    let desk = desk(&database);
+    make_cron_table(&database);
+    let other = format!("{}_other", database.owner());
+    let (owner, login, other_ident) = (database.owner(), quote_ident(database.login()), quote_ident(&other));
+    // One whose owner is kept, but who is not the queue's user; and the queue's own.
+    database.run(&format!(
+        "CREATE ROLE {other_ident}; GRANT {other_ident} TO {login}; GRANT INSERT ON public.task TO {other_ident}; \
+         INSERT INTO cron.job (jobname, schedule, command, username, active) VALUES ('theirs', '@daily', 'SELECT 1', '{other}', true), \
+         ('gone', '@daily', 'SELECT 2', 'gone', true), ('mine', '@daily', 'SELECT 3', '{owner}', true), \
+         ('off', '@daily', 'SELECT 4', '{other}', false)"
+    ));
+    let dry = import(&desk, &database, &["--dry-run"]);
+    assert!(dry.stdout.contains("would be made, paused: job \"theirs\" ran as"), "{}", dry.all());
+    let said = import(&desk, &database, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    let scheduled = "SELECT concat_ws('|', name, owner, scheduled) FROM mill.job ORDER BY name";
+    let expected = |others: bool| {
+        let flag = |is: bool| if is { "t" } else { "f" };
+        let login = database.login();
+        [
+            format!("gone|{login}|{}", flag(others)),
+            format!("mine|{owner}|t"),
+            format!("off|{other}|f"),
+            format!("theirs|{other}|{}", flag(others)),
+        ]
+    };
+    assert_eq!(all::<String>(&database, scheduled), expected(false));
+    for words in [
+        format!("job \"theirs\" ran as {other:?} and would run as {owner:?} here"),
+        format!("job \"gone\" ran as \"gone\" and would run as {owner:?} here; it belongs to {:?}", database.login()),
+        "2 paused, because they ran as other roles".to_owned(),
+        "jobid IN (3)".to_owned(),
+    ] {
+        assert!(said.stdout.contains(&words), "{words:?} is not in\n{}", said.stdout);
+    }
+    // nothing of it has run
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE input IN ('SELECT 1', 'SELECT 2')"), 0);
+    let again = import(&desk, &database, &["--run-as-queue-user"]);
+    assert!(again.stdout.contains("4 there already"), "{}", again.all());
+    assert_eq!(all::<String>(&database, scheduled), expected(false));
+    database.run("DELETE FROM mill.job");
+    let said = import(&desk, &database, &["--run-as-queue-user"]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert_eq!(all::<String>(&database, scheduled), expected(true));
+    assert!(
+        said.stdout.contains(&format!("it runs as {owner:?}, the user of its queue, not as {other:?}")),
+        "{}",
+        said.all()
+    );
+    assert!(said.stdout.contains("jobid IN (1, 2, 3)"), "{}", said.stdout);
+    database.run(&format!("DROP SCHEMA mill CASCADE; DROP OWNED BY {other_ident}; DROP ROLE {other_ident}"));
 }
 
 #[test]
@@ -208,8 +268,11 @@ fn jobs_of_the_real_extension_are_carried_over() {
         &database,
         "SELECT CASE WHEN extversion LIKE '1.4%' THEN 'UTC' ELSE 'Asia/Tokyo' END FROM pg_extension WHERE extname = 'pg_cron'",
     );
-    let expected = ["nightly|VACUUM|0 3 * * *|-|ZONE|t", "pg_cron 2|SELECT 1|*/5 * * * *|-|ZONE|t"];
-    assert_eq!(jobs(&database), expected.map(|job| job.replace("ZONE", &zone)));
+    let expected = ["nightly|VACUUM|0 3 * * *|-|ZONE|f", "pg_cron 2|SELECT 1|*/5 * * * *|-|ZONE|f"];
+    assert_eq!(jobs(&database), expected.map(|job| job.replace("ZONE", &zone)), "they were a superuser's");
+    database.run("DELETE FROM mill.job");
+    let said = import(&desk, &database, &["--run-as-queue-user"]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
     // the words that it ends with do what they say
     let advice =
         said.stdout.lines().last().and_then(|line| line.split_once(": SELECT")).expect("an advice").1.to_owned();
