@@ -4,23 +4,16 @@
 //! be renamed under us (we go on under the new name), or be dropped (its rows stay away until there is one of that
 //! name again). Every other database that takes connections is covered by the rows "*": `queue_probe` reads from its
 //! system catalogs which task tables it has, and each gets an entry. Nothing is made in such a database.
-//!
-//! A found queue runs as its table's owner, or as the user that the row "*" names. The launcher's own login can become
-//! every queue's user, so it runs none: a table of its own is not served, nor one of a superuser that no row names.
 
-use crate::row_entry::{Entry, Origin, Wanted};
+use crate::found_queue::FoundQueue;
+use crate::row_entry::{Entry, Origin};
 use crate::row_state::{RowEvent, RowState, Rung, Then};
 use crate::row_table::RowTable;
+use crate::wanted::Wanted;
 use shared::conninfo::Target;
-use shared::db::identifier::{qualified, quoted};
-use shared::db::statement::{LIST_QUEUES, bare};
-use shared::db::trouble::Trouble;
 use shared::region::Region;
 use std::time::{Duration, Instant};
-use tokio_postgres::Client;
 
-/// Of one database by "*".
-const MOST_QUEUES: i64 = 256;
 const DROPPED: &str = "its database was dropped; it is served again once there is one of that name";
 
 /// A database of the server.
@@ -30,53 +23,6 @@ pub struct FoundDatabase {
     pub name: String,
     /// It takes connections, is no template and not half dropped.
     pub servable: bool,
-}
-
-/// A task table that was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundQueue {
-    pub schema: String,
-    pub table: String,
-    pub owner: String,
-    /// The owner is the login that has looked: the launcher's own.
-    own: bool,
-    logs_in: bool,
-    superuser: bool,
-}
-
-/// The task tables of the database that this session is in.
-pub async fn list_queues(client: &Client) -> Result<Vec<FoundQueue>, Trouble> {
-    let rows = client.query(&bare(LIST_QUEUES), &[&MOST_QUEUES]).await.map_err(|error| Trouble::of(&error))?;
-    let found = rows.iter().map(|row| FoundQueue {
-        schema: row.get("schema"),
-        table: row.get("name"),
-        owner: row.get("owner"),
-        own: row.get("own"),
-        logs_in: row.get("logs_in"),
-        superuser: row.get("superuser"),
-    });
-    Ok(found.collect())
-}
-
-impl FoundQueue {
-    /// Why it is not served as its owner, and what to do.
-    fn refusal(&self) -> Option<String> {
-        let (table, owner) = (qualified(&self.schema, &self.table), quoted(&self.owner));
-        let elsewhere =
-            format!("run: ALTER TABLE {table} OWNER TO a role of its own, or name a \"user\" in the row \"*\"");
-        let why = if self.own {
-            format!("the owner of table {table} is the launcher's own login {owner}, which runs no tasks; {elsewhere}")
-        } else if self.superuser {
-            format!("the owner of table {table} is the superuser {owner}, whom no row names; {elsewhere}")
-        } else if !self.logs_in {
-            format!(
-                "role {owner}, the owner of table {table}, cannot log in; run: ALTER ROLE {owner} LOGIN, or {elsewhere}"
-            )
-        } else {
-            return None;
-        };
-        Some(format!("not served: {why}"))
-    }
 }
 
 impl RowTable {
@@ -168,36 +114,6 @@ impl RowTable {
             shared::debug!("queue found", queue = new.label());
             self.entries.push(Entry::new(new, Origin::Found, Some(oid), now));
         }
-    }
-}
-
-impl Wanted {
-    /// A login of the launcher itself into a database that this row "*" covers.
-    pub fn probe_login(&self, database: &str) -> Target {
-        let login = self.installer.as_ref().unwrap_or(&self.target);
-        Target { database: database.to_owned(), ..login.clone() }
-    }
-
-    fn same_table(&self, other: &Wanted) -> bool {
-        (&self.row.schema, &self.row.table) == (&other.row.schema, &other.row.table)
-    }
-
-    /// What the rows "*" mean for one queue: the row that names its table, else the first one.
-    pub fn found(every: &[Wanted], database: &str, queue: &FoundQueue) -> Option<Wanted> {
-        let same = |row: &&Wanted| row.row.schema == queue.schema && row.row.table == queue.table;
-        let mut wanted = every.iter().find(same).or(every.first())?.clone();
-        database.clone_into(&mut wanted.row.data);
-        database.clone_into(&mut wanted.target.database);
-        (wanted.row.schema, wanted.row.table) = (queue.schema.clone(), queue.table.clone());
-        // The launcher's login has no business in a database of others.
-        wanted.installer = None;
-        if wanted.row.user.is_empty() {
-            wanted.refusal = queue.refusal();
-            wanted.as_owner = true;
-            wanted.row.user.clone_from(&queue.owner);
-            wanted.target.user.clone_from(&queue.owner);
-        }
-        Some(wanted)
     }
 }
 

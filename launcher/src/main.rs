@@ -12,6 +12,7 @@ mod discovery;
 mod dot_text;
 mod embedded;
 mod event_loop;
+mod found_queue;
 mod hearing;
 mod host;
 mod import;
@@ -28,6 +29,7 @@ mod row_state;
 mod row_table;
 mod service_manager;
 mod status_report;
+mod wanted;
 
 use clap::Parser;
 use cli::{Cli, Command, ImportSource};

@@ -96,7 +96,10 @@ impl Launcher {
         let otherwise = if self.rows.has_queue(order.database) {
             "it takes too long; see status".to_owned()
         } else {
-            format!("there is no task table in {name}; make one with: launcher install {name}")
+            format!(
+                "there is no task table in {name}; make one as the role that its tasks are to run as: launcher install --print \
+                 | psql -U ROLE -d {name}"
+            )
         };
         let why = if done { Value::Null } else { json!(why.first().copied().unwrap_or(&otherwise)) };
         json!({"done": done, "why": why, "databases": of_it.cloned().collect::<Vec<Value>>()})

@@ -1,7 +1,7 @@
 //! The short sessions that read which task tables covered databases have: one at a time, each as the launcher's own
 //! login, and each reads system catalogs only.
 
-use crate::discovery::{FoundQueue, list_queues};
+use crate::found_queue::{FoundQueue, list_queues};
 use crate::row_table::RowTable;
 use nix::poll::PollFlags;
 use shared::db::link::{Link, LinkEvent};

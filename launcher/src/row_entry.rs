@@ -5,85 +5,21 @@
 
 use crate::restart_policy::{Death, RestartPolicy};
 use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, STOPPED, Then, Useless};
+use crate::wanted::Wanted;
 use nix::sys::signal::Signal;
-use shared::config::Row;
-use shared::conninfo::Target;
-use shared::conninfo::untrusted::Entries;
 use shared::db::identifier::quoted;
 use shared::db::trouble::refuses_login;
 use shared::exit_code::ExitCode;
-use shared::hand_down::HANDSHAKE;
-use shared::hand_over::{SchedulerOrder, WaitFor, encode};
+use shared::hand_over::{WaitFor, encode};
 use shared::log::Level;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const NO_SLOT_PATIENCE: Duration = Duration::from_secs(2);
 /// A scheduler whose loop has not turned for so long is ended.
 const BEAT_PATIENCE: Duration = Duration::from_secs(30);
-
-pub const CONFIG_SAYS_NO: &str = "\"enabled\" is false in the config";
-
-/// A row as the config wants it, with its login resolved.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    pub row: Row,
-    pub target: Target,
-    /// The launcher's own login in the row's database, if that is on the launcher's server.
-    pub installer: Option<Target>,
-    /// Where the programs of other versions are.
-    pub versions: PathBuf,
-    /// What a task's `remote` may name, the same for all rows.
-    pub remotes: Entries,
-    /// This launcher's name.
-    pub launcher: String,
-    /// Why this queue, which was found, is not served.
-    pub refusal: Option<String>,
-    /// It was found, and its user is the owner of its table.
-    pub as_owner: bool,
-}
-
-impl Wanted {
-    pub fn same_queue(&self, other: &Wanted) -> bool {
-        self.row.identity() == other.row.identity()
-    }
-
-    pub fn label(&self) -> String {
-        format!("{} {}.{}", self.target.database, self.row.schema, self.row.table)
-    }
-
-    pub fn order(&self, origin: Origin, wait: WaitFor, installed: bool) -> SchedulerOrder {
-        SchedulerOrder {
-            target: self.target.clone(),
-            schema: self.row.schema.clone(),
-            table: self.row.table.clone(),
-            settings: self.row.settings.clone(),
-            defaults: self.row.defaults.clone(),
-            wait,
-            found: origin == Origin::Found,
-            installed,
-            installer: self.installer.clone().map(|login| Target { database: self.target.database.clone(), ..login }),
-            versions: self.versions.clone(),
-            upgrade: self.row.upgrade,
-            handshake: HANDSHAKE,
-            name: self.launcher.clone(),
-            remotes: self.remotes.clone(),
-        }
-        .fitting()
-    }
-
-    pub fn close(&self) -> Duration {
-        Duration::from_millis(self.row.settings.close_ms)
-    }
-
-    /// Why no scheduler is to run, whatever the server says.
-    fn unwanted(&self) -> Option<&str> {
-        if self.row.enabled { self.refusal.as_deref() } else { Some(CONFIG_SAYS_NO) }
-    }
-}
 
 /// How a queue came to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,9 +69,7 @@ pub struct Entry {
 impl Entry {
     pub fn new(wanted: Wanted, origin: Origin, database: Option<u32>, now: Instant) -> Entry {
         let state = wanted.unwanted().map_or_else(RowState::enabled, RowState::disabled);
-        if let Some(why) = &wanted.refusal {
-            shared::warning!("queue is not served", queue = wanted.label(), why = why);
-        }
+        wanted.tell_refusal(None);
         Entry {
             wanted,
             origin,
@@ -379,9 +313,7 @@ impl Entry {
         }
         let login_changed = self.wanted.target != new.target;
         let enabled = (self.wanted.unwanted().is_none() && !self.removed, new.unwanted().is_none());
-        if let Some(why) = new.refusal.as_ref().filter(|why| self.wanted.refusal.as_ref() != Some(why)) {
-            shared::warning!("queue is not served", queue = new.label(), why = why);
-        }
+        new.tell_refusal(self.wanted.refusal.as_deref());
         self.wanted = new;
         self.removed = false;
         let close = self.wanted.close();

@@ -3,11 +3,13 @@
 //! The loop calls it on every pass and gets back nothing but log lines, so a missed event costs one pass, never a stuck
 //! row. What one row does is in `row_entry`.
 
-use crate::discovery::{FoundDatabase, FoundQueue};
+use crate::discovery::FoundDatabase;
+use crate::found_queue::FoundQueue;
 use crate::maker::{Needed, Report};
 use crate::message_table::Command;
-use crate::row_entry::{Entry, Origin, Wanted};
+use crate::row_entry::{Entry, Origin};
 use crate::row_state::{RowEffect, RowEvent, RowState, Rung, Then};
+use crate::wanted::Wanted;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};

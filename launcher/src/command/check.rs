@@ -2,7 +2,8 @@
 
 use super::{check_rights, environment, on_its_server, print, print_error, read_config};
 use crate::cli::Place;
-use crate::row_entry::{Origin, Wanted};
+use crate::row_entry::Origin;
+use crate::wanted::Wanted;
 use shared::config::{Config, Environment, Mistake, Row};
 use shared::conninfo::ConninfoError;
 use shared::exit_code::launcher_status;

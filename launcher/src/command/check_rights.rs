@@ -7,8 +7,9 @@
 use super::check::wanted;
 use super::{environment, print, print_error};
 use crate::cli::Place;
-use crate::discovery::list_queues;
-use crate::row_entry::{Wanted, owner_refused};
+use crate::found_queue::{is_news, list_queues};
+use crate::row_entry::owner_refused;
+use crate::wanted::Wanted;
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::conninfo::Target;
@@ -82,7 +83,7 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
             teller.note(&who(one), "will be made at the first start");
             continue;
         }
-        check_queue(&mut teller, one, false);
+        check_queue(&mut teller, one);
     }
     for row in &every {
         // The login by which its databases are looked at.
@@ -98,8 +99,10 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
     }
     for one in &found {
         match &one.refusal {
+            // Without a catalog it is none of ours, which may be meant.
+            Some(refusal) if !is_news(refusal) => teller.note(&who(one), &format!("not served: {refusal}")),
             Some(refusal) => teller.tell(&who(one), Ok(vec![refusal.clone()])),
-            None => check_queue(&mut teller, one, true),
+            None => check_queue(&mut teller, one),
         }
     }
     if teller.good { launcher_status::ORDERLY } else { launcher_status::FAILED }
@@ -136,8 +139,8 @@ fn find_queues<'a>(
     (found, unseen)
 }
 
-/// What a queue's user lacks, and who else may put tasks into it. `found`: by "*", so nothing is made for it.
-fn check_queue(teller: &mut Teller<'_>, one: &Wanted, found: bool) {
+/// What a queue's user lacks, and who else may put tasks into it.
+fn check_queue(teller: &mut Teller<'_>, one: &Wanted) {
     let helper = one.installer.as_ref().and_then(|login| {
         one_shot::ask(login, "pgmill check", PATIENCE, |client| async move {
             let found = client.query_one(&bare(LOOK_CATALOG), &[]).await.map_err(|error| Trouble::of(&error))?;
@@ -148,7 +151,7 @@ fn check_queue(teller: &mut Teller<'_>, one: &Wanted, found: bool) {
     let (schema, table) = (one.row.schema.clone(), one.row.table.clone());
     let answer = one_shot::ask(&one.target, "pgmill check", PATIENCE, |client| async move {
         let inserters = inserters(&client, &schema, &table).await?;
-        Ok((row_lacks(client, schema, table, helper, found).await?, inserters))
+        Ok((row_lacks(client, schema, table, helper).await?, inserters))
     });
     let user = &one.row.user;
     match answer {
@@ -230,7 +233,6 @@ async fn row_lacks(
     schema: String,
     table: String,
     helper: Option<Helper>,
-    by_star: bool,
 ) -> Result<Lacks, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let found = client.query_one(&bare(CHECK_ROW), &[&schema, &table]).await.map_err(trouble)?;
@@ -254,9 +256,7 @@ async fn row_lacks(
     let helper = helper.unwrap_or_default();
     let has = |name: &str| catalog.get::<_, bool>(name);
     if !has("there") {
-        if by_star {
-            lacks.push(format!("not served: the catalog mill is not installed; run: launcher install {database}"));
-        } else if !has("may") && !helper.makes {
+        if !has("may") && !helper.makes {
             lacks.push(format!("cannot make the catalog mill; run: GRANT CREATE ON DATABASE {database} TO {me}"));
         }
     } else if !has("marked") {

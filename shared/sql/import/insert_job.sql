@@ -1,6 +1,6 @@
 -- A job that was pg_cron's. It belongs to its old user if this session may say so and that user may use the queue. It
--- comes in paused if its old user is not kept, or is not the queue's user: that one may be the stronger. pg_cron never tries again before the next time: so the wait after a failure is
--- longer than any schedule.
+-- comes in paused if its old user is not kept, or is not the queue's user: that one may be the stronger. pg_cron never
+-- tries again before the next time: so the wait after a failure is longer than any schedule.
 -- parameters: $1 name, $2 input, $3 cron, $4 interval, $5 zone, $6 scheduled, $7 its user, $8 queue, $9 the queue's user,
 -- $10 jobs of others are not paused
 -- locks: the row; caller: the launcher's import

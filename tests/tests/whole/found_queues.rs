@@ -119,6 +119,8 @@ fn a_queue_runs_as_its_tables_owner_and_the_launchers_login_runs_none() {
     must(&mut root, &format!("ALTER SCHEMA own OWNER TO {OWNER}; ALTER TABLE own.task OWNER TO {OWNER}"));
     assert_eq!(ran_as(&mill, &mut client, "own.task"), format!("{OWNER}/{OWNER}"));
     must(&mut root, "ALTER ROLE locked LOGIN; GRANT USAGE ON SCHEMA locked TO locked");
+    why(&mill, "locked", &["neither admitted", "GRANT \"locked\" TO \"mill\"", "SELECT mill.admit('locked')"]);
+    must(&mut client, "SELECT mill.admit('locked')");
     assert_eq!(ran_as(&mill, &mut root, "locked.task"), "locked/locked");
     // and back again it is served no more
     must(&mut root, &format!("ALTER TABLE own.task OWNER TO {LOGIN}"));
@@ -141,6 +143,8 @@ fn a_row_that_names_a_user_serves_what_that_user_may() {
     must(&mut root, "CREATE SCHEMA foreign_hands AUTHORIZATION stranger");
     make_table(&mut root, "strange");
     must(&mut root, "ALTER TABLE strange.task OWNER TO stranger; GRANT USAGE ON SCHEMA strange TO PUBLIC");
+    why(&mill, "strange", &["role \"stranger\"", "neither admitted"]);
+    must(&mut root, &format!("GRANT stranger TO {LOGIN}"));
     why(&mill, "strange", &["belongs to \"stranger\"", "give the row the user \"stranger\""]);
 }
 
@@ -215,7 +219,7 @@ fn a_catalog_without_a_table_is_no_queue_and_none_is_made() {
     let told = mill.command(&["start", "app"]);
     let text = String::from_utf8_lossy(&told.stderr).into_owned() + &String::from_utf8_lossy(&told.stdout);
     assert_eq!(told.status.code(), Some(1), "{text}");
-    assert!(text.contains("no task table") && text.contains("launcher install"), "{text}");
+    assert!(text.contains("no task table") && text.contains("launcher install --print"), "{text}");
     assert_eq!(row(&mill, "public"), None);
     let made = "SELECT to_regclass('public.task')::text";
     assert_eq!(client.query_one(made, &[]).expect("look").get::<_, Option<String>>(0), None);
