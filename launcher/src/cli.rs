@@ -151,7 +151,8 @@ pub enum Command {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
-        /// Also log in, as the launcher and as every row, and say which rights are missing. Exit 1 if any is.
+        /// Also log in, as the launcher and as every row, and say which rights are missing (exit 1 if any is), and which
+        /// other roles may INSERT into each queue.
         #[arg(long)]
         connect: bool,
     },

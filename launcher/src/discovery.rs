@@ -61,8 +61,7 @@ impl RowTable {
 
     /// The rows "*" mean this database: it can be served, and no other row names it.
     pub fn covers(&self, database: u32) -> bool {
-        let found = self.listed.iter().find(|one| one.oid == database && one.servable);
-        !self.every.is_empty() && found.is_some_and(|one| !self.names(one))
+        self.covered.contains(&database)
     }
 
     fn names(&self, one: &FoundDatabase) -> bool {
@@ -70,11 +69,6 @@ impl RowTable {
             let same = entry.database == Some(one.oid) || entry.wanted.target.database == one.name;
             entry.origin == Origin::Named && !entry.removed && self.is_local(entry) && same
         })
-    }
-
-    /// All databases that the rows "*" mean.
-    pub fn covered(&self) -> Vec<u32> {
-        self.listed.iter().map(|one| one.oid).filter(|database| self.covers(*database)).collect()
     }
 
     /// A login of the launcher itself into a covered database.
@@ -85,6 +79,8 @@ impl RowTable {
 
     /// What "*" means for the databases as they are, against what there is.
     pub fn reconcile_found(&mut self, now: Instant) {
+        let servable = self.listed.iter().filter(|one| one.servable && !self.every.is_empty());
+        self.covered = servable.filter(|one| !self.names(one)).map(|one| one.oid).collect();
         let mut wanted: Vec<(u32, Wanted)> = Vec::new();
         for one in self.listed.iter().filter(|one| self.covers(one.oid)) {
             for queue in self.queues.get(&one.oid).into_iter().flatten() {

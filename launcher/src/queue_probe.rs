@@ -48,14 +48,13 @@ impl QueueProbe {
         if self.at.is_some() {
             return;
         }
-        let covered = rows.covered();
-        self.probed.retain(|database, _| covered.contains(database));
+        self.probed.retain(|database, _| rows.covered.contains(database));
         let due = |database: &u32| {
             let asked = rows.to_look.contains(database) && !waits(*database);
             let late = self.probed.get(database).is_none_or(|at| now >= *at + self.period);
             !held(*database) && (asked || late)
         };
-        let Some(database) = covered.into_iter().find(due) else { return };
+        let Some(database) = rows.covered.iter().copied().find(due) else { return };
         let Some(target) = rows.probe_login(database) else { return };
         self.probed.insert(database, now);
         self.at = Some((database, Link::dial(&target, "pg_conf", Some(region), false)));

@@ -202,6 +202,12 @@ impl Entry {
 
     pub fn spawn(&mut self, region: &Region, nursery: &Nursery, wait: WaitFor, now: Instant) {
         let Some(slot) = self.state.slot() else { return };
+        // Whatever has led here: it would run as a user that it must not run as.
+        if let Some(why) = self.wanted.refusal.clone() {
+            let (then, close) = (Then::Stay { why }, Duration::ZERO);
+            self.step(region, RowEvent::EndAsked { rung: Rung::Hurry, then, now, close });
+            return;
+        }
         let order = self.wanted.order(self.origin, wait, self.marker.is_some());
         match nursery.try_spawn(slot, Kind::Scheduler, &self.wanted.label(), &order, scheduler::run) {
             Ok((child, ticket)) => {
@@ -313,6 +319,7 @@ impl Entry {
         }
         let login_changed = self.wanted.target != new.target;
         let enabled = (self.wanted.unwanted().is_none() && !self.removed, new.unwanted().is_none());
+        let by_config = self.wanted.row.enabled && !self.removed;
         new.tell_refusal(self.wanted.refusal.as_deref());
         self.wanted = new;
         self.removed = false;
@@ -322,12 +329,12 @@ impl Entry {
         match enabled {
             (_, false) => {
                 let why = self.wanted.unwanted().unwrap_or_default().to_owned();
-                if matches!(self.state, RowState::Disabled { .. }) {
+                if matches!(self.state, RowState::Disabled { .. }) && !stopped {
                     self.state = RowState::disabled(&why);
                 }
                 self.step(region, ask(Then::Stay { why }));
             }
-            (true, true) if stopped => {}
+            (_, true) if stopped && by_config => {}
             (_, true) if login_changed || !enabled.0 => {
                 drop(self.step(region, ask(Then::StartAgain { wait: WaitFor::default() })));
             }

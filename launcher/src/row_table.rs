@@ -19,7 +19,7 @@ use shared::hand_over::WaitFor;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle};
 use shared::sys::wait::Child;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub struct RowTable {
     /// The rows "*".
     pub every: Vec<Wanted>,
     pub listed: Vec<FoundDatabase>,
+    /// The databases that the rows "*" mean.
+    pub covered: BTreeSet<u32>,
     /// The task tables of covered databases, as far as these have been looked at.
     pub queues: HashMap<u32, Vec<FoundQueue>>,
     /// Covered databases that are to be looked at before their time.
@@ -58,6 +60,7 @@ impl RowTable {
             home,
             every: Vec::new(),
             listed: Vec::new(),
+            covered: BTreeSet::new(),
             queues: HashMap::new(),
             to_look: HashSet::new(),
             probe,
@@ -70,6 +73,7 @@ impl RowTable {
             self.home = home;
             self.listed.clear();
             self.queues.clear();
+            self.covered.clear();
             self.entries.iter_mut().for_each(|entry| entry.database = None);
         }
     }
@@ -186,7 +190,7 @@ impl RowTable {
         let region = self.region.clone();
         let wait = WaitFor { message: None, marker: true };
         for entry in self.local_in(database).filter(|entry| entry.marker == Some(marker)) {
-            if !matches!(entry.state, RowState::Disabled { .. }) {
+            if entry.wanted.refusal.is_none() && !matches!(entry.state, RowState::Disabled { .. }) {
                 shared::info!("somebody works on the catalog; a new scheduler waits", queue = entry.wanted.label());
                 entry.step(&region, RowEvent::RestartAsked { wait, now });
             }
@@ -379,7 +383,7 @@ impl RowTable {
 
     /// Every wanted row does its work, or has its reason.
     pub fn ready(&self) -> bool {
-        let looked = self.covered().iter().all(|database| self.queues.contains_key(database));
+        let looked = self.covered.iter().all(|database| self.queues.contains_key(database));
         let mut entries = self.entries.iter();
         looked
             && entries

@@ -31,7 +31,7 @@ fn the_example_is_valid_and_needs_no_superuser() {
     let config = config(EXAMPLE);
     assert_eq!(config.warnings, Vec::<String>::new());
     let users: Vec<_> = config.rows.iter().map(|row| row.user.as_str()).collect();
-    assert_eq!(users, ["mill", "billing", "reports"]);
+    assert_eq!(users, ["app_tasks", "billing", "reports"]);
     assert_eq!(config.rows[1].settings.sleep_ms, 100);
     assert_eq!(config.rows[2].defaults.timeout.as_deref(), Some("2 hour"));
     assert_eq!(config.rows[1].defaults.timeout.as_deref(), Some("10 min"));
@@ -141,7 +141,7 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
 }
 
 #[test]
-fn a_star_means_every_database_as_whoever_the_launcher_is() {
+fn a_star_means_every_database_and_names_no_user_unless_it_is_told() {
     let config =
         config(r#"{"connect":"user=mill","max_workers":10,"operators":"ops","probe":"5 s","json":[{"data":"*"}]}"#);
     let row = &config.rows[0];
@@ -153,6 +153,9 @@ fn a_star_means_every_database_as_whoever_the_launcher_is() {
     assert_eq!(config.connections(), 10 + 2 * 10 + 2);
     let named = only_row(r#"[{"data":"*","user":"other","connect":"host=/tmp"}]"#);
     assert_eq!(named.user, "other");
+    // the launcher's own login is no user of tasks; what the row's connect names is
+    let own = only_row(r#"[{"data":"*","connect":"user=other"}]"#);
+    assert_eq!(own.user, "other");
 }
 
 #[test]

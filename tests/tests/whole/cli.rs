@@ -101,6 +101,12 @@ fn the_example_of_a_config_file_is_good() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mill.example.json");
     let checked = Desk::new().run(&["check", "--config", &example.to_string_lossy()]);
     assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
+    // a row without a user would run its tasks as the launcher's login
+    let text = std::fs::read_to_string(&example).expect("read the example");
+    let config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    for row in config["json"].as_array().expect("rows") {
+        assert!(row["user"].is_string(), "{row} names no user");
+    }
 }
 
 #[test]
