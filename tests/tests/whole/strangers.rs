@@ -213,9 +213,12 @@ fn code_in_a_strangers_schema_mill_runs_for_nobody() {
         )
         .expect("a trap");
     drop(client);
-    let found = json!({"data": "*", "probe": "200 ms"});
+    let found = json!({"data": "*"});
     let mill = Supervisor::of(&database).key("probe", "200 ms").row(found).start();
-    let id = database.insert_with("SELECT 1", "");
+    mill.eventually("the task table is made", || {
+        one::<bool>(&database, "SELECT to_regclass('public.task') IS NOT NULL")
+    });
+    let id = database.insert("SELECT 1");
     assert_eq!(mill.finished(&database, id)["state"], "DONE");
     linger(Duration::from_secs(2));
     let caught = caught(&database, &name);

@@ -82,7 +82,10 @@ pub fn spring(trap: &Trap, catalog: CatalogOf) -> Vec<String> {
     if !trap.late {
         arm();
     }
-    let mill = if trap.serves { stage.serve() } else { stage.launch() };
+    let mill = stage.launch();
+    if let Err(why) = known(&stage, &mill, trap.serves) {
+        return vec![why];
+    }
     if trap.late {
         arm();
     }
@@ -95,10 +98,12 @@ pub fn spring(trap: &Trap, catalog: CatalogOf) -> Vec<String> {
     let mut told = |what: &str, said: Result<(), String>| faults.extend(said.err().map(|why| format!("{what}: {why}")));
     let app = stage.database.owner();
     let try_as = |role: &str, sql: &str| {
-        stage
-            .session(role)
-            .batch_execute(sql)
-            .map_err(|error| format!("{:?}", error.as_db_error().map(|said| said.message().to_owned())))
+        let mut client = stage.session(role);
+        client.batch_execute("SET statement_timeout = '3s'").expect("SET");
+        client.batch_execute(sql).map_err(|error| match error.as_db_error() {
+            Some(said) => said.message().to_owned(),
+            None => error.to_string(),
+        })
     };
     told("the application's jobs", try_as(app, JOBS));
     let job = |name: &str, queue: &str| {
@@ -153,6 +158,16 @@ pub fn spring(trap: &Trap, catalog: CatalogOf) -> Vec<String> {
     faults
 }
 
+/// Does the catalog know the public queue, and the other one if it is served?
+fn known(stage: &Stage, mill: &Supervisor<'_>, both: bool) -> Result<(), String> {
+    let sql = format!(
+        "SELECT count(*) >= {} FROM mill.queue q WHERE q.relid IN (to_regclass('public.task'), to_regclass('evil.task'))",
+        1 + i32::from(both)
+    );
+    let came = mill.wait("known").within(Duration::from_secs(20)).attempt(|| one::<bool>(&stage.database, &sql));
+    came.ok_or_else(|| format!("the catalog does not know the queues:\n{}", mill.log().tail(20)))
+}
+
 /// Have these jobs left a row in the record of a schema?
 fn served(stage: &Stage, mill: &Supervisor<'_>, schema: &str, jobs: &[&str]) -> Result<(), String> {
     let names = jobs.iter().map(|job| (*job).to_owned()).collect::<Vec<_>>();
@@ -160,7 +175,7 @@ fn served(stage: &Stage, mill: &Supervisor<'_>, schema: &str, jobs: &[&str]) -> 
         "SELECT ARRAY(SELECT j FROM unnest($1::text[]) AS j WHERE NOT EXISTS (SELECT FROM {schema}.ran r WHERE r.job = j))"
     );
     let mut missing = names.clone();
-    let came = mill.wait("jobs have run").within(Duration::from_secs(20)).attempt(|| {
+    let came = mill.wait("jobs have run").within(Duration::from_secs(15)).attempt(|| {
         missing = crate::asking::one_with(&stage.database, &sql, &[&names]);
         missing.is_empty()
     });
