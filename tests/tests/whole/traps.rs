@@ -1,8 +1,10 @@
 //! A queue's owner arms his table with code of his own. Whoever calls whatever of the catalog, and whatever runs: that code
 //! runs in sessions of the queue's user, as the queue's user.
 
+use crate::asking::one;
+use crate::trap_calls::sweep;
 use crate::trap_corpus::{Trap, spring_all, trap};
-use crate::trap_stage::CatalogOf;
+use crate::trap_stage::{CatalogOf, Stage};
 
 const SUPERUSER: &[CatalogOf] = &[CatalogOf::Superuser];
 const BOTH: &[CatalogOf] = &[CatalogOf::Superuser, CatalogOf::Application];
@@ -231,4 +233,47 @@ fn functions_of_the_queues_schema_that_lose_their_definer_run_as_its_queues_user
     )
     .late()];
     spring_all(&traps, BOTH);
+}
+
+/// Whatever evil may call and whatever its jobs do, its trigger fires as itself alone.
+#[track_caller]
+fn gains_nothing(catalog: CatalogOf, gain: &str, gained: &str) {
+    let stage = Stage::new(catalog);
+    let mill = stage.serve();
+    let place = |text: &str| text.replace("EVIL", &stage.evil);
+    stage.say(
+        &stage.evil,
+        &place(&format!(
+            "CREATE FUNCTION evil.gain() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {gain}; RETURN NULL;
+                 EXCEPTION WHEN insufficient_privilege THEN RETURN NULL; END $$;
+             CREATE TRIGGER gain BEFORE INSERT OR UPDATE ON evil.task FOR EACH STATEMENT EXECUTE FUNCTION evil.gain()"
+        )),
+    );
+    let mut evil = stage.session(&stage.evil);
+    let _ = evil.batch_execute("SELECT * FROM mill.s_start('evil.task'::regclass, 1, now())");
+    let sql = "INSERT INTO mill.job (name, input, queue) VALUES ('own', 'INSERT INTO evil.ran VALUES (''own'')', 'evil.task')";
+    evil.batch_execute(sql).expect("a job of its own");
+    evil.batch_execute("SELECT mill.run_job((SELECT id FROM mill.job WHERE name = 'own'))").expect("run_job");
+    mill.eventually("its job has run", || one::<i64>(&stage.database, "SELECT count(*) FROM evil.ran") == 1);
+    sweep(&stage, &stage.evil, &stage.evil);
+    assert!(!one::<bool>(&stage.database, &place(gained)), "evil has gained what it wanted");
+    drop(mill);
+}
+
+#[test]
+fn a_trigger_that_makes_its_owner_a_superuser_when_it_may_never_may() {
+    gains_nothing(
+        CatalogOf::Superuser,
+        "IF (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) THEN ALTER ROLE \"EVIL\" SUPERUSER; END IF",
+        "SELECT rolsuper FROM pg_roles WHERE rolname = 'EVIL'",
+    );
+}
+
+#[test]
+fn a_trigger_that_inserts_into_the_applications_queue_when_it_may_never_may() {
+    gains_nothing(
+        CatalogOf::Application,
+        "INSERT INTO public.task (input, plan) VALUES ('SELECT ''planted''', now() + interval '1 day')",
+        "SELECT EXISTS (SELECT FROM public.task WHERE input LIKE '%planted%')",
+    );
 }
