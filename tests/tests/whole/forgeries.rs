@@ -6,7 +6,7 @@ use std::time::Duration;
 use postgres::Client;
 use tests::{Database, Supervisor, steadily};
 
-use crate::asking::{all, one, refusal};
+use crate::asking::{all, linger, one, refusal};
 use crate::trap_calls::value;
 use crate::trap_stage::{CatalogOf, Stage};
 
@@ -301,6 +301,55 @@ fn a_row_trigger_of_a_queue_cannot_be_hung_onto_a_table_of_somebody_else() {
         assert!(said.starts_with("42501"), "{function}: {said}");
     }
     drop(mill);
+}
+
+#[test]
+fn a_caller_who_waits_for_no_lock_pauses_no_job() {
+    let stage = Stage::new(CatalogOf::Superuser);
+    let mill = stage.serve();
+    let app = stage.database.owner();
+    stage.say(
+        app,
+        "INSERT INTO mill.job (name, input, queue, schedule_interval) VALUES ('spy', 'SELECT 1', 'evil.task', '1 s')",
+    );
+    mill.eventually("it runs", || numbers(&stage.database, "spy")[1] > 0);
+    drop(mill);
+    linger(Duration::from_millis(1500));
+    let services = stage.database.look(
+        "SELECT p.oid::regproc::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, o) ORDER BY o), \
+                coalesce(p.proargnames, '{}')::text[] FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+          WHERE n.nspname IN ('mill', 'mill_private') AND p.prorettype <> 'trigger'::regtype AND p.proname <> 's_watch_graph' \
+            AND (p.proname LIKE 's\\_%' OR p.proname ~ '^q[0-9]+_') AND has_schema_privilege($1, n.oid, 'USAGE') \
+            AND has_function_privilege($1, p.oid, 'EXECUTE')",
+        &[&app],
+    );
+    let mut holder = stage.session(&stage.evil);
+    // a row of evil.task waits for a lock that somebody else holds
+    holder
+        .batch_execute(
+            "CREATE TABLE evil.gate (); GRANT ALL ON evil.gate TO PUBLIC;
+             CREATE FUNCTION evil.wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN LOCK TABLE evil.gate; RETURN NEW; END';
+             CREATE TRIGGER a_waits BEFORE INSERT ON evil.task FOR EACH ROW EXECUTE FUNCTION evil.wait();
+             BEGIN; LOCK TABLE evil.gate",
+        )
+        .expect("LOCK");
+    let mut client = stage.session(app);
+    client.batch_execute("SET lock_timeout = '1ms'; SET statement_timeout = '2s'").expect("SET");
+    for service in services.expect("functions") {
+        let (name, types, names): (String, Vec<String>, Vec<String>) = (service.get(0), service.get(1), service.get(2));
+        let arguments =
+            types.iter().enumerate().map(|(place, kind)| value(kind, names.get(place).map_or("", String::as_str)));
+        let _ = attempt(&mut client, &format!("SELECT * FROM {name}({})", arguments.collect::<Vec<_>>().join(", ")));
+    }
+    for view in ["mill.run", "mill.job_stat", "mill.job_status", "mill.waiting", "mill.integrity"] {
+        let _ = attempt(&mut client, &format!("SELECT * FROM {view}"));
+    }
+    drop((client, holder));
+    let paused: Option<String> = one(
+        &stage.database,
+        "SELECT concat(s.reason, '!') FROM mill.job_stat s JOIN mill.job j ON j.id = s.job AND j.name = 'spy' AND NOT j.scheduled UNION ALL SELECT NULL LIMIT 1",
+    );
+    assert_eq!(paused, None, "the job has been paused by a caller's lock_timeout");
 }
 
 /// A session of the row user at work, its backend and the moment its query began.

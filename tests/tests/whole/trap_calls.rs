@@ -2,9 +2,13 @@
 //! sense, each table and view that he may read, each change of jobs, flows and edges. After each of them his session must be
 //! as it was before.
 
+use postgres::error::SqlState;
 use postgres::{Client, Row, SimpleQueryMessage};
 
 use crate::trap_stage::Stage;
+
+/// How long one call may take.
+const CALL_TIMEOUT: &str = "2s";
 
 /// What a sweep has come to.
 #[derive(Debug, Default)]
@@ -102,19 +106,35 @@ struct Watched<'s> {
     client: Client,
     before: String,
     swept: Swept,
+    /// Calls that somebody's code kept until they timed out.
+    kept: usize,
 }
+
+/// After so many of them no more is called: it would take minutes, and the verdict is known.
+const ENOUGH: usize = 10;
 
 impl<'s> Watched<'s> {
     fn open(stage: &'s Stage, role: &'s str) -> Watched<'s> {
         let (client, before) = session(stage, role);
-        Watched { stage, role, client, before, swept: Swept::default() }
+        Watched { stage, role, client, before, swept: Swept::default(), kept: 0 }
     }
 
     fn call(&mut self, sql: &str) {
+        if self.kept >= ENOUGH {
+            return;
+        }
         match self.client.simple_query(sql) {
             Ok(_) => self.swept.done += 1,
             Err(error) => {
                 let said = error.as_db_error().map_or_else(|| error.to_string(), |said| said.message().to_owned());
+                if error.code() == Some(&SqlState::QUERY_CANCELED) {
+                    self.kept += 1;
+                    if self.kept == ENOUGH {
+                        self.swept
+                            .faults
+                            .push(format!("calls of {} take longer than {CALL_TIMEOUT}: {sql}", self.role));
+                    }
+                }
                 self.swept.refused.push(format!("{sql}: {said}"));
             }
         }
@@ -130,7 +150,7 @@ impl<'s> Watched<'s> {
 
 fn session(stage: &Stage, role: &str) -> (Client, String) {
     let mut client = stage.session(role);
-    client.batch_execute("SET statement_timeout = '2s'; SET lock_timeout = '1s'").expect("SET");
+    client.batch_execute(&format!("SET statement_timeout = '{CALL_TIMEOUT}'")).expect("SET");
     let before = cell(&mut client, SESSION).expect("a fresh session");
     (client, before)
 }

@@ -175,7 +175,7 @@ fn served(stage: &Stage, mill: &Supervisor<'_>, schema: &str, jobs: &[&str]) -> 
         "SELECT ARRAY(SELECT j FROM unnest($1::text[]) AS j WHERE NOT EXISTS (SELECT FROM {schema}.ran r WHERE r.job = j))"
     );
     let mut missing = names.clone();
-    let came = mill.wait("jobs have run").within(Duration::from_secs(15)).attempt(|| {
+    let came = mill.wait("jobs have run").within(Duration::from_secs(10)).attempt(|| {
         missing = crate::asking::one_with(&stage.database, &sql, &[&names]);
         missing.is_empty()
     });

@@ -229,6 +229,9 @@ impl Drop for Stage {
         let Ok(mut client) = self.database.server().try_connect("postgres", self.database.name()) else {
             return;
         };
+        let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        let _ = client.batch_execute(others);
+        let _ = client.batch_execute("SET statement_timeout = '10s'");
         for role in [evil, member] {
             let _ = client.batch_execute(&format!("DROP OWNED BY {role} CASCADE"));
             let _ = client.batch_execute(&format!("DROP ROLE {role}"));

@@ -277,3 +277,33 @@ fn a_trigger_that_inserts_into_the_applications_queue_when_it_may_never_may() {
         "SELECT EXISTS (SELECT FROM public.task WHERE input LIKE '%planted%')",
     );
 }
+
+#[test]
+fn a_check_of_the_config_runs_as_the_jobs_owner_alone() {
+    let stage = Stage::new(CatalogOf::Superuser);
+    let mill = stage.serve();
+    let (app, evil, _) = stage.idents();
+    stage.say(
+        &stage.evil,
+        "CREATE FUNCTION evil.check_it(config jsonb) RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM evil.n(''check_config''); END';
+         INSERT INTO mill.job (name, input, queue, config, check_config) VALUES ('own', 'SELECT 1', 'evil.task', '{}', 'evil.check_it')",
+    );
+    assert!(one::<i64>(&stage.database, "SELECT count(*) FROM evil.caught") > 0, "the check ran for its owner");
+    // somebody who is a member of evil is not evil
+    stage.database.run(&format!("GRANT {evil} TO {app}"));
+    for role in ["postgres", stage.database.owner()] {
+        for change in [
+            "UPDATE mill.job SET config = '{\"a\": 1}' WHERE name = 'own'",
+            "SELECT mill.alter_job(id, config => '{\"a\": 2}') FROM mill.job WHERE name = 'own'",
+            "UPDATE mill.job SET check_config = 'evil.check_it', config = '{\"a\": 3}' WHERE name = 'own'",
+            "UPDATE mill.job SET priority = 1 WHERE name = 'own'",
+        ] {
+            // refused or not: the check does not run
+            let _ = stage.session(role).batch_execute(change);
+        }
+    }
+    stage.database.run(&format!("REVOKE {evil} FROM {app}"));
+    drop(mill);
+    let faults = stage.faults();
+    assert!(faults.is_empty(), "{faults:#?}");
+}
