@@ -329,10 +329,10 @@ fn a_caller_who_waits_for_no_lock_pauses_no_job() {
         .batch_execute(
             "CREATE TABLE evil.gate (); GRANT ALL ON evil.gate TO PUBLIC;
              CREATE FUNCTION evil.wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN LOCK TABLE evil.gate; RETURN NEW; END';
-             CREATE TRIGGER a_waits BEFORE INSERT ON evil.task FOR EACH ROW EXECUTE FUNCTION evil.wait();
-             BEGIN; LOCK TABLE evil.gate",
+             CREATE TRIGGER a_waits BEFORE INSERT ON evil.task FOR EACH ROW EXECUTE FUNCTION evil.wait()",
         )
-        .expect("LOCK");
+        .expect("a trigger");
+    holder.batch_execute("BEGIN; LOCK TABLE evil.gate").expect("LOCK");
     let mut client = stage.session(app);
     client.batch_execute("SET lock_timeout = '1ms'; SET statement_timeout = '2s'").expect("SET");
     for service in services.expect("functions") {

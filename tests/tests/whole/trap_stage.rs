@@ -157,9 +157,12 @@ impl Stage {
         Supervisor::of(&self.database).row(row).key("max_workers", 16).start()
     }
 
+    /// A session in which no statement takes longer than 10 s, whatever code of evil keeps it.
     pub fn session(&self, role: &str) -> Client {
         let client = self.database.server().try_connect(role, self.database.name());
-        client.unwrap_or_else(|error| panic!("connect as {role}: {error:?}"))
+        let mut client = client.unwrap_or_else(|error| panic!("connect as {role}: {error:?}"));
+        client.batch_execute("SET statement_timeout = '10s'").expect("SET");
+        client
     }
 
     /// Runs statements as a role.
