@@ -224,7 +224,7 @@ fn functions_of_the_queues_schema_that_lose_their_definer_run_as_its_queues_user
                  EXECUTE format('ALTER FUNCTION %s SECURITY INVOKER', f);
                  EXECUTE format('ALTER FUNCTION %s RESET ALL', f);
              END LOOP;
-             FOR f IN SELECT t.tgfoid FROM pg_trigger t WHERE t.tgrelid = 'evil.task'::regclass AND NOT t.tgisinternal
+             FOR f IN SELECT DISTINCT t.tgfoid FROM pg_trigger t WHERE t.tgrelid = 'evil.task'::regclass AND NOT t.tgisinternal
                          AND (t.tgtype & 1) = 1 AND t.tgfoid IN (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'evil'::regnamespace) LOOP
                  EXECUTE format('CREATE TRIGGER %I BEFORE INSERT OR UPDATE ON evil.task FOR EACH ROW EXECUTE FUNCTION evil.tg()',
                                 'a ' || f::oid);
@@ -306,4 +306,10 @@ fn a_check_of_the_config_runs_as_the_jobs_owner_alone() {
     drop(mill);
     let faults = stage.faults();
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// What the others find is not of their own making.
+#[test]
+fn without_a_trap_nothing_is_found() {
+    spring_all(&[trap("no trap", "SELECT 1").for_others()], BOTH);
 }
