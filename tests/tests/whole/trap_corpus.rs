@@ -1,0 +1,224 @@
+//! One trap after the other: armed on `evil.task`, walked over by everybody, and looked at afterwards. Each has a stage of
+//! its own, so that none hides another.
+
+use std::time::Duration;
+
+use tests::Supervisor;
+
+use crate::asking::one;
+use crate::trap_calls::{Swept, sweep};
+use crate::trap_stage::{CatalogOf, Stage};
+
+/// How a trap is laid. `EVIL` in `arm` is the quoted name of its role.
+#[derive(Debug, Clone, Copy)]
+pub struct Trap {
+    pub name: &'static str,
+    /// Run by evil.
+    pub arm: &'static str,
+    /// What only a superuser can prepare for it.
+    prepare: &'static str,
+    /// The queue goes on with it.
+    serves: bool,
+    /// Evil itself falls for it when it writes to its table.
+    fires: bool,
+    /// Armed while the queue is served, because the next start would undo it.
+    late: bool,
+}
+
+pub const fn trap(name: &'static str, arm: &'static str) -> Trap {
+    Trap { name, arm, prepare: "", serves: true, fires: true, late: false }
+}
+
+impl Trap {
+    /// Its own queue need not go on.
+    pub const fn unserved(self) -> Trap {
+        Trap { serves: false, ..self }
+    }
+
+    /// It is for others alone.
+    pub const fn for_others(self) -> Trap {
+        Trap { fires: false, ..self }
+    }
+
+    pub const fn late(self) -> Trap {
+        Trap { late: true, ..self }
+    }
+
+    pub const fn prepared_by_superuser(self, prepare: &'static str) -> Trap {
+        Trap { prepare, ..self }
+    }
+}
+
+/// Jobs in both queues, edges from one to the other and back; `once` is asked for by hand.
+const JOBS: &str = "BEGIN;
+    INSERT INTO mill.flow (name, parallel) VALUES ('f', 8);
+    INSERT INTO mill.job (name, input, queue, flow) VALUES
+        ('home', 'INSERT INTO public.ran VALUES (''home'')', 'public.task', 'f'),
+        ('spy', 'SELECT 1', 'evil.task', 'f'), ('back', 'INSERT INTO public.ran VALUES (''back'')', 'public.task', 'f'),
+        ('fails', 'SELECT 1 / 0', 'evil.task', 'f'), ('alarm', 'INSERT INTO public.ran VALUES (''alarm'')', 'public.task', 'f'),
+        ('node', NULL, 'evil.task', 'f'), ('last', 'INSERT INTO public.ran VALUES (''last'')', 'public.task', 'f'),
+        ('once', 'INSERT INTO evil.ran VALUES (''once'')', 'evil.task', NULL);
+    INSERT INTO mill.job (name, input, queue, schedule_interval, crash_wait, retry_period) VALUES
+        ('often', 'SELECT 1', 'evil.task', '1 s', '1 s', '1 s'),
+        ('tick', 'INSERT INTO public.ran VALUES (''tick'')', 'public.task', '1 s', '1 s', '1 s');
+    INSERT INTO mill.timer (name, start, period) VALUES ('clock', '2100-01-01', '1 day');
+    INSERT INTO mill.edge (job, from_timer) VALUES ('home', 'clock');
+    INSERT INTO mill.edge (job, from_job) VALUES ('spy', 'home'), ('back', 'spy'), ('fails', 'home'), ('node', 'home'), ('last', 'node');
+    INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('alarm', 'fails', 'failure');
+    COMMIT";
+
+/// What evil does to its own table anyway: nothing of it may harm anybody.
+const POKE: &str = "INSERT INTO evil.task (input, plan) VALUES ('SELECT 1', now() + interval '1 day');
+    UPDATE evil.task SET priority = priority + 1, reason = 'none' WHERE input = 'SELECT 1' AND state = 'PLAN' AND plan > now();
+    DO 'BEGIN PERFORM id, state::text FROM evil.task WHERE id > 0; END'";
+
+/// Springs the trap on a catalog of that owner. What went wrong, a sentence each.
+pub fn spring(trap: &Trap, catalog: CatalogOf) -> Vec<String> {
+    let stage = Stage::new(catalog);
+    let (_, evil, _) = stage.idents();
+    if !trap.prepare.is_empty() {
+        stage.database.run(&trap.prepare.replace("EVIL", &evil));
+    }
+    let arm = || stage.say(&stage.evil, &trap.arm.replace("EVIL", &evil));
+    let app = stage.database.owner();
+    let try_as = |role: &str, sql: &str| attempt(&stage, role, sql);
+    let mut faults = Vec::new();
+    let mut told = |what: &str, said: Result<(), String>| faults.extend(said.err().map(|why| format!("{what}: {why}")));
+    let job = |name: &str| {
+        format!(
+            "INSERT INTO mill.job (name, input, queue, schedule_interval, crash_wait, retry_period) \
+             VALUES ('{name}', 'INSERT INTO evil.ran VALUES (''{name}'')', 'evil.task', '1 s', '1 s', '1 s')"
+        )
+    };
+    let mut declare = || {
+        told("the application's jobs", try_as(app, JOBS));
+        told("the job of evil", try_as(&stage.evil, &job("own")));
+        told("the job of the member", try_as(&stage.member, &job("members")));
+    };
+    if !trap.serves {
+        // Then the catalog may no longer know the table.
+        let mill = stage.serve();
+        declare();
+        drop(mill);
+    }
+    if !trap.late {
+        arm();
+    }
+    let mill = stage.launch();
+    if let Err(why) = known(&stage, &mill, trap.serves) {
+        return vec![why];
+    }
+    if trap.late {
+        arm();
+    }
+    let poked = stage.session(&stage.evil).batch_execute(POKE);
+    if trap.fires {
+        assert!(poked.is_ok(), "{}: evil cannot use its own table: {poked:?}", trap.name);
+        assert!(one::<i64>(&stage.database, "SELECT count(*) FROM evil.caught") > 0, "{} is no trap", trap.name);
+    }
+    if trap.serves {
+        declare();
+    }
+    told("the timer is fired", try_as(app, "SELECT mill.fire('clock', date_trunc('day', now()))"));
+    let once = try_as(app, "SELECT mill.run_job((SELECT id FROM mill.job WHERE name = 'once'))");
+    if trap.serves {
+        told("a run by hand", once);
+    }
+    told("the public queue", served(&stage, &mill, "public", &["home", "tick"]));
+    if trap.serves {
+        told("the queue of evil", served(&stage, &mill, "evil", &["own", "members", "once"]));
+        told("edges from one queue to the other and back", served(&stage, &mill, "public", &["back", "alarm", "last"]));
+    }
+    let _ = stage.forge_end(
+        one(&stage.database, "SELECT COALESCE(min(id), 1) FROM mill.job WHERE name = 'tick'"),
+        1,
+        "FAIL",
+    );
+
+    let catalogs_owner: String =
+        one(&stage.database, "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'mill'");
+    for (role, like) in [(stage.member.as_str(), stage.member.as_str()), (app, app), ("postgres", &stage.member)] {
+        let Swept { faults: more, done, refused } = sweep(&stage, role, like);
+        faults.extend(more);
+        if done < 20 {
+            faults.push(format!("{role}: only {done} calls were done; refused were {refused:#?}"));
+        }
+    }
+    let again = "DELETE FROM public.ran; SELECT mill.resume(flow => 'f'); SELECT mill.alter_job(id, scheduled => true) FROM mill.job WHERE name = 'tick'";
+    let mut told = |what: &str, said: Result<(), String>| faults.extend(said.err().map(|why| format!("{what}: {why}")));
+    told("jobs are resumed", try_as(app, again));
+    told("the public queue goes on", served(&stage, &mill, "public", &["tick"]));
+    if trap.serves {
+        told("evil's record", try_as(&stage.evil, "DELETE FROM evil.ran WHERE job <> 'once'"));
+        told("the queue of evil goes on", served(&stage, &mill, "evil", &["own"]));
+        let times: i64 = one(&stage.database, "SELECT count(*) FROM evil.ran WHERE job = 'once'");
+        if times != 1 {
+            faults.push(format!("a run that was asked for once ran {times} times"));
+        }
+    }
+    // What is for nobody but the catalog's owner may leave jobs in any state, so nothing is waited for afterwards.
+    faults.extend(sweep(&stage, &catalogs_owner, &catalogs_owner).faults);
+    if catalogs_owner != "postgres" {
+        faults.extend(sweep(&stage, "postgres", "postgres").faults);
+    }
+    drop(mill);
+    let _ = try_as(&catalogs_owner, "BEGIN; SELECT mill.uninstall(); COMMIT");
+    faults.extend(stage.faults());
+    faults
+}
+
+fn attempt(stage: &Stage, role: &str, sql: &str) -> Result<(), String> {
+    let mut client = stage.session(role);
+    client.batch_execute("SET statement_timeout = '3s'").expect("SET");
+    client.batch_execute(sql).map_err(|error| match error.as_db_error() {
+        Some(said) => said.message().to_owned(),
+        None => error.to_string(),
+    })
+}
+
+/// Does the catalog know the public queue, and the other one if it is served?
+fn known(stage: &Stage, mill: &Supervisor<'_>, both: bool) -> Result<(), String> {
+    let sql = format!(
+        "SELECT count(*) >= {} FROM mill.queue q WHERE q.relid IN (to_regclass('public.task'), to_regclass('evil.task'))",
+        1 + i32::from(both)
+    );
+    let came = mill.wait("known").within(Duration::from_secs(20)).attempt(|| one::<bool>(&stage.database, &sql));
+    came.ok_or_else(|| format!("the catalog does not know the queues:\n{}", mill.log().tail(20)))
+}
+
+/// Have these jobs left a row in the record of a schema?
+fn served(stage: &Stage, mill: &Supervisor<'_>, schema: &str, jobs: &[&str]) -> Result<(), String> {
+    let names = jobs.iter().map(|job| (*job).to_owned()).collect::<Vec<_>>();
+    let sql = format!(
+        "SELECT ARRAY(SELECT j FROM unnest($1::text[]) AS j WHERE NOT EXISTS (SELECT FROM {schema}.ran r WHERE r.job = j))"
+    );
+    let mut missing = names.clone();
+    let came = mill.wait("jobs have run").within(Duration::from_secs(10)).attempt(|| {
+        missing = crate::asking::one_with(&stage.database, &sql, &[&names]);
+        missing.is_empty()
+    });
+    came.ok_or_else(|| {
+        println!("{missing:?} have not run:\n{}", mill.log().tail(30));
+        format!("{missing:?} have not run")
+    })
+}
+
+/// So many faults of a trap are printed.
+const SHOWN: usize = 15;
+
+/// All of these traps, in both kinds of catalogs if `both`; panics with what went wrong.
+#[track_caller]
+pub fn spring_all(traps: &[Trap], catalogs: &[CatalogOf]) {
+    let mut report = String::new();
+    for trap in traps {
+        for catalog in catalogs {
+            let faults = spring(trap, *catalog);
+            if !faults.is_empty() {
+                let shown = &faults[..faults.len().min(SHOWN)];
+                report +=
+                    &format!("{} ({catalog:?}), {} faults:\n    {}\n", trap.name, faults.len(), shown.join("\n    "));
+            }
+        }
+    }
+    assert!(report.is_empty(), "\n{report}");
+}
