@@ -26,7 +26,7 @@ impl Scheduler {
     pub(crate) fn attended(&mut self, event: LinkEvent<Answer>, now: Instant) {
         match event {
             LinkEvent::Up => {
-                let user = self.order.target.user.clone();
+                let (user, queue) = (self.order.target.user.clone(), self.queue.clone());
                 let Some(attendant) = &mut self.attendant else { return };
                 if self.upgrading {
                     attendant.ask("upgrading the catalog", UPGRADE_PATIENCE, |client| async move {
@@ -34,7 +34,7 @@ impl Scheduler {
                     });
                 } else {
                     attendant.ask("making the catalog", PATIENCE, |client| async move {
-                        catalog::make(&client, Some(&user)).await?;
+                        catalog::make(&client, Some(&user), &queue).await?;
                         Ok(Answer::Attended)
                     });
                 }

@@ -7,7 +7,7 @@
 use crate::mending;
 use shared::VERSION;
 use shared::db::catalog;
-use shared::db::identifier::{qualified, quoted};
+use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -25,8 +25,8 @@ fn trouble(error: tokio_postgres::Error) -> Trouble {
     Trouble::of(&error)
 }
 
-async fn look(client: &Client) -> Result<Row, Trouble> {
-    client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)
+async fn look(client: &Client, queue: &Queue) -> Result<Row, Trouble> {
+    catalog::look(client, Some(queue)).await.map_err(trouble)
 }
 
 /// What is installed.
@@ -38,8 +38,8 @@ pub struct Installed {
 }
 
 /// The version that is installed; None: no catalog, or none that we may look into.
-pub async fn installed(client: &Client) -> Result<Option<Installed>, Trouble> {
-    let found = look(client).await?;
+pub async fn installed(client: &Client, queue: &Queue) -> Result<Option<Installed>, Trouble> {
+    let found = look(client, queue).await?;
     if !["marked", "admitted", "trusted"].into_iter().all(|what| found.get::<_, bool>(what)) {
         return Ok(None);
     }
@@ -50,17 +50,24 @@ pub async fn installed(client: &Client) -> Result<Option<Installed>, Trouble> {
         .ok_or_else(|| Trouble::standing("the catalog's table mill.meta is empty; put its version back"))
 }
 
-/// Makes the catalog if it is missing and we may, and makes the queue known to it.
-pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Option<Lack>, Trouble> {
-    let mut found = look(client).await?;
+/// The catalog is ours to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// Our user may fire timers and move tokens.
+    pub keeps: bool,
+}
+
+/// Makes the catalog if it is missing and we may, and registers the queue with it.
+pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<Access, Lack>, Trouble> {
+    let mut found = look(client, queue).await?;
     if !found.get::<_, bool>("there") && found.get::<_, bool>("may") {
-        if let Err(refused) = make(client, None).await {
+        if let Err(refused) = make(client, None, queue).await {
             return without(client, "made", refused).await;
         }
-        found = look(client).await?;
+        found = look(client, queue).await?;
     }
     let (database, me): (String, String) = (found.get("database"), found.get("me"));
-    let lack = |why: String, mendable| Ok(Some(Lack { why, mendable }));
+    let lack = |why: String, mendable| Ok(Err(Lack { why, mendable }));
     if !found.get::<_, bool>("there") {
         let advice = catalog::installation_advice(&database, &me);
         return lack(format!("tasks run without the catalog mill, which cannot be made; run: {advice}"), true);
@@ -70,12 +77,22 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Optio
         return lack(why, false);
     }
     if !found.get::<_, bool>("trusted") {
-        let owner = quoted(&found.get::<_, String>("owner"));
-        let why = format!(
-            "tasks run without the catalog mill of {owner}, who could run anything through it with the rights of {}; \
-             let a superuser own it (REASSIGN OWNED), or give the row a user that is none",
-            quoted(&me)
-        );
+        let owner: String = found.get("owner");
+        let why = if found.get("superuser") {
+            format!(
+                "tasks run without the catalog mill of {}, who could run anything through it with the rights of {}; \
+                 let a superuser own it (REASSIGN OWNED), or give the row a user that is none",
+                quoted(&owner),
+                quoted(&me)
+            )
+        } else {
+            format!(
+                "tasks run without the catalog mill of {}: the queue has not agreed to it; run as {}: {}",
+                quoted(&owner),
+                quoted(&me),
+                catalog::consent_advice(queue, &owner)
+            )
+        };
         return lack(why, false);
     }
     if !found.get::<_, bool>("admitted") {
@@ -83,67 +100,35 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Optio
         let owner = quoted(&found.get::<_, String>("owner"));
         return lack(format!("tasks run without the catalog mill of {owner}; run as that role: {advice}"), true);
     }
-    match register(client, queue, relid).await {
-        Ok(()) => Ok(None),
+    match client.execute(&statement::bare(statement::REGISTER_QUEUE), &[&relid]).await.map_err(trouble) {
+        Ok(_) => Ok(Ok(Access { keeps: found.get("keeps") })),
         Err(refused) => without(client, "told of the queue", refused).await,
     }
 }
 
 /// What the server refuses here is no reason to leave the queue alone.
-async fn without(client: &Client, what: &str, refused: Trouble) -> Result<Option<Lack>, Trouble> {
+async fn without(client: &Client, what: &str, refused: Trouble) -> Result<Result<Access, Lack>, Trouble> {
     if refused.kind == TroubleKind::Passing {
         return Err(refused);
     }
     client.batch_execute("ROLLBACK").await.map_err(trouble)?;
-    Ok(Some(Lack {
+    Ok(Err(Lack {
         why: format!("tasks run without the catalog mill, which cannot be {what}: {refused}"),
         mendable: true,
     }))
 }
 
-/// Makes the queue known; the catalog's owner may then put runs of jobs into it.
-pub async fn register(client: &Client, queue: &Queue, relid: u32) -> Result<(), Trouble> {
-    client.execute(&statement::bare(statement::REGISTER_QUEUE), &[&relid]).await.map_err(trouble)?;
-    let found = client.query_one(&statement::bare(statement::LOOK_GRANTS), &[&relid]).await.map_err(trouble)?;
-    if !found.get::<_, bool>("ours") {
-        return Ok(());
-    }
-    let owner = quoted(&found.get::<_, String>("owner"));
-    let mut grants = String::new();
-    if !found.get::<_, bool>("queue") {
-        grants +=
-            &format!("GRANT SELECT, INSERT, UPDATE, TRIGGER ON {} TO {owner};", qualified(&queue.schema, &queue.table));
-    }
-    for sequence in found.get::<_, Option<Vec<String>>>("sequences").unwrap_or_default() {
-        grants += &format!("GRANT USAGE ON SEQUENCE {sequence} TO {owner};");
-    }
-    if !grants.is_empty() {
-        client.batch_execute(&grants).await.map_err(trouble)?;
-    }
-    if !found.get::<_, bool>("schema") {
-        let grant = format!("GRANT USAGE ON SCHEMA {} TO {owner}", quoted(&queue.schema));
-        // The schema may be another's; then a job that runs there says so.
-        if let Err(error) = client.batch_execute(&grant).await {
-            let refused = trouble(error);
-            if refused.kind == TroubleKind::Passing {
-                return Err(refused);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// All or nothing; two makers at once wait for each other, and the second finds it made. `admit`: who is let in.
-pub async fn make(client: &Client, admit: Option<&str>) -> Result<(), Trouble> {
+pub async fn make(client: &Client, admit: Option<&str>, queue: &Queue) -> Result<(), Trouble> {
     client.batch_execute(&catalog::alone()).await.map_err(trouble)?;
-    let there: bool = look(client).await?.get("there");
+    let there: bool = look(client, queue).await?.get("there");
     if !there {
         for piece in catalog::pieces(VERSION) {
             client.batch_execute(&piece).await.map_err(trouble)?;
         }
     }
     if let Some(user) = admit {
-        client.batch_execute(&catalog::admission_advice(user)).await.map_err(trouble)?;
+        client.batch_execute(&catalog::admission(user)).await.map_err(trouble)?;
     }
     client.batch_execute("COMMIT").await.map_err(trouble)?;
     if !there {
@@ -152,23 +137,25 @@ pub async fn make(client: &Client, admit: Option<&str>) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Hangs the triggers of jobs onto the queue, if they are missing. Some(why): not now, somebody stands in the way.
-pub async fn attach(client: &Client, relid: u32) -> Result<Option<String>, Trouble> {
-    let hung = client.query_one(&statement::bare(statement::LOOK_ATTACHED), &[&relid]).await.map_err(trouble)?;
-    if !hung.get::<_, bool>("hung")
-        && let Some(who) = mending::holder(client, relid, false).await?
-    {
-        return Ok(Some(format!("{who} holds a lock on the table")));
-    }
-    // One message is one transaction, and an error leaves none open.
-    let script = format!(
-        "SET LOCAL lock_timeout = '{}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); SELECT mill.s_attach({relid})",
-        catalog::LOCK_TIMEOUT,
-        lock_key::INSTALL
-    );
-    if let Err(error) = client.batch_execute(&script).await {
-        let refused = trouble(error);
-        return if refused.kind == TroubleKind::Passing { Err(refused) } else { Ok(Some(refused.text)) };
+/// Creates the row triggers of jobs on the queue, if they are missing. Some(why): not now, another session is in the way.
+pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option<String>, Trouble> {
+    let row = client.query_one(&statement::bare(statement::LOOK_RUN_TRIGGERS), &[&relid]).await.map_err(trouble)?;
+    if !row.get::<_, bool>("there") {
+        if let Some(who) = mending::holder(client, relid, false).await? {
+            return Ok(Some(format!("{who} holds a lock on the table")));
+        }
+        // One message is one transaction, and an error leaves none open.
+        let script = format!(
+            "SET LOCAL lock_timeout = '{}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); {}",
+            catalog::LOCK_TIMEOUT,
+            lock_key::INSTALL,
+            queue.fill_run_triggers(relid, row.get("me"))
+        );
+        if let Err(error) = client.batch_execute(&script).await {
+            let refused = trouble(error);
+            return if refused.kind == TroubleKind::Passing { Err(refused) } else { Ok(Some(refused.text)) };
+        }
+        shared::debug!("triggers of jobs created", table = queue.fill("{queue}"));
     }
     let clock: bool =
         client.query_one(&statement::bare(statement::LOOK_CLOCK), &[]).await.map_err(trouble)?.get("moved");

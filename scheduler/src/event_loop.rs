@@ -5,7 +5,7 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
-use crate::catalog::Lack;
+use crate::catalog::{Access, Lack};
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
 use crate::errands::Errands;
@@ -121,8 +121,14 @@ pub enum Answer {
     Attended,
     /// The catalog has been upgraded to our version.
     Upgraded(Upgraded),
-    /// The queue is known to the catalog, or why not.
-    Registered(Option<Lack>),
+    /// The queue is registered with the catalog, or why not.
+    Registered(Result<Access, Lack>),
+    /// Rows were recalled from the queue; how many could not be reached yet.
+    Recalled {
+        left: i64,
+    },
+    /// Runs and rows were compared: how many disagreed.
+    Compared(i64),
 }
 
 /// The question which rows are claimed and unfinished. It is never in flight together with a look: a row that the look
@@ -469,7 +475,10 @@ impl Scheduler {
                 self.session_event(SessionEvent::Up);
             }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
-            Event::Link(LinkEvent::Notified) => self.doze.ring(now),
+            Event::Link(LinkEvent::Notified) => {
+                self.jobs.hurry(now);
+                self.doze.ring(now);
+            }
             Event::Link(LinkEvent::CatalogRang) => self.graph_event(GraphEvent::Rang),
             Event::Link(LinkEvent::Lost(trouble)) => self.session_lost(trouble, now),
             Event::Probe(event) => self.probed(event, now),

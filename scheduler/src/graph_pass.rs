@@ -85,7 +85,7 @@ pub async fn prepare(client: &Client) -> Result<GraphStatements, Trouble> {
         list_timers: text(&statement::bare(statement::LIST_TIMERS)).await?,
         set_timers: text(&statement::bare(statement::SET_TIMERS)).await?,
         fire: text(&statement::bare(statement::FIRE_TIMERS)).await?,
-        errands: text(&statement::bare(statement::RUN_ERRANDS)).await?,
+        errands: text(&statement::bare(statement::END_IDLE_RUNS)).await?,
         list_backfills: text(&statement::bare(statement::LIST_BACKFILLS)).await?,
         fill_back: text(&statement::bare(statement::FILL_BACK)).await?,
         stop_backfill: text(&statement::bare(statement::STOP_BACKFILL)).await?,
@@ -300,7 +300,7 @@ impl Round {
         self.passed.used = row.get("used");
         self.passed.armed = armed;
         self.passed.next_due = due.map(|ms| Duration::from_millis(ms.max(0.0) as u64));
-        if row.get("errands") || due.is_some_and(|ms| ms <= 0.0) {
+        if row.get("idle") || due.is_some_and(|ms| ms <= 0.0) {
             self.passed.more = true;
             if armed {
                 self.bell(false).await?;

@@ -5,6 +5,7 @@
 //! slots, next starts that the server cannot compute are filled in, and the runs under way learn how long they may take
 //! and whether their job is still there. Policy for those is `job_state`; processes are `run_table`'s.
 
+use crate::catalog::Access;
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::graph_state::GraphEvent;
 use crate::job_state::{self, Effect, JobEvent, JobState, Why};
@@ -21,13 +22,15 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio_postgres::{Client, Statement};
 
 /// How long a due job that somebody else is just changing is left alone.
-const LOCKED_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 /// Looks that follow each other at once ask about jobs only so often.
 const STALE: Duration = Duration::from_millis(50);
 /// How often what runs have tallied is entered in the books, at most.
 const FOLD: Duration = Duration::from_secs(1);
 /// How often old runs are looked for, at most.
 const RETENTION: Duration = Duration::from_secs(60);
+/// How often runs and rows are compared: a TRUNCATE or a restored table calls no row trigger.
+const COMPARE: Duration = Duration::from_secs(60);
 /// How far apart the tries are to hang the triggers onto a table that somebody else has locked.
 const ATTACH_FIRST: Duration = Duration::from_secs(1);
 const ATTACH_LAST: Duration = Duration::from_secs(60);
@@ -35,9 +38,12 @@ const ATTACH_LAST: Duration = Duration::from_secs(60);
 /// The statements about jobs, prepared once per session. None where the catalog is missing.
 #[derive(Debug)]
 pub struct JobStatements {
-    pub relid: u32,
     pub next_event: Statement,
     pub start: Statement,
+    pub put: Statement,
+    pub refuse: Statement,
+    recall: Statement,
+    compare: Statement,
     pub watch: Statement,
     pub unfilled: Statement,
     pub fill: Statement,
@@ -68,6 +74,8 @@ pub struct Pulse {
     pub waiting: Option<Duration>,
     /// Next starts wait to be computed.
     pub fill: bool,
+    /// Rows of runs are to leave the queue, or to end.
+    pub recalls: bool,
     /// What runs had tallied was entered.
     pub folded: bool,
     /// How many were started, if that was asked for.
@@ -115,6 +123,12 @@ pub struct Jobs {
     since: Option<SystemTime>,
     watch: Question,
     fill: Question,
+    recall: Question,
+    /// When rows that could not be recalled are tried again, and when runs and rows are compared.
+    recall_at: Option<Instant>,
+    compare_at: Option<Instant>,
+    /// Our user may keep the graph.
+    keeps: bool,
     /// It was said that due jobs find no slot.
     waits: bool,
     /// Behind which job old runs are looked for next, and when.
@@ -136,6 +150,10 @@ impl Jobs {
             since: None,
             watch: Question::None,
             fill: Question::None,
+            recall: Question::None,
+            recall_at: None,
+            compare_at: None,
+            keeps: false,
             waits: false,
             behind: 0,
             retention: None,
@@ -156,6 +174,13 @@ impl Jobs {
         Some(JobsAsk { statements: self.statements.clone()?, start, since: self.since, stale, fold })
     }
 
+    /// A notification, or the end of a run: there may be runs to put into the queue.
+    pub fn hurry(&mut self, now: Instant) {
+        if self.statements.is_some() && self.version.is_some_and(|version| version > 0) {
+            self.due = Some(self.due.map_or(now, |due| due.min(now)));
+        }
+    }
+
     /// When the next run has to be told something.
     pub fn deadline(&self) -> Option<Instant> {
         self.runs.values().filter_map(|run| run.state.deadline()).min()
@@ -165,15 +190,20 @@ impl Jobs {
 /// Hangs the triggers of jobs onto the table if they are missing, and prepares what is asked about jobs. Err(why): not
 /// now, somebody stands in the way.
 pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<JobStatements, String>, Trouble> {
-    if let Some(why) = catalog::attach(client, relid).await? {
+    if let Some(why) = catalog::attach(client, queue, relid).await? {
         return Ok(Err(why));
     }
     client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
-    let text = async |text: &str| client.prepare(&queue.fill(text)).await.map_err(|error| Trouble::of(&error));
+    let text = async |text: &str| {
+        client.prepare(&queue.fill_of_jobs(text, relid)).await.map_err(|error| Trouble::of(&error))
+    };
     Ok(Ok(JobStatements {
-        relid,
         next_event: text(statement::NEXT_EVENT).await?,
         start: text(statement::START_JOBS).await?,
+        put: text(statement::PUT_RUNS).await?,
+        refuse: text(statement::REFUSE_RUN).await?,
+        recall: text(statement::RECALL_RUNS).await?,
+        compare: text(statement::COMPARE_RUNS).await?,
         watch: text(statement::WATCH_JOBS).await?,
         unfilled: text(statement::LIST_UNFILLED).await?,
         fill: text(statement::FILL_NEXT_START).await?,
@@ -201,7 +231,12 @@ async fn definitions(client: &Client, statements: &JobStatements, jobs: &[i32]) 
 
 impl Scheduler {
     /// The queue is known to the catalog: from now on it runs jobs.
-    pub(crate) fn ask_jobs(&mut self) {
+    pub(crate) fn ask_jobs(&mut self, access: Access) {
+        self.jobs.keeps = access.keeps;
+        self.prepare_jobs();
+    }
+
+    fn prepare_jobs(&mut self) {
         let (queue, statements) = (self.queue.clone(), self.statements.clone());
         if let (Some(link), Some(statements)) = (&mut self.link, statements) {
             link.ask("preparing jobs", PATIENCE, move |client| async move {
@@ -218,13 +253,16 @@ impl Scheduler {
                 self.jobs.statements = Some(statements);
                 self.jobs.due = Some(now);
                 self.jobs.watch = Question::Wanted;
+                self.jobs.compare_at = Some(now);
                 self.doze.hurry(now);
-                self.graph_event(GraphEvent::Ready);
+                if self.jobs.keeps {
+                    self.graph_event(GraphEvent::Ready);
+                }
             }
             Err(why) => {
                 if self.jobs.attach_pause.fresh() {
                     shared::warning!(
-                        "jobs wait: their triggers cannot be hung onto the table yet",
+                        "jobs not started: cannot create triggers on the task table yet",
                         queue = self.label,
                         why = why
                     );
@@ -251,6 +289,9 @@ impl Scheduler {
         if pulse.fill && jobs.fill == Question::None {
             jobs.fill = Question::Wanted;
         }
+        if pulse.recalls && jobs.recall == Question::None && jobs.recall_at.is_none() {
+            jobs.recall = Question::Wanted;
+        }
         jobs.due = next.map(|wait| now + wait);
         jobs.waits &= pulse.due == Some(Duration::ZERO);
         let later = [pulse.due, pulse.waiting].into_iter().flatten().filter(|wait| !wait.is_zero()).min();
@@ -273,7 +314,7 @@ impl Scheduler {
             shared::warning!("jobs wait: the catalog does not answer as it should", queue = self.label, why = why);
         }
         self.jobs.statements = None;
-        (self.jobs.watch, self.jobs.fill) = (Question::None, Question::None);
+        (self.jobs.watch, self.jobs.fill, self.jobs.recall) = (Question::None, Question::None, Question::None);
         self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
     }
 
@@ -291,6 +332,7 @@ impl Scheduler {
         let ids: Vec<RunId> = self.jobs.runs.keys().copied().collect();
         for id in ids {
             if !self.runs.has_worker(id) {
+                self.jobs.hurry(now);
                 self.job_event(id, JobEvent::Ended);
                 continue;
             }
@@ -299,6 +341,7 @@ impl Scheduler {
                 && run.task != task
             {
                 (run.task, run.attempt) = (task, attempt);
+                self.jobs.hurry(now);
                 self.job_event(id, JobEvent::Claimed { now });
             }
             self.job_event(id, JobEvent::Passed { now });
@@ -345,7 +388,7 @@ impl Scheduler {
     fn put_job_questions(&mut self, now: Instant) {
         if self.session.working() && self.jobs.attach_at.is_some_and(|at| now >= at) {
             self.jobs.attach_at = None;
-            self.ask_jobs();
+            self.prepare_jobs();
         }
         let (Some(link), Some(statements), true) =
             (&mut self.link, self.jobs.statements.clone(), self.session.working())
@@ -357,6 +400,29 @@ impl Scheduler {
             let (statements, label) = (statements.clone(), self.label.clone());
             link.ask("computing next starts", PATIENCE, move |client| async move {
                 contained(next_start::fill(&client, &statements, &label).await.map(Answer::Filled))
+            });
+        }
+        if self.jobs.recall_at.is_some_and(|at| now >= at) {
+            self.jobs.recall_at = None;
+            self.jobs.recall = Question::Wanted;
+        }
+        if self.jobs.recall == Question::Wanted {
+            self.jobs.recall = Question::InFlight;
+            let statements = statements.clone();
+            link.ask("recalling runs", PATIENCE, move |client| async move {
+                let row = client.query_one(&statements.recall, &[]).await.map_err(|error| Trouble::of(&error));
+                contained(row.map(|row| Answer::Recalled { left: row.get::<_, i64>("wanted") - row.get::<_, i64>("done") }))
+            });
+        }
+        // What there is to compare came with the first job.
+        if self.jobs.compare_at.is_some_and(|at| now >= at) && self.jobs.version != Some(0) {
+            self.jobs.compare_at = Some(now + COMPARE);
+            let statements = statements.clone();
+            link.ask("comparing runs and rows", PATIENCE, move |client| async move {
+                let row = client.query_one(&statements.compare, &[]).await.map_err(|error| Trouble::of(&error));
+                contained(row.map(|row| {
+                    Answer::Compared(row.get::<_, i64>("closed") + i64::from(row.get::<_, i32>("settled")))
+                }))
             });
         }
         if self.jobs.watch == Question::Wanted {
@@ -376,7 +442,7 @@ impl Scheduler {
             self.jobs.retention = Some(now + RETENTION);
             let behind = self.jobs.behind;
             link.ask("deleting old runs", PATIENCE, move |client| async move {
-                let row = client.query_one(&statements.delete_old, &[&statements.relid, &behind]).await;
+                let row = client.query_one(&statements.delete_old, &[&behind]).await;
                 let deleted = row.map_err(|error| Trouble::of(&error));
                 contained(deleted.map(|row| Answer::RunsDeleted { deleted: row.get("deleted"), last: row.get("last") }))
             });
@@ -400,6 +466,22 @@ impl Scheduler {
         }
     }
 
+    /// What is left is locked by other transactions.
+    pub(crate) fn runs_recalled(&mut self, left: i64, now: Instant) {
+        self.jobs.recall = Question::None;
+        self.jobs.recall_at = (left > 0).then(|| now + LOCKED_PAUSE);
+        self.jobs.hurry(now);
+        self.doze.hurry(now);
+    }
+
+    pub(crate) fn runs_compared(&mut self, found: i64, now: Instant) {
+        if found > 0 {
+            shared::warning!("runs and rows disagreed and were settled", queue = self.label, runs = found);
+            self.jobs.hurry(now);
+            self.doze.hurry(now);
+        }
+    }
+
     /// `more`: there were more of them than are filled in at once.
     pub(crate) fn jobs_filled(&mut self, more: bool, now: Instant) {
         self.jobs.fill = if more { Question::Wanted } else { Question::None };
@@ -418,7 +500,10 @@ impl Scheduler {
 
     /// When a turn is needed for the jobs' sake.
     pub(crate) fn jobs_deadline(&self) -> Option<Instant> {
-        let retention = self.jobs.statements.as_ref().and(self.jobs.retention);
-        [self.jobs.deadline(), retention, self.jobs.attach_at].into_iter().flatten().min()
+        let ready = self.jobs.statements.as_ref();
+        let retention = ready.and(self.jobs.retention);
+        let compare = ready.and(self.jobs.compare_at).filter(|_| self.jobs.version != Some(0));
+        let recall = ready.and(self.jobs.recall_at);
+        [self.jobs.deadline(), retention, compare, recall, self.jobs.attach_at].into_iter().flatten().min()
     }
 }

@@ -27,6 +27,8 @@ const GROUPS: i32 = 1000;
 const FEW_GROUPS: usize = 32;
 /// Candidates over all groups in one go.
 const CANDIDATES: usize = 4000;
+/// Rows of runs that are inserted with one statement.
+const RUNS_AT_ONCE: i32 = 1000;
 /// Rounds of expiry in one look: a backlog of expired rows is worked off in several looks.
 const EXPIRY_ROUNDS: usize = 4;
 
@@ -438,13 +440,14 @@ impl Look {
     /// The same where the queue runs jobs: one question for both.
     async fn next_event(&self, jobs: &JobsAsk, seen: &mut Seen) -> Result<(), Trouble> {
         let since = seen.pulse.and_then(|pulse| pulse.until).or(jobs.since);
-        let row = self.one(&jobs.statements.next_event, &[&jobs.statements.relid, &since, &jobs.fold]).await?;
+        let row = self.one(&jobs.statements.next_event, &[&since, &jobs.fold]).await?;
         seen.next_plan = wait(&row, "ms");
         seen.pulse = Some(Pulse {
             version: row.get("version"),
             due: wait(&row, "due_ms"),
             waiting: wait(&row, "waiting_ms"),
             fill: row.get("fill"),
+            recalls: row.get("recalls"),
             folded: jobs.fold,
             ..seen.pulse.unwrap_or_default()
         });
@@ -453,8 +456,37 @@ impl Look {
 
     async fn start_jobs(&self, jobs: &JobsAsk, slots: usize) -> Result<Pulse, Trouble> {
         let slots = i32::try_from(slots).unwrap_or(i32::MAX);
-        let row = self.one(&jobs.statements.start, &[&jobs.statements.relid, &slots, &jobs.since]).await?;
-        Ok(Pulse { started: Some(row.get("started")), until: row.get("until"), ..Pulse::default() })
+        let slots: Values<'_> = &[&slots];
+        let (row, put) = both(self.one(&jobs.statements.start, slots), self.put_runs(jobs)).await;
+        let (row, put) = (row?, put?);
+        Ok(Pulse { started: Some(row.get::<_, i32>("started") + put), until: row.get("until"), ..Pulse::default() })
+    }
+
+    /// All at once; if the table refuses a row, one by one, and the job of each refused one is paused with the reason.
+    async fn put_runs(&self, jobs: &JobsAsk) -> Result<i32, Trouble> {
+        let put = async |most: i32| {
+            let put = self.client.execute(&jobs.statements.put, &[&most]).await;
+            put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| Trouble::of(&error))
+        };
+        match put(RUNS_AT_ONCE).await {
+            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+            Err(_) => {}
+            rows => return rows,
+        }
+        let mut done = 0;
+        while done < RUNS_AT_ONCE {
+            match put(1).await {
+                Ok(0) => break,
+                Ok(rows) => done += rows,
+                Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+                Err(trouble) => {
+                    let row = self.one(&jobs.statements.refuse, &[&trouble.text]).await?;
+                    let Some(run) = row.get::<_, Option<i64>>("run") else { break };
+                    shared::warning!("a run cannot be put into its queue", run = run, why = trouble);
+                }
+            }
+        }
+        Ok(done)
     }
 
     /// Takes or gives back one of our session locks on the queue. True: it was done.

@@ -13,7 +13,7 @@ const AT_ONCE: usize = 500;
 /// Fills in what is waiting; whether there may be more.
 pub async fn fill(client: &Client, statements: &JobStatements, label: &str) -> Result<bool, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let rows = client.query(&statements.unfilled, &[&statements.relid]).await.map_err(trouble)?;
+    let rows = client.query(&statements.unfilled, &[]).await.map_err(trouble)?;
     for row in &rows {
         let (job, stamp): (i32, i64) = (row.get("job"), row.get("stamp"));
         let (next, wrong) = match computed(row) {

@@ -85,8 +85,8 @@ pub struct Ready {
     pub unfinished: Vec<Unfinished>,
     /// The table lacks something that it can be served without.
     pub mends: bool,
-    /// Why it is served without the catalog.
-    pub lack: Option<catalog::Lack>,
+    /// What may be done with the catalog, or why the queue is served without it.
+    pub access: Result<catalog::Access, catalog::Lack>,
     pub superuser: bool,
     /// The marker table of the catalog, if there is one by now.
     pub marker: Option<u32>,
@@ -105,7 +105,7 @@ pub async fn prepare(
     if found.get::<_, bool>("standby") {
         return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
     }
-    if let Some(found) = other_version(&client).await? {
+    if let Some(found) = other_version(&client, &queue).await? {
         return Ok(Readiness::OtherVersion(found));
     }
     if found.get::<_, Option<u32>>("relid").is_none() {
@@ -117,12 +117,12 @@ pub async fn prepare(
         return Ok(Readiness::HeldElsewhere);
     }
     // Whoever upgrades the catalog holds all queues meanwhile: what is read now stays while the queue is ours.
-    if let Some(found) = other_version(&client).await? {
+    if let Some(found) = other_version(&client, &queue).await? {
         return Ok(Readiness::OtherVersion(found));
     }
     let mends = mending::reshape(&client, &queue, &defaults).await?;
     let aligned = column_defaults::align(&client, &queue, &defaults).await?;
-    let lack = catalog::prepare(&client, &queue, relid).await?;
+    let access = catalog::prepare(&client, &queue, relid).await?;
     client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;
     let unfinished = unfinished(&client, &statements).await?;
@@ -130,9 +130,9 @@ pub async fn prepare(
         statements: Rc::new(statements),
         unfinished,
         mends: mends || !aligned,
-        lack,
+        access,
         superuser: found.get("superuser"),
-        marker: waiting::marker(&client).await?.map(|marker| marker.relid),
+        marker: waiting::marker(&client, &queue).await?.map(|marker| marker.relid),
         backend: found.get("backend"),
         settings: settings(&client).await?,
     })))
@@ -158,8 +158,8 @@ async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner) -> 
     Ok(!ended.is_empty() && ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held"))
 }
 
-async fn other_version(client: &Client) -> Result<Option<Installed>, Trouble> {
-    Ok(catalog::installed(client).await?.filter(|found| found.version != shared::VERSION))
+async fn other_version(client: &Client, queue: &Queue) -> Result<Option<Installed>, Trouble> {
+    Ok(catalog::installed(client, queue).await?.filter(|found| found.version != shared::VERSION))
 }
 
 async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<Prepared, Trouble> {
@@ -282,6 +282,7 @@ async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Resu
     script += &queue.fill(statement::MAKE_INDEXES);
     script += &queue.fill(statement::MAKE_TRIGGERS);
     script += &queue.fill(statement::COMMENT_TABLE);
+    script += &queue.fill(statement::SET_RIGHTS);
     script += "COMMIT";
     client.batch_execute(&script).await.map_err(named)?;
     shared::info!("table made", table = queue.fill("{queue}"));

@@ -81,8 +81,10 @@ impl Scheduler {
             Answer::Mended(mended) => self.table_mended(mended, now),
             Answer::Attended => self.admitted(),
             Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
-            Answer::Registered(None) => self.ask_jobs(),
-            Answer::Registered(Some(lack)) => self.say_lack(lack),
+            Answer::Registered(Ok(access)) => self.ask_jobs(access),
+            Answer::Registered(Err(lack)) => self.say_lack(lack),
+            Answer::Recalled { left } => self.runs_recalled(left, now),
+            Answer::Compared(found) => self.runs_compared(found, now),
         }
     }
 
@@ -147,11 +149,11 @@ impl Scheduler {
         self.signs.clear();
         self.next_chores = now;
         self.mend_at = ready.mends.then_some(now);
-        match ready.lack {
-            Some(lack) => self.lacks_catalog(lack),
-            None => {
+        match ready.access {
+            Err(lack) => self.lacks_catalog(lack),
+            Ok(access) => {
                 self.said_lack = None;
-                self.ask_jobs();
+                self.ask_jobs(access);
             }
         }
     }

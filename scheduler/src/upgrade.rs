@@ -50,7 +50,8 @@ const MOVING: [&str; 13] = [
     "max",
     "remote_session",
 ];
-const OUR_TRIGGERS: [&str; 4] = ["mill_hold", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
+const OUR_TRIGGERS: [&str; 5] =
+    ["mill_hold", "mill_claimed", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
 const CHECKS: [(&str, &str); 5] =
     [("active", "> '0'"), ("live", ">= '0'"), ("repeat", ">= '0'"), ("timeout", ">= '0'"), ("count", ">= 0")];
 /// Up to here a rewrite or a lock against writers is a matter of moments.
@@ -121,7 +122,7 @@ pub struct IndexPlace {
     not: &'static str,
 }
 
-pub static INDEXES: [IndexPlace; 7] = [
+pub static INDEXES: [IndexPlace; 6] = [
     IndexPlace {
         name: "group",
         columns: &["hash", "max DESC", "priority DESC", "id"],
@@ -151,13 +152,6 @@ pub static INDEXES: [IndexPlace; 7] = [
         not: "NOT held",
     },
     IndexPlace {
-        name: "waiting",
-        columns: &["plan"],
-        predicate: "state = 'PLAN' AND held AND job IS NOT NULL",
-        says: &["'PLAN'", "held", "job IS NOT NULL"],
-        not: "NOT held",
-    },
-    IndexPlace {
         name: "job",
         columns: &["job", "id"],
         predicate: "job IS NOT NULL",
@@ -165,11 +159,11 @@ pub static INDEXES: [IndexPlace; 7] = [
         not: "'PLAN'",
     },
     IndexPlace {
-        name: "open",
-        columns: &["job", "at"],
-        predicate: "job IS NOT NULL AND state IN ('PLAN', 'TAKE', 'WORK', 'STOP')",
-        says: &["job IS NOT NULL", "'PLAN'", "'STOP'"],
-        not: "'DONE'",
+        name: "run",
+        columns: &["run"],
+        predicate: "run IS NOT NULL",
+        says: &["run IS NOT NULL"],
+        not: "'PLAN'",
     },
 ];
 
@@ -270,7 +264,7 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
 fn wanted_kind(name: &str) -> Option<&'static str> {
     Some(match name {
         "id" | "parent" | "count" | "hash" | "max" | "pid" | "attempt" | "priority" | "job" | "epoch" | "run_of"
-        | "failures" => "an integer",
+        | "run" | "failures" => "an integer",
         "plan" | "start" | "stop" | "at" => "timestamp with time zone",
         "active" | "live" | "repeat" | "timeout" => "interval",
         "delete" | "drift" | "header" | "save" | "string" | "held" | "atomic" => "boolean",

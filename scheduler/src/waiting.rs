@@ -46,8 +46,9 @@ pub fn waits(wait: WaitFor) -> bool {
     wait != WaitFor::default()
 }
 
-pub async fn marker(client: &Client) -> Result<Option<Marker>, Trouble> {
-    let found = client.query_opt(&bare(statement::LOOK_MARKER), &[]).await.map_err(|error| Trouble::of(&error))?;
+pub async fn marker(client: &Client, queue: &Queue) -> Result<Option<Marker>, Trouble> {
+    let names = [queue.schema.as_str(), queue.table.as_str()];
+    let found = client.query_opt(&bare(statement::LOOK_MARKER), &[&names[0], &names[1]]).await.map_err(|error| Trouble::of(&error))?;
     Ok(found.map(|row| Marker {
         relid: row.get("marker"),
         may: row.get::<_, Option<bool>>("may").unwrap_or(false),
@@ -69,8 +70,8 @@ pub async fn stand(
         let text = bare(statement::WAIT_MESSAGE);
         client.query_one(&text, &parameters).await.map_err(|error| Trouble::of(&error))?;
     }
-    wait_for_marker(&client).await?;
-    let Some(marker) = marker(&client).await? else {
+    wait_for_marker(&client, &queue).await?;
+    let Some(marker) = marker(&client, &queue).await? else {
         return Ok(match (installed, found) {
             (true, _) => Verdict::Leave { code: ExitCode::NotInstalled, why: UNINSTALLED.to_owned() },
             (false, true) => Verdict::Leave { code: ExitCode::NotInstalled, why: NOT_INSTALLED.to_owned() },
@@ -95,8 +96,8 @@ pub async fn stand(
 }
 
 /// Whoever works on the catalog has locked its marker table: we ask for it too, and let go of it at once.
-async fn wait_for_marker(client: &Client) -> Result<(), Trouble> {
-    match marker(client).await? {
+async fn wait_for_marker(client: &Client, queue: &Queue) -> Result<(), Trouble> {
+    match marker(client, queue).await? {
         Some(Marker { may: true, .. }) => {
             let locked = client.batch_execute("BEGIN; LOCK TABLE mill.meta IN ACCESS SHARE MODE; COMMIT").await;
             if let Err(error) = locked {

@@ -15,7 +15,7 @@ use shared::config::{Config, Row};
 use shared::conninfo::Target;
 use shared::db::identifier::{qualified, quoted};
 use shared::db::statement::{
-    self, CHECK_LAUNCHER, CHECK_ROW, LIST_DATABASES, LIST_INSERTERS, LOOK_CATALOG, LOOK_VERSION, bare,
+    self, CHECK_LAUNCHER, CHECK_ROW, LIST_DATABASES, LIST_INSERTERS, LOOK_VERSION, Queue, bare,
 };
 use shared::db::trouble::{Trouble, refuses_login};
 use shared::db::{catalog, one_shot};
@@ -143,7 +143,7 @@ fn find_queues<'a>(
 fn check_queue(teller: &mut Teller<'_>, one: &Wanted) {
     let helper = one.installer.as_ref().and_then(|login| {
         one_shot::ask(login, "pgmill check", PATIENCE, |client| async move {
-            let found = client.query_one(&bare(LOOK_CATALOG), &[]).await.map_err(|error| Trouble::of(&error))?;
+            let found = catalog::look(&client, None).await.map_err(|error| Trouble::of(&error))?;
             Ok(Helper { makes: found.get("may"), admits: found.get("ours") })
         })
         .ok()
@@ -236,9 +236,10 @@ async fn row_lacks(
 ) -> Result<Lacks, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let found = client.query_one(&bare(CHECK_ROW), &[&schema, &table]).await.map_err(trouble)?;
-    let catalog = client.query_one(&bare(LOOK_CATALOG), &[]).await.map_err(trouble)?;
+    let queue = Queue { schema: schema.clone(), table: table.clone() };
+    let installed = catalog::look(&client, Some(&queue)).await.map_err(trouble)?;
     let is = |name: &str| found.get::<_, bool>(name);
-    let (me, database) = (quoted(catalog.get("me")), quoted(catalog.get("database")));
+    let (me, database) = (quoted(installed.get("me")), quoted(installed.get("database")));
     let mut lacks = Lacks::new();
     if is("superuser") {
         lacks.push("tasks would run as a superuser; give the row a user of its own".to_owned());
@@ -254,22 +255,23 @@ async fn row_lacks(
         lacks.push(format!("cannot serve its table; run: ALTER TABLE {} OWNER TO {me}", qualified(&schema, &table)));
     }
     let helper = helper.unwrap_or_default();
-    let has = |name: &str| catalog.get::<_, bool>(name);
+    let has = |name: &str| installed.get::<_, bool>(name);
     if !has("there") {
         if !has("may") && !helper.makes {
             lacks.push(format!("cannot make the catalog mill; run: GRANT CREATE ON DATABASE {database} TO {me}"));
         }
     } else if !has("marked") {
         lacks.push("the schema mill is not pgmill's; rename it".to_owned());
-    } else if !has("trusted") {
-        let owner = quoted(catalog.get("owner"));
-        lacks.push(format!("cannot trust the catalog mill of {owner}; rename it, or let its owner install it anew"));
+    } else if !has("trusted") && is("queue") {
+        let owner: &str = installed.get("owner");
+        let advice = catalog::consent_advice(&queue, owner);
+        lacks.push(format!("cannot use the catalog mill of {} unless the queue agrees to it; run: {advice}", quoted(owner)));
     } else if !has("admitted") {
         if !helper.admits {
-            let (owner, advice) = (quoted(catalog.get("owner")), catalog::admission_advice(catalog.get("me")));
+            let (owner, advice) = (quoted(installed.get("owner")), catalog::admission_advice(installed.get("me")));
             lacks.push(format!("cannot use the catalog mill; run as {owner}: {advice}"));
         }
-    } else {
+    } else if has("trusted") {
         let row = client.query_one(&statement::bare(LOOK_VERSION), &[]).await.map_err(trouble)?;
         let version: String = row.get("version");
         if version != VERSION {

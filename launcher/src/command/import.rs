@@ -12,7 +12,7 @@ use crate::import::pg_cron::{Job, Journey, Row, names};
 use shared::calendar::Interval;
 use shared::config::Config;
 use shared::db::trouble::Trouble;
-use shared::db::{one_shot, statement};
+use shared::db::{catalog, one_shot, statement};
 use shared::exit_code::launcher_status;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -131,7 +131,7 @@ async fn write(
 ) -> Result<Vec<Fate>, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     client.batch_execute(SEE).await.map_err(trouble)?;
-    let look = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?;
+    let look = catalog::look(&client, None).await.map_err(trouble)?;
     if !look.get::<_, bool>("there") || !look.get::<_, bool>("marked") {
         let database = &options.database;
         return Err(Trouble::standing(format!("it has no catalog mill; make it with: launcher install {database}")));

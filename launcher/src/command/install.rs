@@ -78,7 +78,7 @@ impl Rows {
 async fn install(client: Rc<Client>, rows: Rows) -> Result<Outcome, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     client.batch_execute(&catalog::alone()).await.map_err(trouble)?;
-    let found = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?;
+    let found = catalog::look(&client, None).await.map_err(trouble)?;
     let me: String = found.get("me");
     let there: bool = found.get("there");
     if there && !found.get::<_, bool>("marked") {

@@ -5,7 +5,7 @@ use super::{login_in, print, print_error};
 use crate::cli::Place;
 use shared::db::identifier::quoted;
 use shared::db::trouble::Trouble;
-use shared::db::{one_shot, statement};
+use shared::db::{catalog, one_shot};
 use shared::exit_code::launcher_status;
 use std::rc::Rc;
 use tokio_postgres::Client;
@@ -34,7 +34,7 @@ pub fn run(place: &Place, database: &str) -> u8 {
 /// False: there was none.
 async fn uninstall(client: Rc<Client>) -> Result<bool, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let found = client.query_one(&statement::bare(statement::LOOK_CATALOG), &[]).await.map_err(trouble)?;
+    let found = catalog::look(&client, None).await.map_err(trouble)?;
     if !found.get::<_, bool>("there") {
         return Ok(false);
     }

@@ -45,12 +45,8 @@ fn ours() -> Shape {
         predicate: match place.name {
             "running" => "(state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state]))",
             "held" => "((state = 'PLAN'::public.state) AND held AND (job IS NULL))",
-            "waiting" => "((state = 'PLAN'::public.state) AND held AND (job IS NOT NULL))",
             "job" => "(job IS NOT NULL)",
-            "open" => {
-                "((job IS NOT NULL) AND (state = ANY (ARRAY['PLAN'::public.state, 'TAKE'::public.state, \
-                 'WORK'::public.state, 'STOP'::public.state])))"
-            }
+            "run" => "(run IS NOT NULL)",
             _ => "((state = 'PLAN'::public.state) AND (NOT held))",
         }
         .into(),

@@ -1,5 +1,8 @@
--- Is there a catalog, is it one of ours, may we use it, and could we make it?
--- parameters: none; locks: none; caller: scheduler, launcher's commands
+-- Is there a catalog, is it one of ours, may we use it, and could we make it? System catalogs only: nothing of a schema `mill` is
+-- read before its owner is known. `trusted`: he may make us run what he likes anyway (he is a superuser, we or a role that we
+-- belong to), or he may INSERT into our queue, which is the same power; all that is in the schemas is his; and a superuser
+-- uses only the catalog of another.
+-- parameters: schema and table of the queue, NULL for a command; locks: none; caller: scheduler, launcher's commands
 SELECT n.oid IS NOT NULL AS there,
        EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'meta') AS marked,
        COALESCE(pg_catalog.pg_has_role(n.nspowner, 'USAGE'), false) AS ours,
@@ -7,12 +10,21 @@ SELECT n.oid IS NOT NULL AS there,
            AND COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
                            FROM pg_catalog.pg_proc p
                           WHERE p.pronamespace = n.oid AND p.proname IN ('s_version', 's_register')), false) AS admitted,
-       -- what we call must run as the catalog's owner, not as us; and a superuser calls nothing that another could change
-       COALESCE((SELECT pg_catalog.bool_and(p.prosecdef AND p.proowner = n.nspowner)
-                   FROM pg_catalog.pg_proc p
-                  WHERE p.pronamespace = n.oid AND pg_catalog.starts_with(p.proname::text, 's_')), true)
-           AND COALESCE((SELECT o.rolsuper OR NOT me.rolsuper FROM pg_catalog.pg_roles o, pg_catalog.pg_roles me
-                          WHERE o.oid = n.nspowner AND me.rolname = current_user), true) AS trusted,
+       COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) FROM pg_catalog.pg_proc p
+                  WHERE p.pronamespace = n.oid AND p.proname IN ('s_watch_graph', 's_fire')), false) AS keeps,
+       COALESCE((SELECT (o.rolsuper OR NOT me.rolsuper)
+                        AND (o.rolsuper OR o.rolname = current_user OR pg_catalog.pg_has_role(o.oid, 'MEMBER')
+                             OR COALESCE((SELECT pg_catalog.has_table_privilege(o.oid, c.oid, 'INSERT') FROM pg_catalog.pg_class c
+                                            JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
+                                           WHERE s.nspname = $1::name AND c.relname = $2::name), false))
+                   FROM pg_catalog.pg_roles o, pg_catalog.pg_roles me
+                  WHERE o.oid = n.nspowner AND me.rolname = current_user), true)
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_namespace m WHERE m.nspname = 'mill_private' AND m.nspowner <> n.nspowner)
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace m ON m.oid = c.relnamespace
+                            WHERE m.nspname IN ('mill', 'mill_private') AND c.relowner <> n.nspowner)
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace m ON m.oid = p.pronamespace
+                            WHERE m.nspname IN ('mill', 'mill_private') AND p.proowner <> n.nspowner) AS trusted,
+       COALESCE((SELECT o.rolsuper FROM pg_catalog.pg_roles o WHERE o.rolname = current_user), false) AS superuser,
        pg_catalog.pg_get_userbyid(n.nspowner)::text AS owner,
        current_user::text AS me,
        pg_catalog.current_database()::text AS database,

@@ -1,14 +1,19 @@
--- The marker table: is it there, may we read and lock it, and does somebody change it just now?
--- parameters: none; locks: none; caller: scheduler
+-- The marker table: is it there, may we read and lock it, and is it changed just now? `may` asks for the same trust as
+-- look_catalog: a table of a stranger can run his functions in the session that reads it.
+-- parameters: schema and table of the queue; locks: none; caller: scheduler
 SELECT c.oid AS marker,
        pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
-           -- a schema mill that is not as we make it may be a stranger's trap: a view would run his functions as us
            AND EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'enabled')
            AND EXISTS (SELECT FROM pg_catalog.pg_class q
                         WHERE q.relnamespace = n.oid AND q.relname = 'queue' AND q.relkind = 'r')
-           AND COALESCE((SELECT pg_catalog.bool_and(p.prosecdef AND p.proowner = n.nspowner)
-                           FROM pg_catalog.pg_proc p
-                          WHERE p.pronamespace = n.oid AND pg_catalog.starts_with(p.proname::text, 's_')), true) AS may,
+           AND COALESCE((SELECT (o.rolsuper OR NOT me.rolsuper)
+                                AND (o.rolsuper OR o.rolname = current_user OR pg_catalog.pg_has_role(o.oid, 'MEMBER')
+                                     OR COALESCE((SELECT pg_catalog.has_table_privilege(o.oid, t.oid, 'INSERT') FROM pg_catalog.pg_class t
+                                                    JOIN pg_catalog.pg_namespace s ON s.oid = t.relnamespace
+                                                   WHERE s.nspname = $1::name AND t.relname = $2::name), false))
+                           FROM pg_catalog.pg_roles o, pg_catalog.pg_roles me
+                          WHERE o.oid = n.nspowner AND me.rolname = current_user), false)
+           AND NOT EXISTS (SELECT FROM pg_catalog.pg_class q WHERE q.relnamespace = n.oid AND q.relowner <> n.nspowner) AS may,
        EXISTS (SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database
                 WHERE d.datname = pg_catalog.current_database() AND l.relation = c.oid AND l.granted
                   AND l.mode = 'AccessExclusiveLock') AS locked

@@ -1,10 +1,12 @@
--- Finished runs that nobody needs any more, of a few jobs at a time; says behind which job to go on, NULL: from the first.
--- parameters: table OID, job to go on behind; locks: the rows; caller: scheduler, once in a while
+-- Runs that are older than they are kept, of a few jobs at a time, with their rows; returns behind which job to go on, NULL: from
+-- the first.
+-- parameters: job to go on behind; locks: the runs and rows; caller: scheduler, once in a while
 WITH old AS MATERIALIZED (
-    SELECT tasks, last FROM mill.s_old_runs($1::oid, $2::int)
+    SELECT tasks, runs, last FROM mill_private.q{oid}_delete_old($1::int)
 ), gone AS (
     DELETE FROM {queue} WHERE id IN (SELECT id FROM {queue} WHERE id = ANY ((SELECT tasks FROM old)::bigint[])
-                                        AND state IN ('DONE', 'FAIL', 'GONE') AND job IS NOT NULL FOR UPDATE SKIP LOCKED)
+                                        AND run = ANY ((SELECT runs FROM old)::bigint[])
+                                        AND state IN ('DONE', 'FAIL', 'GONE') FOR UPDATE SKIP LOCKED)
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM gone) AS deleted, (SELECT last FROM old) AS last
+SELECT cardinality(runs)::bigint AS deleted, last FROM old

@@ -5,6 +5,5 @@ CREATE INDEX ON {queue} (hash, "max" DESC, priority DESC, id) WHERE state = 'PLA
 CREATE INDEX ON {queue} ("max" DESC, priority DESC, id) WHERE state = 'PLAN' AND NOT held;
 CREATE INDEX ON {queue} (hash) WHERE state IN ('TAKE', 'WORK');
 CREATE INDEX ON {queue} (plan) WHERE state = 'PLAN' AND held AND job IS NULL;
-CREATE INDEX ON {queue} (plan) WHERE state = 'PLAN' AND held AND job IS NOT NULL;
 CREATE INDEX ON {queue} (job, id) WHERE job IS NOT NULL;
-CREATE INDEX ON {queue} (job, at) WHERE job IS NOT NULL AND state IN ('PLAN', 'TAKE', 'WORK', 'STOP');
+CREATE INDEX ON {queue} (run) WHERE run IS NOT NULL;

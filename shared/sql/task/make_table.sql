@@ -38,6 +38,7 @@ CREATE TABLE {queue} (
     "at" timestamptz,
     "epoch" int,
     "run_of" bigint,
+    "run" bigint,
     "failures" int NOT NULL DEFAULT 0,
     "reason" text,
     "atomic" bool NOT NULL DEFAULT false,

@@ -19,10 +19,22 @@ BEGIN
     RETURN NEW;
 END
 $function$;
+CREATE OR REPLACE FUNCTION {schema}.mill_claimed() RETURNS trigger LANGUAGE plpgsql AS $function$
+BEGIN
+    NEW.state := 'PLAN';
+    NEW.start := NULL;
+    NEW.pid := NULL;
+    NEW.remote_session := NULL;
+    RETURN NEW;
+END
+$function$;
 COMMENT ON FUNCTION {schema}.mill_ring() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
 COMMENT ON FUNCTION {schema}.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
+COMMENT ON FUNCTION {schema}.mill_claimed() IS 'pgmill: no row is inserted as claimed: its pid would name a stranger''s session';
 CREATE OR REPLACE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON {queue} FOR EACH ROW
     WHEN (NEW.plan > statement_timestamp()) EXECUTE FUNCTION {schema}.mill_hold();
+CREATE OR REPLACE TRIGGER mill_claimed BEFORE INSERT ON {queue} FOR EACH ROW
+    WHEN (NEW.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION {schema}.mill_claimed();
 CREATE OR REPLACE TRIGGER mill_ring_insert AFTER INSERT ON {queue} FOR EACH STATEMENT EXECUTE FUNCTION {schema}.mill_ring();
 CREATE OR REPLACE TRIGGER mill_ring_update AFTER UPDATE OF plan, state, "max", priority ON {queue} FOR EACH ROW
     WHEN (NEW.state = 'PLAN' OR (OLD.state IN ('TAKE', 'WORK') AND NEW.state = 'STOP'))

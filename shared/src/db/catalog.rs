@@ -8,6 +8,7 @@ use super::identifier::literal;
 use super::statement::{self, Queue};
 use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
+use tokio_postgres::{Client, Row};
 
 /// A later part may name what an earlier one has made.
 const PARTS: &[&str] = &[
@@ -16,10 +17,11 @@ const PARTS: &[&str] = &[
     include_str!("../../sql/catalog/parts/queue.sql"),
     include_str!("../../sql/catalog/parts/calendar.sql"),
     include_str!("../../sql/catalog/parts/job.sql"),
+    include_str!("../../sql/catalog/parts/run_table.sql"),
     include_str!("../../sql/catalog/parts/tally.sql"),
-    include_str!("../../sql/catalog/parts/put.sql"),
     include_str!("../../sql/catalog/parts/run.sql"),
     include_str!("../../sql/catalog/parts/schedule.sql"),
+    include_str!("../../sql/catalog/parts/entry_point.sql"),
     include_str!("../../sql/catalog/parts/job_face.sql"),
     include_str!("../../sql/catalog/parts/graph_tables.sql"),
     include_str!("../../sql/catalog/parts/graph_check.sql"),
@@ -39,17 +41,20 @@ const PARTS: &[&str] = &[
 ];
 const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
 
-/// What a row of a job carries as its error when a person has stopped it; triggers know it by that.
-const CANCELLED: &str = "ERROR:  task cancelled";
-
-/// Nothing in the schema is for everybody.
-pub(super) const CLOSING: &str = "REVOKE ALL ON ALL ROUTINES IN SCHEMA mill FROM PUBLIC;";
+/// Nothing in the schemas is for any role but the owner, whatever default privileges the database has.
+const CLOSING: &str = "SELECT mill_private.revoke_all();";
 
 /// The last word of an installation and the first of an upgrade: whoever runs here waits for this transaction's end.
 pub const RESTART: &str = "SELECT mill.restart();\n";
 
 /// How long anything of ours waits for a lock that somebody else holds.
 pub const LOCK_TIMEOUT: &str = "2s";
+
+/// What there is of a catalog, from system catalogs alone, and whether it may be used: for a queue, or by a command.
+pub async fn look(client: &Client, queue: Option<&Queue>) -> Result<Row, tokio_postgres::Error> {
+    let (schema, table) = (queue.map(|queue| queue.schema.as_str()), queue.map(|queue| queue.table.as_str()));
+    client.query_one(&statement::bare(statement::LOOK_CATALOG), &[&schema, &table]).await
+}
 
 /// The statements that make the catalog of this version.
 pub fn text(version: &str) -> String {
@@ -91,7 +96,7 @@ fn fill(part: &str, version: &str) -> String {
         ("{bell_key}", lock_key::BELL.to_string()),
         ("{flow_key}", lock_key::FLOW.to_string()),
         ("{graph_key}", lock_key::GRAPH.to_string()),
-        ("{cancelled_text}", literal(CANCELLED)),
+        ("{cancelled_text}", literal(statement::CANCELLED)),
         ("{install_key}", lock_key::INSTALL.to_string()),
         ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
         ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
@@ -135,15 +140,16 @@ pub fn table_text(queue: &Queue) -> String {
         queue.fill(statement::MAKE_INDEXES),
         queue.fill(statement::MAKE_TRIGGERS),
         queue.fill(statement::COMMENT_TABLE),
+        queue.fill(statement::SET_RIGHTS),
     ];
     make.join("\n")
 }
 
 /// The first task table is made known, and those who serve queues here are let in.
 pub fn admit_text(users: &[String]) -> String {
-    let users = users.iter().map(|user| format!("SELECT mill.admit({});\n", literal(user)));
+    let users = users.iter().map(|user| format!("{};\n", admission(user)));
     format!(
-        "SELECT mill.s_register('public.task'::pg_catalog.regclass);\nSELECT mill.s_attach('public.task'::pg_catalog.regclass);\n{}",
+        "SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}",
         users.collect::<String>()
     )
 }
@@ -155,9 +161,25 @@ pub fn install_text(version: &str) -> String {
     format!("{head}\n{}\n{}\n{}\n{}{RESTART}COMMIT;", alone(), text(version), task_text(), admit_text(&[]))
 }
 
-/// What the owner of the catalog has to run for a row's user that may not use it.
+/// What the owner of the catalog has to run for a queue's user that may not use it.
 pub fn admission_advice(user: &str) -> String {
     format!("SELECT mill.admit({})", literal(user))
+}
+
+/// Lets a queue's user in. The first one also keeps timers and tokens, or nothing would.
+pub fn admission(user: &str) -> String {
+    let user = literal(user);
+    format!(
+        "SELECT mill.admit({user}, keeps => NOT EXISTS (SELECT FROM pg_catalog.pg_proc p, pg_catalog.aclexplode(p.proacl) a \
+         WHERE p.pronamespace = 'mill'::pg_catalog.regnamespace AND p.proname = 's_watch_graph' AND a.grantee <> p.proowner \
+         AND pg_catalog.pg_get_userbyid(a.grantee) <> {user}))"
+    )
+}
+
+/// What the queue's user has to run to agree to the catalog of another role.
+pub fn consent_advice(queue: &Queue, owner: &str) -> String {
+    let (table, owner) = (identifier::qualified(&queue.schema, &queue.table), identifier::quoted(owner));
+    format!("GRANT INSERT ON {table} TO {owner}")
 }
 
 /// What somebody has to run so that a row's user may make the catalog itself.

@@ -14,6 +14,7 @@ pub const MAKE_TABLE: &str = include_str!("../../sql/task/make_table.sql");
 pub const MAKE_INDEXES: &str = include_str!("../../sql/task/make_indexes.sql");
 pub const MAKE_TRIGGERS: &str = include_str!("../../sql/task/make_triggers.sql");
 pub const COMMENT_TABLE: &str = include_str!("../../sql/task/comment_table.sql");
+pub const SET_RIGHTS: &str = include_str!("../../sql/task/set_rights.sql");
 pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
 pub const MARK_SESSION: &str = include_str!("../../sql/task/mark_session.sql");
 pub const END_LEFTOVER: &str = include_str!("../../sql/task/end_leftover.sql");
@@ -77,16 +78,20 @@ pub const LIST_UNFILLED: &str = include_str!("../../sql/job/list_unfilled.sql");
 pub const FILL_NEXT_START: &str = include_str!("../../sql/job/fill_next_start.sql");
 pub const DELETE_OLD_RUNS: &str = include_str!("../../sql/job/delete_old_runs.sql");
 pub const LOOK_CLOCK: &str = include_str!("../../sql/job/look_clock.sql");
-pub const LOOK_ATTACHED: &str = include_str!("../../sql/job/look_attached.sql");
+pub const LOOK_RUN_TRIGGERS: &str = include_str!("../../sql/job/look_run_triggers.sql");
+pub const MAKE_RUN_TRIGGERS: &str = include_str!("../../sql/job/make_run_triggers.sql");
+pub const PUT_RUNS: &str = include_str!("../../sql/job/put_runs.sql");
+pub const REFUSE_RUN: &str = include_str!("../../sql/job/refuse_run.sql");
+pub const RECALL_RUNS: &str = include_str!("../../sql/job/recall_runs.sql");
+pub const COMPARE_RUNS: &str = include_str!("../../sql/job/compare_runs.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
 pub const LOOK_VERSION: &str = include_str!("../../sql/catalog/look_version.sql");
 pub const HOLD_QUEUES: &str = include_str!("../../sql/catalog/hold_queues.sql");
-pub const LOOK_GRANTS: &str = include_str!("../../sql/catalog/look_grants.sql");
 pub const REGISTER_QUEUE: &str = include_str!("../../sql/catalog/register_queue.sql");
 pub const LIST_TIMERS: &str = include_str!("../../sql/graph/list_timers.sql");
 pub const SET_TIMERS: &str = include_str!("../../sql/graph/set_timers.sql");
 pub const FIRE_TIMERS: &str = include_str!("../../sql/graph/fire_timers.sql");
-pub const RUN_ERRANDS: &str = include_str!("../../sql/graph/run_errands.sql");
+pub const END_IDLE_RUNS: &str = include_str!("../../sql/graph/end_idle_runs.sql");
 pub const LIST_BACKFILLS: &str = include_str!("../../sql/graph/list_backfills.sql");
 pub const FILL_BACK: &str = include_str!("../../sql/graph/fill_back.sql");
 pub const STOP_BACKFILL: &str = include_str!("../../sql/graph/stop_backfill.sql");
@@ -141,6 +146,9 @@ pub enum Dress {
     /// The run of a job.
     Run,
 }
+
+/// The error of a run that a person has stopped; an end with it is not tried again.
+pub(super) const CANCELLED: &str = "ERROR:  task cancelled";
 
 /// Not started within `active`. An `active` of 200,000 years and more never ends (and must not overflow).
 const EXPIRED: &str = r#"(t."max" >= 0 AND t.plan <= statement_timestamp() AND CASE WHEN t.active < interval '200000 years'
@@ -354,6 +362,22 @@ impl Queue {
         )
     }
 
+    /// A statement that calls the entry points of this queue, whose table has that OID.
+    pub fn fill_of_jobs(&self, statement: &str, relid: u32) -> String {
+        self.fill_with(statement, [("{oid}".to_owned(), relid.to_string())])
+    }
+
+    /// `MAKE_RUN_TRIGGERS` for the table and the role with these OIDs.
+    pub fn fill_run_triggers(&self, relid: u32, user: u32) -> String {
+        let name = |what: &str| (format!("{{run_{what}}}"), format!("mill_run_{relid}_{user}_{what}"));
+        let own = [
+            ("{oid}".to_owned(), relid.to_string()),
+            ("{user}".to_owned(), user.to_string()),
+            ("{cancelled_text}".to_owned(), literal(CANCELLED)),
+        ];
+        self.fill_with(MAKE_RUN_TRIGGERS, ["guard", "before", "after", "delete"].map(name).into_iter().chain(own))
+    }
+
     /// `FINISH_BATCH` with the state as a literal, whatever type the table has for it.
     pub fn fill_finish_batch(&self, state: &str) -> String {
         self.fill_with(FINISH_BATCH, [("{final}".to_owned(), literal(state))])
@@ -533,19 +557,31 @@ mod tests {
             MISS_HASH,
             FILL_HASH,
             MAKE_HASH_TRIGGER,
-            NEXT_EVENT,
-            START_JOBS,
-            WATCH_JOBS,
-            LIST_UNFILLED,
-            FILL_NEXT_START,
-            DELETE_OLD_RUNS,
-            LOOK_ATTACHED,
+            LOOK_RUN_TRIGGERS,
+            SET_RIGHTS,
             LOOK_CLOCK,
         ];
         for statement in all {
             let filled = queue.fill(statement);
             assert!(!filled.contains('{') && !filled.is_empty(), "{filled}");
         }
+        let of_jobs = [
+            NEXT_EVENT,
+            START_JOBS,
+            PUT_RUNS,
+            REFUSE_RUN,
+            RECALL_RUNS,
+            COMPARE_RUNS,
+            WATCH_JOBS,
+            LIST_UNFILLED,
+            FILL_NEXT_START,
+            DELETE_OLD_RUNS,
+        ];
+        for statement in of_jobs {
+            let filled = queue.fill_of_jobs(statement, 16400);
+            assert!(!filled.contains('{') && filled.contains("q16400_"), "{filled}");
+        }
+        assert!(!queue.fill_run_triggers(16400, 10).contains('{'));
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{') && !queue.fill_take_groups().contains('{'));
         for dress in [None, Some(Dress::Task), Some(Dress::Run)] {

@@ -32,14 +32,17 @@ pub fn say(client: &mut Client, sql: &str) {
     }
 }
 
+/// The runs of all jobs, with the state that the task of each has or would have.
+pub const RUNS: &str = "(SELECT r.*, CASE WHEN r.outcome IN ('succeeded', 'skipped') THEN 'DONE' WHEN r.outcome IS NOT NULL THEN 'FAIL' \
+     WHEN r.start IS NOT NULL THEN 'WORK' ELSE 'PLAN' END AS state FROM mill_private.run r)";
+
 /// How many runs of a job have come to an end, by name.
 #[track_caller]
 pub fn ended(database: &Database, job: &str, condition: &str) -> i64 {
     one(
         database,
         &format!(
-            "SELECT count(*) FROM public.task t JOIN mill.job j ON j.id = t.job \
-             WHERE j.name = '{job}' AND t.state IN ('DONE', 'FAIL', 'GONE') AND ({condition})"
+            "SELECT count(*) FROM {RUNS} t JOIN mill.job j ON j.id = t.job WHERE j.name = '{job}' AND t.stop IS NOT NULL AND ({condition})"
         ),
     )
 }
@@ -78,8 +81,8 @@ pub fn times(database: &Database, job: &str) -> Vec<String> {
     all(
         database,
         &format!(
-            "SELECT to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') FROM public.task t JOIN mill.job j ON j.id = t.job \
-             WHERE j.name = '{job}' AND t.id = t.run_of ORDER BY t.id"
+            "SELECT to_char(t.at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') FROM mill_private.run t JOIN mill.job j ON j.id = t.job \
+             WHERE j.name = '{job}' AND t.activation IS NULL ORDER BY t.id"
         ),
     )
 }

@@ -22,6 +22,11 @@ BEGIN
             problem := format('%I may not read the table, so nothing is known of its tasks', current_user);
             RETURN NEXT;
             CONTINUE;
+        ELSIF mill.why_not_plain(q.relid) IS NOT NULL THEN
+            problem := format('the table is not read here, because that could run code of its owner with the rights of %I: %s; ask as its owner',
+                              current_user, mill.why_not_plain(q.relid));
+            RETURN NEXT;
+            CONTINUE;
         END IF;
         served := mill.locked({queue_key}, q.relid, here);
         RETURN QUERY EXECUTE format($query$
@@ -87,7 +92,7 @@ BEGIN
         SELECT format('there are statistics of job %s, which is not there', s.job) FROM mill.job_stat s
          WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = s.job)
         UNION ALL
-        SELECT format('job "%s" has %s runs at work by its statistics, and a negative number of something', j.name, s.running)
+        SELECT format('job "%s" has a negative number of something in its statistics', j.name)
           FROM mill.job_stat s JOIN mill.job j ON j.id = s.job
          WHERE LEAST(s.running, s.total_runs, s.total_successes, s.total_failures, s.total_crashes,
                      s.consecutive_failures, s.consecutive_crashes) < 0

@@ -115,6 +115,7 @@ BEGIN
 END
 $function$;
 CREATE TRIGGER edges_changed AFTER INSERT OR UPDATE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill.edges_changed();
+-- An edge joins two jobs, or a timer and a job: its maker belongs to the owners of both ends.
 CREATE FUNCTION mill.edge_holds() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -126,7 +127,9 @@ BEGIN
     IF j.id IS NULL THEN
         RETURN NULL;
     END IF;
-    PERFORM mill.check_member(format('job "%s"', j.name), j.owner);
+    PERFORM mill_private.check_commander(e.made_by, format('job "%s"', j.name), j.owner);
+    PERFORM mill_private.check_commander(e.made_by, format('job "%s"', s.name), s.owner) FROM mill.job s WHERE s.name = e.from_job;
+    PERFORM mill_private.check_commander(e.made_by, format('timer "%s"', t.name), t.owner) FROM mill.timer t WHERE t.name = e.from_timer;
     PERFORM mill.check_schedule_or_edges(j);
     IF current_setting('mill.edges_changed', true) = 'yes' THEN
         PERFORM set_config('mill.edges_changed', '', true);
@@ -158,6 +161,24 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+-- To join a flow is to agree to its owner's commands, and to have a say in its pauses and limits: so the owner of the job belongs
+-- to the owner of the flow. Judged at the end of the transaction, because the flow may come after the job.
+CREATE FUNCTION mill_private.flow_joined() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    joins record;
+BEGIN
+    SELECT j.name, j.owner, f.name AS flow, f.owner AS flow_owner INTO joins
+      FROM mill.job j JOIN mill.flow f ON f.name = j.flow WHERE j.id = NEW.id;
+    IF FOUND AND NOT mill_private.is_member_of(joins.owner, joins.flow_owner) THEN
+        RAISE EXCEPTION USING MESSAGE = format('job "%s" cannot join flow "%s": its owner %s is not a member of %s, the owner of the flow',
+            joins.name, joins.flow, joins.owner, joins.flow_owner), ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NULL;
+END
+$function$;
+CREATE CONSTRAINT TRIGGER flow_joined AFTER INSERT OR UPDATE OF flow, owner ON mill.job DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.flow_joined();
 CREATE CONSTRAINT TRIGGER job_holds AFTER INSERT OR UPDATE OF name, schedule_interval, cron ON mill.job
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.schedule_interval IS NOT NULL OR NEW.cron IS NOT NULL) EXECUTE FUNCTION mill.job_holds();

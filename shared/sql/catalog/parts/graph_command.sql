@@ -1,6 +1,6 @@
 -- By hand: run, rerun, clear, cancel, skip, mark, fire, pause, resume. An INSERT into mill.command does it, in its own
--- transaction, and stays as the audit trail; functions of the same names wrap it. Rows are locked before flows, flows
--- before tokens, as everywhere.
+-- transaction, and stays as the audit trail; functions of the same names wrap it. The row notes who writes it (current_user, in a
+-- trigger that runs as the writer), and the work is done for that role. Runs are locked before flows, flows before tokens.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 CREATE TABLE mill.command (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -12,44 +12,29 @@ CREATE TABLE mill.command (
     how text,
     note text,
     made timestamptz NOT NULL DEFAULT clock_timestamp(),
-    made_by name NOT NULL DEFAULT session_user,
+    made_by name NOT NULL,
     result text,
-    task bigint
+    run bigint
 );
 COMMENT ON TABLE mill.command IS 'pgmill: what people have done to jobs, flows and timers by hand; an INSERT does it';
 COMMENT ON COLUMN mill.command.action IS 'run, rerun, clear, cancel, skip, mark, fire, pause or resume';
 COMMENT ON COLUMN mill.command.at IS 'the logical time';
 COMMENT ON COLUMN mill.command.how IS 'rerun: only, down or failed; mark: success or failure';
 COMMENT ON COLUMN mill.command.result IS 'what it came to';
-COMMENT ON COLUMN mill.command.task IS 'the task that it has made, if it made one';
+COMMENT ON COLUMN mill.command.run IS 'the run that it has ordered or ended, if it was one';
+COMMENT ON COLUMN mill.command.made_by IS 'the role that wrote the row, and for which it was done';
 ALTER TABLE mill.command ENABLE ROW LEVEL SECURITY;
 CREATE POLICY by_maker ON mill.command FOR SELECT USING (mill.is_member(made_by)
     OR EXISTS (SELECT FROM mill.job j WHERE j.name = command.job) OR EXISTS (SELECT FROM mill.flow f WHERE f.name = command.flow));
 CREATE POLICY inserts ON mill.command FOR INSERT WITH CHECK (true);
 
--- The rows of these jobs that have not ended, at one time or at all, locked in the order of their ids. `free`: only those that
--- nobody else has locked.
-CREATE FUNCTION mill.open_rows(jobs int[], at timestamptz, free bool DEFAULT false)
-    RETURNS TABLE (relid oid, schema name, name name, task bigint, job int, "time" timestamptz, state text)
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    q record;
-BEGIN
-    FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid
-              WHERE s.job = ANY (jobs) ORDER BY k.relid LOOP
-        RETURN QUERY EXECUTE format('SELECT %s::oid, %L::name, %L::name, t.id::bigint, t.job::int, t.at, t.state::text FROM %2$I.%3$I t
-            WHERE t.job IS NOT NULL AND t.job = ANY ($1) AND ($2 IS NULL OR t.at = $2) AND t.state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')
-            ORDER BY t.id FOR UPDATE %s', q.relid, q.schema, q.name, CASE WHEN free THEN 'SKIP LOCKED' ELSE '' END) USING jobs, at;
-    END LOOP;
-END
-$function$;
-CREATE FUNCTION mill.end_row(relid oid, schema name, name name, task bigint, state text, reason text, error text) RETURNS void
+-- The runs of these jobs that have not ended, at one time or at all, locked in the order of their ids.
+CREATE FUNCTION mill.open_runs(jobs int[], at timestamptz) RETURNS SETOF mill_private.run
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    EXECUTE format('UPDATE %I.%I SET state = $2::text::%1$I.state, held = false, start = COALESCE(start, statement_timestamp()),
-                           stop = statement_timestamp(), reason = $3, error = $4 WHERE id = $1', schema, name)
-      USING task, state, reason, error;
-    PERFORM mill.ring(relid);
+    RETURN QUERY SELECT r.* FROM mill_private.run r
+                  WHERE r.job = ANY (jobs) AND r.outcome IS NULL AND (open_runs.at IS NULL OR r.at = open_runs.at)
+                  ORDER BY r.id FOR NO KEY UPDATE;
 END
 $function$;
 
@@ -113,10 +98,9 @@ BEGIN
         UPDATE mill.token n SET delivered = kept, waiting = seeds, consumed = spent, activations = 0, by_hand = 0, skips = 0,
                since = CASE WHEN seeds <> '{}' THEN clock_timestamp() END, touched = clock_timestamp()
          WHERE n.job = p.job AND n.at = p.at;
-        FOR r IN SELECT * FROM mill.open_rows(ARRAY[p.job], p.at, free => true) o WHERE o.state IN ('PLAN', 'STOP') LOOP
-            PERFORM mill.end_row(r.relid, r.schema, r.name, r.task, 'FAIL', 'cancelled', 'ERROR:  task cleared');
+        FOR r IN SELECT o.id FROM mill.open_runs(ARRAY[p.job], p.at) o WHERE o.start IS NULL LOOP
+            PERFORM mill_private.close_run(r.id, false, 'cancelled', 'ERROR:  task cleared');
         END LOOP;
-        DELETE FROM mill.errand n WHERE n.job = p.job AND n.at = p.at;
     END LOOP;
 END
 $function$;
@@ -131,19 +115,11 @@ $function$;
 -- Jobs of these whose last run at a time has failed for good.
 CREATE FUNCTION mill.failed_of(jobs int[], at timestamptz) RETURNS int[]
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    q record;
-    found int[];
-    failed int[] := '{}';
 BEGIN
-    FOR q IN SELECT DISTINCT k.relid, k.schema, k.name FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid
-              WHERE s.job = ANY (jobs) ORDER BY k.relid LOOP
-        EXECUTE format('SELECT array_agg(l.job) FROM (SELECT DISTINCT ON (t.job) t.job, t.state FROM %I.%I t
-            WHERE t.job = ANY ($1) AND t.at = $2 ORDER BY t.job, t.id DESC) AS l WHERE l.state IN (''FAIL'', ''GONE'')',
-            q.schema, q.name) INTO found USING jobs, at;
-        failed := failed || found;
-    END LOOP;
-    RETURN failed;
+    RETURN COALESCE((SELECT array_agg(l.job) FROM (
+        SELECT DISTINCT ON (r.job) r.job, r.outcome FROM mill_private.run r
+         WHERE r.job = ANY (jobs) AND r.at = failed_of.at ORDER BY r.job, r.id DESC) AS l
+     WHERE l.outcome NOT IN ('succeeded', 'skipped')), '{}');
 END
 $function$;
 
@@ -163,8 +139,8 @@ BEGIN
     first_ones := COALESCE(first_ones, starts[1:1]);
     SELECT array_agg(d.job), array_agg(d.at) INTO part_jobs, part_times
       FROM mill.downstream(first_ones, array_fill(rerun_jobs.at, ARRAY[cardinality(first_ones)])) d;
-    -- rows first
-    PERFORM FROM unnest(part_jobs, part_times) AS u (job, at), LATERAL mill.open_rows(ARRAY[u.job], u.at) o;
+    -- runs first
+    PERFORM FROM unnest(part_jobs, part_times) AS u (job, at), LATERAL mill.open_runs(ARRAY[u.job], u.at) o;
     PERFORM mill.enter((SELECT array_agg(DISTINCT n.flow) FROM mill.job n WHERE n.id = ANY (part_jobs)), true);
     PERFORM mill.begin_anew(part_jobs, part_times, false);
     FOR j IN SELECT * FROM mill.job n WHERE n.id = ANY (first_ones) ORDER BY n.id LOOP
@@ -180,6 +156,15 @@ BEGIN
 END
 $function$;
 
+CREATE FUNCTION mill_private.check_commander(role name, what text, owner name) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF NOT mill_private.is_member_of(role, owner) THEN
+        RAISE EXCEPTION USING MESSAGE = format('%s belongs to %s, and %s is not a member of it', what, owner, role),
+            ERRCODE = 'insufficient_privilege';
+    END IF;
+END
+$function$;
 CREATE FUNCTION mill.do_command() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -188,12 +173,12 @@ DECLARE
     t mill.timer;
     jobs int[];
     n int := 0;
+    asked int := 0;
     r record;
     wrong text;
     needs text[];
 BEGIN
     NEW.made := clock_timestamp();
-    NEW.made_by := session_user;
     SELECT * INTO j FROM mill.job k WHERE k.name = NEW.job;
     SELECT * INTO f FROM mill.flow k WHERE k.name = NEW.flow;
     SELECT * INTO t FROM mill.timer k WHERE k.name = NEW.timer;
@@ -225,7 +210,7 @@ BEGIN
         PERFORM mill.refuse(wrong);
     END IF;
     IF j.id IS NOT NULL THEN
-        PERFORM mill.check_member(format('job "%s"', j.name), j.owner);
+        PERFORM mill_private.check_commander(NEW.made_by, format('job "%s"', j.name), j.owner);
         jobs := ARRAY[j.id];
         IF NEW.action IN ('run', 'rerun') THEN
             wrong := mill.refusal(j.owner, (SELECT s.queue FROM mill.job_book s WHERE s.job = j.id));
@@ -234,26 +219,24 @@ BEGIN
             END IF;
         END IF;
     ELSIF f.name IS NOT NULL THEN
-        PERFORM mill.check_member(format('flow "%s"', f.name), f.owner);
+        -- its jobs have joined it, and with that agreed
+        PERFORM mill_private.check_commander(NEW.made_by, format('flow "%s"', f.name), f.owner);
         jobs := COALESCE((SELECT array_agg(k.id ORDER BY k.id) FROM mill.job k WHERE k.flow = f.name), '{}');
-        FOR r IN SELECT k.name, k.owner FROM mill.job k WHERE k.id = ANY (jobs) AND NEW.action NOT IN ('pause', 'resume') LOOP
-            PERFORM mill.check_member(format('job "%s"', r.name), r.owner);
-        END LOOP;
     ELSE
-        PERFORM mill.check_member(format('timer "%s"', t.name), t.owner);
+        PERFORM mill_private.check_commander(NEW.made_by, format('timer "%s"', t.name), t.owner);
     END IF;
 
     CASE NEW.action
     WHEN 'run' THEN
         NEW.at := COALESCE(NEW.at, mill.now());
         PERFORM mill.enter(ARRAY[j.flow]);
-        NEW.task := mill.activate_node(j, NEW.at, mill.by_hand(j.id, NEW.at), false, false);
-        NEW.result := format('task %s', NEW.task);
+        NEW.run := mill.activate_node(j, NEW.at, mill.by_hand(j.id, NEW.at), false, false);
+        NEW.result := format('run %s', NEW.run);
     WHEN 'rerun' THEN
         IF NEW.how = 'only' THEN
             PERFORM mill.enter(ARRAY[j.flow]);
-            NEW.task := mill.activate_node(j, NEW.at, -1, false, false);
-            NEW.result := format('task %s, which delivers nothing', NEW.task);
+            NEW.run := mill.activate_node(j, NEW.at, -1, false, false);
+            NEW.result := format('run %s, which delivers nothing', NEW.run);
         ELSE
             IF NEW.how = 'failed' THEN
                 IF j.id IS NOT NULL THEN
@@ -268,21 +251,19 @@ BEGIN
             END IF;
         END IF;
     WHEN 'clear' THEN
-        PERFORM FROM mill.open_rows(jobs, NEW.at);
+        n := (SELECT count(*) FROM mill.open_runs(jobs, NEW.at) o WHERE o.start IS NOT NULL);
         PERFORM mill.enter(ARRAY[COALESCE(f.name, j.flow)], true);
-        n := (SELECT count(*) FROM mill.open_rows(jobs, NEW.at, free => true) o WHERE o.state IN ('TAKE', 'WORK'));
         PERFORM mill.begin_anew(jobs, array_fill(NEW.at, ARRAY[cardinality(jobs)]), true);
         NEW.result := format('%s jobs cleared, %s of them are running and will deliver nothing', cardinality(jobs), n);
     WHEN 'cancel' THEN
-        FOR r IN SELECT * FROM mill.open_rows(jobs, NEW.at) LOOP
-            EXECUTE format('UPDATE %I.%I SET state = ''STOP'' WHERE id = $1', r.schema, r.name) USING r.task;
-            DELETE FROM mill.errand e WHERE e.task = r.task AND e.queue = r.relid;
+        FOR r IN SELECT o.id FROM mill.open_runs(jobs, NEW.at) o LOOP
             n := n + 1;
+            asked := asked + mill_private.close_run(r.id, false, 'cancelled', {cancelled_text})::int;
         END LOOP;
-        NEW.result := format('%s runs cancelled', n);
+        NEW.result := format('%s runs cancelled', n) || CASE WHEN asked > 0 THEN format(' (asked to stop, because they are running: %s)', asked) ELSE '' END;
     WHEN 'skip' THEN
-        FOR r IN SELECT * FROM mill.open_rows(jobs, NEW.at) LOOP
-            PERFORM mill.end_row(r.relid, r.schema, r.name, r.task, 'DONE', 'skipped', NULL);
+        FOR r IN SELECT o.id FROM mill.open_runs(jobs, NEW.at) o LOOP
+            PERFORM mill_private.close_run(r.id, true, 'skipped', NULL);
             n := n + 1;
         END LOOP;
         IF n = 0 THEN
@@ -293,20 +274,19 @@ BEGIN
             NEW.result := format('%s runs skipped', n);
         END IF;
     WHEN 'mark' THEN
-        FOR r IN SELECT * FROM mill.open_rows(jobs, NEW.at) LOOP
-            PERFORM mill.end_row(r.relid, r.schema, r.name, r.task, CASE NEW.how WHEN 'success' THEN 'DONE' ELSE 'FAIL' END, 'marked',
-                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', session_user) END);
-            NEW.task := r.task;
+        FOR r IN SELECT o.id FROM mill.open_runs(jobs, NEW.at) o LOOP
+            PERFORM mill_private.close_run(r.id, NEW.how = 'success', 'marked',
+                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
+            NEW.run := r.id;
         END LOOP;
-        IF NEW.task IS NULL THEN
+        IF NEW.run IS NULL THEN
             -- a run of its own: the old one stays as it ended
             PERFORM mill.enter(ARRAY[j.flow]);
-            NEW.task := mill.activate(j.id, NEW.at, mill.now(), held => true, epoch => mill.by_hand(j.id, NEW.at));
-            SELECT k.* INTO r FROM mill.queue k JOIN mill.job_book s ON s.queue = k.relid WHERE s.job = j.id;
-            PERFORM mill.end_row(r.relid, r.schema, r.name, NEW.task, CASE NEW.how WHEN 'success' THEN 'DONE' ELSE 'FAIL' END, 'marked',
-                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', session_user) END);
+            NEW.run := mill.activate(j.id, NEW.at, mill.now(), held => true, epoch => mill.by_hand(j.id, NEW.at));
+            PERFORM mill_private.close_run(NEW.run, NEW.how = 'success', 'marked',
+                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
         END IF;
-        NEW.result := format('task %s: %s', NEW.task, NEW.how);
+        NEW.result := format('run %s: %s', NEW.run, NEW.how);
     WHEN 'fire' THEN
         NEW.at := COALESCE(NEW.at, date_trunc('second', mill.now()));
         UPDATE mill.timer k SET first = LEAST(k.first, NEW.at) WHERE k.id = t.id;
@@ -323,12 +303,13 @@ BEGIN
     RETURN NEW;
 END
 $function$;
+CREATE TRIGGER by_writer BEFORE INSERT ON mill.command FOR EACH ROW EXECUTE FUNCTION mill_private.note_writer();
 CREATE TRIGGER does BEFORE INSERT ON mill.command FOR EACH ROW EXECUTE FUNCTION mill.do_command();
 CREATE FUNCTION mill.keep_command() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    IF (OLD.id, OLD.action, OLD.at, OLD.how, OLD.note, OLD.made, OLD.made_by, OLD.result, OLD.task)
-            IS DISTINCT FROM (NEW.id, NEW.action, NEW.at, NEW.how, NEW.note, NEW.made, NEW.made_by, NEW.result, NEW.task) THEN
+    IF (OLD.id, OLD.action, OLD.at, OLD.how, OLD.note, OLD.made, OLD.made_by, OLD.result, OLD.run)
+            IS DISTINCT FROM (NEW.id, NEW.action, NEW.at, NEW.how, NEW.note, NEW.made, NEW.made_by, NEW.result, NEW.run) THEN
         PERFORM mill.refuse('what was done stays written');
     END IF;
     RETURN NEW;
@@ -338,9 +319,9 @@ CREATE TRIGGER keeps BEFORE UPDATE ON mill.command FOR EACH ROW EXECUTE FUNCTION
 
 CREATE FUNCTION mill.run(job text, at timestamptz DEFAULT NULL) RETURNS bigint
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, job, at) VALUES ('run', $1, $2) RETURNING task
+    INSERT INTO mill.command (action, job, at) VALUES ('run', $1, $2) RETURNING run
 $function$;
-COMMENT ON FUNCTION mill.run(text, timestamptz) IS 'pgmill: runs a job for a logical time, and what follows from it; the id of the task';
+COMMENT ON FUNCTION mill.run(text, timestamptz) IS 'pgmill: runs a job for a logical time, and what follows from it; the id of the run';
 CREATE FUNCTION mill.rerun(job text DEFAULT NULL, at timestamptz DEFAULT NULL, how text DEFAULT 'down', flow text DEFAULT NULL) RETURNS text
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
     INSERT INTO mill.command (action, job, at, how, flow) VALUES ('rerun', $1, $2, $3, $4) RETURNING result

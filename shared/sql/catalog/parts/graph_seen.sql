@@ -25,8 +25,6 @@ COMMENT ON VIEW mill.waiting IS 'pgmill: tokens that wait: which edges have deli
 -- often than tokens allow. What is so old that it may be swept is left out.
 CREATE FUNCTION mill.audit_graph() RETURNS TABLE (edge int, job text, at timestamptz, what text, delivered bigint, consumed bigint, waiting bigint)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    q record;
 BEGIN
     RETURN QUERY
     SELECT b.edge, j.name, b.at, 'delivered is not consumed + waiting', b.delivered, b.consumed, b.waiting
@@ -57,73 +55,73 @@ BEGIN
     SELECT NULL::int, NULL::text, d.at, format('timer "%s" has fired this time %s times by its own clock', t.name, d.live),
            NULL::bigint, NULL::bigint, NULL::bigint
       FROM mill.fired d JOIN mill.timer t ON t.id = d.timer WHERE d.live > 1;
-    FOR q IN SELECT k.schema, k.name FROM mill.queue k JOIN pg_class c ON c.oid = k.relid WHERE has_table_privilege(k.relid, 'SELECT') LOOP
-        -- an activation whose rows have all ended has delivered along every edge that was there by then
-        RETURN QUERY EXECUTE format($query$
-            WITH ended AS (
-                SELECT t.job::int AS job, t.at, t.run_of, max(t.stop) AS stop, max(t.epoch) AS epoch,
-                       (array_agg(t.state::text ORDER BY t.id DESC))[1] = 'DONE' AS success
-                  FROM %I.%I t WHERE t.job IS NOT NULL AND t.at IS NOT NULL GROUP BY t.job, t.at, t.run_of
-                HAVING bool_and(t.state IN ('DONE', 'FAIL', 'GONE'))
-            ), owed AS (
-                SELECT e.id AS edge, e.job, CASE WHEN e.shift = interval '0' THEN d.at ELSE mill.land(d.at, e.shift, mill.zone_of(e.from_job)) END AS at,
-                       count(*) AS n
-                  FROM ended d JOIN mill.job s ON s.id = d.job JOIN mill.edge e ON e.from_job = s.name AND e.made < d.stop
-                   AND e."on" IN ('done', CASE WHEN d.success THEN 'success' ELSE 'failure' END)
-                 WHERE NOT mill.overtaken(d.job, d.at, d.epoch) GROUP BY 1, 2, 3)
-            SELECT o.edge, o.job, o.at, 'less was delivered than runs have ended', COALESCE(p.n, 0), NULL::bigint, NULL::bigint
-              FROM owed o JOIN mill.job j ON j.name = o.job
-              LEFT JOIN LATERAL (SELECT count(*) AS n FROM mill.token k, unnest(k.delivered) AS u WHERE k.job = j.id AND k.at = o.at AND u = o.edge) AS p ON true
-             WHERE COALESCE(p.n, 0) < o.n$query$, q.schema, q.name);
-        RETURN QUERY EXECUTE format($query$
-            SELECT NULL::int, j.name, r.at, 'more runs than tokens have activated', NULL::bigint, k.activations::bigint, r.n
-              FROM (SELECT t.job::int AS job, t.at, t.epoch, count(DISTINCT t.run_of) AS n FROM %I.%I t
-                     WHERE t.job IS NOT NULL AND t.epoch >= 0 GROUP BY 1, 2, 3) AS r
-              JOIN mill.token k ON k.job = r.job AND k.at = r.at AND k.epoch = r.epoch JOIN mill.job j ON j.id = r.job
-             WHERE r.n > k.activations + k.by_hand$query$, q.schema, q.name);
-    END LOOP;
+    -- an activation whose runs have all ended has delivered along every edge that was there by then
+    RETURN QUERY
+    WITH ended AS (
+        SELECT r.job, r.at, COALESCE(r.activation, r.id) AS root, max(r.stop) AS stop, max(r.epoch) AS epoch,
+               (array_agg(r.outcome ORDER BY r.id DESC))[1] IN ('succeeded', 'skipped') AS success
+          FROM mill_private.run r WHERE r.at IS NOT NULL GROUP BY r.job, r.at, COALESCE(r.activation, r.id)
+        HAVING bool_and(r.outcome IS NOT NULL)
+    ), owed AS (
+        SELECT e.id AS edge, e.job, CASE WHEN e.shift = interval '0' THEN d.at ELSE mill.land(d.at, e.shift, mill.zone_of(e.from_job)) END AS at,
+               count(*) AS n
+          FROM ended d JOIN mill.job s ON s.id = d.job JOIN mill.edge e ON e.from_job = s.name AND e.made < d.stop
+           AND e."on" IN ('done', CASE WHEN d.success THEN 'success' ELSE 'failure' END)
+         WHERE NOT mill.overtaken(d.job, d.at, d.epoch) GROUP BY 1, 2, 3)
+    SELECT o.edge, o.job, o.at, 'less was delivered than runs have ended', COALESCE(p.n, 0), NULL::bigint, NULL::bigint
+      FROM owed o JOIN mill.job j ON j.name = o.job
+      LEFT JOIN LATERAL (SELECT count(*) AS n FROM mill.token k, unnest(k.delivered) AS u WHERE k.job = j.id AND k.at = o.at AND u = o.edge) AS p ON true
+     WHERE COALESCE(p.n, 0) < o.n;
+    RETURN QUERY
+    SELECT NULL::int, j.name, t.at, 'more runs than tokens have activated', NULL::bigint, k.activations::bigint, t.n
+      FROM (SELECT r.job, r.at, r.epoch, count(DISTINCT COALESCE(r.activation, r.id)) AS n FROM mill_private.run r WHERE r.epoch >= 0 GROUP BY 1, 2, 3) AS t
+      JOIN mill.token k ON k.job = t.job AND k.at = t.at AND k.epoch = t.epoch JOIN mill.job j ON j.id = t.job
+     WHERE t.n > k.activations + k.by_hand;
 END
 $function$;
 CREATE VIEW mill.integrity AS SELECT * FROM mill.audit_graph();
 COMMENT ON VIEW mill.integrity IS 'pgmill: what does not balance in the books of the graph; empty when all is well';
 
--- What holds a job's row back, beside its time.
-CREATE FUNCTION mill.why_held(job int, at timestamptz, task bigint) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    j mill.job := (SELECT n FROM mill.job n WHERE n.id = why_held.job);
-    f mill.flow := (SELECT n FROM mill.flow n WHERE n.name = j.flow);
+-- Timers and tokens are moved by one scheduler of the database, as a member of the catalog's owner or admitted for it.
+CREATE FUNCTION mill.why_no_keeper() RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    RETURN CASE
-        WHEN j.id IS NULL THEN 'its job has been deleted'
-        WHEN NOT j.scheduled THEN format('its job "%s" is paused%s', j.name, (SELECT ': ' || s.reason FROM mill.job_book s WHERE s.job = j.id))
-        WHEN f.paused THEN format('its flow "%s" is paused; SELECT mill.resume(%L) goes on', f.name, f.name)
-        WHEN EXISTS (SELECT FROM mill.errand e WHERE e.job = j.id AND e.at = why_held.at AND e.task = why_held.task)
-            THEN 'it needs no worker, and is done at the scheduler''s next turn'
-        WHEN f.parallel IS NOT NULL THEN format('its flow "%s" runs %s tasks at once, and no more', f.name, f.parallel) END;
+    RETURN 'no scheduler keeps timers and tokens: is the launcher running? the user of a queue keeps them if it owns the catalog, or after: '
+        || 'SELECT mill.admit(''ROLE'', keeps => true)';
 END
 $function$;
-
+-- As the caller, who sees his own jobs.
 CREATE FUNCTION mill.why(job text, at timestamptz DEFAULT NULL) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     j mill.job := (SELECT n FROM mill.job n WHERE n.name = why.job);
     f mill.flow := (SELECT n FROM mill.flow n WHERE n.name = j.flow);
-    q mill.queue := (SELECT n FROM mill.queue n JOIN mill.job_book s ON s.queue = n.relid WHERE s.job = j.id);
+    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    reason text := (SELECT s.reason FROM mill.job_stat s WHERE s.job = j.id);
     w record;
     t record;
-    task bigint;
 BEGIN
-    IF j.id IS NULL OR NOT mill.is_allowed(j.owner) THEN
+    IF j.id IS NULL THEN
         RETURN format('there is no job "%s", or it is not yours', job);
     END IF;
-    IF q.relid IS NOT NULL AND to_regclass(format('%I.%I', q.schema, q.name)) IS NOT NULL THEN
-        EXECUTE format('SELECT t.id, t.at FROM %I.%I t WHERE t.job = $1 AND ($2 IS NULL OR t.at = $2)
-                           AND t.state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'') ORDER BY t.state = ''PLAN'', t.id LIMIT 1', q.schema, q.name)
-           INTO t USING j.id, why.at;
-        IF t.id IS NOT NULL THEN
-            RETURN format('for %s: task %s, %s', t.at, t.id, mill.why(t.id, q.relid::regclass));
-        END IF;
+    SELECT r.id, r.at, r.due, r.task, r.start, r.ordered, r.held, r.recall, r.queue, q.schema, q.name INTO t
+      FROM mill_private.run r LEFT JOIN mill.queue q ON q.relid = r.queue
+     WHERE r.job = j.id AND r.outcome IS NULL AND (why.at IS NULL OR r.at = why.at) ORDER BY r.start IS NULL, r.id LIMIT 1;
+    IF FOUND THEN
+        RETURN format('for %s: run %s, ', t.at, t.id) || CASE
+            WHEN t.start IS NOT NULL AND t.recall IS NOT NULL THEN format('task %s, is running since %s, and its scheduler is to end it', t.task, t.start)
+            WHEN t.start IS NOT NULL THEN format('task %s, is running since %s', t.task, t.start)
+            WHEN t.held AND NOT j.scheduled THEN 'its job is paused' || COALESCE(': ' || reason, '')
+            WHEN t.held AND f.paused THEN format('its flow "%s" is paused; SELECT mill.resume(%L) goes on', f.name, f.name)
+            WHEN t.held AND t.due <= mill.now() THEN format('its flow "%s" runs %s tasks at once, and no more', f.name, f.parallel)
+            WHEN t.due > mill.now() THEN format('is planned for %s', t.due)
+            WHEN t.queue = 0 AND NOT mill.locked({graph_key}, 0, here) THEN mill.why_no_keeper()
+            WHEN t.queue = 0 THEN 'needs no worker, and ends with the next pass over the graph'
+            WHEN t.name IS NULL THEN 'its queue is no longer there'
+            WHEN NOT mill.locked({queue_key}, t.queue, here)
+                THEN format('no scheduler serves %I.%I: is the launcher running? ask it with: launcher status', t.schema, t.name)
+            WHEN t.ordered THEN format('is put into %I.%I with the next pass of its scheduler', t.schema, t.name)
+            ELSE format('waits in %I.%I for a free slot or its turn', t.schema, t.name) END;
     END IF;
     SELECT * INTO w FROM mill.waiting n WHERE n.job = j.name AND (why.at IS NULL OR n.at = why.at) ORDER BY n.at LIMIT 1;
     IF w.job IS NOT NULL THEN
@@ -133,18 +131,22 @@ BEGIN
     IF mill.has_schedule(j) THEN
         RETURN (SELECT s.why FROM mill.job_status s WHERE s.job = j.id);
     ELSIF NOT j.scheduled THEN
-        RETURN format('it is paused%s', (SELECT ': ' || s.reason FROM mill.job_book s WHERE s.job = j.id));
+        RETURN 'it is paused' || COALESCE(': ' || reason, '');
     ELSIF f.paused THEN
         RETURN format('its flow "%s" is paused', f.name);
     END IF;
-    IF why.at IS NOT NULL AND q.relid IS NOT NULL THEN
-        EXECUTE format('SELECT max(t.id) FROM %I.%I t WHERE t.job = $1 AND t.at = $2', q.schema, q.name) INTO task USING j.id, why.at;
-        IF task IS NOT NULL THEN
-            RETURN format('for %s: task %s, %s', why.at, task, mill.why(task, q.relid::regclass));
+    IF why.at IS NOT NULL THEN
+        SELECT r.id, r.state, r.stop, r.reason, r.task INTO t FROM mill.run r WHERE r.job = j.id AND r.at = why.at ORDER BY r.id DESC LIMIT 1;
+        IF FOUND THEN
+            RETURN format('for %s: run %s', why.at, t.id) || COALESCE(format(', task %s', t.task), '') || format(', it finished at %s: %s', t.stop, t.state)
+                   || COALESCE(format(' (%s)', NULLIF(t.reason, t.state)), '');
         END IF;
     END IF;
     IF NOT EXISTS (SELECT FROM mill.edge e WHERE e.job = j.name) THEN
         RETURN 'it has no schedule and no edges: mill.run starts it';
+    END IF;
+    IF NOT mill.locked({graph_key}, 0, here) THEN
+        RETURN mill.why_no_keeper();
     END IF;
     SELECT u.name, u.next, u.due, u.enabled, u.trouble INTO t FROM mill.upstream(j.name) u ORDER BY u.due NULLS LAST LIMIT 1;
     RETURN CASE WHEN t.name IS NULL THEN format('nothing has arrived from %s', (SELECT string_agg(mill.edge_name(e), ', ') FROM mill.edge e WHERE e.job = j.name))
@@ -168,7 +170,15 @@ INSERT INTO mill.face (level, object, rights) VALUES
     ('use', 'TABLE mill.command', 'SELECT, INSERT'),
     ('use', 'TABLE mill.waiting', 'SELECT'),
     ('use', 'TABLE mill.integrity', 'SELECT'),
+    ('use', 'TABLE mill.token', 'SELECT'),
     ('use', 'FUNCTION mill.audit_graph()', 'EXECUTE'),
+    ('use', 'FUNCTION mill.why_no_keeper()', 'EXECUTE'),
+    ('use', 'FUNCTION mill.upstream(text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.has_schedule(mill.job)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.check_name(text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.check_member(text, name)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.check_step(interval)', 'EXECUTE'),
+    ('use', 'FUNCTION mill.stash_call()', 'EXECUTE'),
     ('use', 'FUNCTION mill.edge_name(mill.edge)', 'EXECUTE'),
     ('use', 'FUNCTION mill.at()', 'EXECUTE'),
     ('use', 'FUNCTION mill.stash(text)', 'EXECUTE'),

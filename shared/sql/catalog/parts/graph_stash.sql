@@ -2,6 +2,7 @@
 -- that every run's session has: mill.job, mill.at, mill.attempt.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 CREATE TABLE mill.stash (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     flow text,
     job int,
     at timestamptz NOT NULL,
@@ -19,47 +20,80 @@ CREATE FUNCTION mill.at() RETURNS timestamptz
     RETURN NULLIF(current_setting('mill.at', true), '')::timestamptz;
 COMMENT ON FUNCTION mill.at() IS 'pgmill: the logical time of the run that asks; NULL outside of a job''s run';
 
--- Of which flow, job and time is this session's run? Only who may write into the job's queue can be one.
-CREATE FUNCTION mill.stash_place(OUT flow text, OUT job int, OUT at timestamptz)
+-- Which flow, or, where it has none, which job a run of this queue stashes for.
+CREATE FUNCTION mill_private.stash_place(relid oid, job int, OUT flow text, OUT alone int)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    j mill.job;
+    j record;
 BEGIN
-    at := mill.at();
-    SELECT * INTO j FROM mill.job k WHERE k.id = NULLIF(current_setting('mill.job', true), '')::int;
-    IF at IS NULL OR j.id IS NULL THEN
-        RAISE EXCEPTION USING MESSAGE = 'mill.stash is for the SQL of jobs: this session runs none', ERRCODE = 'object_not_in_prerequisite_state';
-    ELSIF NOT EXISTS (SELECT FROM mill.queue q JOIN pg_roles r ON r.rolname = q.owner
-                       WHERE q.relid = to_regclass(j.queue) AND pg_has_role(session_user, r.oid, 'MEMBER')) THEN
-        RAISE EXCEPTION USING MESSAGE = format('job "%s" does not run as %s', j.name, session_user), ERRCODE = 'insufficient_privilege';
+    SELECT k.name, k.flow, s.queue INTO j FROM mill.job k JOIN mill.job_book s ON s.job = k.id WHERE k.id = stash_place.job;
+    IF j.queue IS DISTINCT FROM relid THEN
+        RAISE EXCEPTION USING MESSAGE = format('job %s does not run in this queue', job), ERRCODE = 'insufficient_privilege';
     END IF;
     flow := j.flow;
-    job := CASE WHEN j.flow IS NULL THEN j.id END;
+    alone := CASE WHEN j.flow IS NULL THEN job END;
 END
 $function$;
-CREATE FUNCTION mill.stash(key text) RETURNS text
-    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+CREATE FUNCTION mill_private.get_stash(relid oid, job int, at timestamptz, key text) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     p record;
 BEGIN
-    SELECT * INTO p FROM mill.stash_place();
-    RETURN (SELECT s.value FROM mill.stash s WHERE COALESCE(s.flow, '') = COALESCE(p.flow, '') AND COALESCE(s.job, 0) = COALESCE(p.job, 0)
-               AND s.at = p.at AND s.key = stash.key);
+    SELECT * INTO p FROM mill_private.stash_place(relid, job);
+    RETURN (SELECT s.value FROM mill.stash s WHERE COALESCE(s.flow, '') = COALESCE(p.flow, '') AND COALESCE(s.job, 0) = COALESCE(p.alone, 0)
+               AND s.at = get_stash.at AND s.key = get_stash.key);
+END
+$function$;
+CREATE FUNCTION mill_private.set_stash(relid oid, job int, at timestamptz, key text, value text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+#variable_conflict use_column
+DECLARE
+    p record;
+BEGIN
+    SELECT * INTO p FROM mill_private.stash_place(relid, set_stash.job);
+    INSERT INTO mill.stash AS s (flow, job, at, key, value) VALUES (p.flow, p.alone, set_stash.at, set_stash.key, set_stash.value)
+    ON CONFLICT (COALESCE(flow, ''), COALESCE(job, 0), at, key) DO UPDATE SET value = EXCLUDED.value, touched = EXCLUDED.touched;
+END
+$function$;
+-- The entry point of the queue that this session's run is in: the settings of the session say which, and the right to EXECUTE it
+-- proves that the session serves it.
+CREATE FUNCTION mill.stash_call(OUT job int, OUT at timestamptz, OUT entry text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    place oid := to_regclass(format('%I.%I', COALESCE(current_setting('pg_task.schema', true), ''), COALESCE(current_setting('pg_task.table', true), '')));
+BEGIN
+    job := NULLIF(current_setting('mill.job', true), '')::int;
+    at := mill.at();
+    IF at IS NULL OR job IS NULL OR place IS NULL THEN
+        RAISE EXCEPTION USING MESSAGE = 'mill.stash is for the SQL of jobs: this session runs none', ERRCODE = 'object_not_in_prerequisite_state';
+    ELSIF has_function_privilege(to_regprocedure(format('mill_private.q%s_stash(int, timestamptz, text)', place)), 'EXECUTE') IS NOT TRUE THEN
+        RAISE EXCEPTION USING MESSAGE = format('job %s does not run as %s', job, current_user), ERRCODE = 'insufficient_privilege';
+    END IF;
+    entry := format('mill_private.q%s_stash', place);
+END
+$function$;
+CREATE FUNCTION mill.stash(key text) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    p record;
+    value text;
+BEGIN
+    SELECT * INTO p FROM mill.stash_call();
+    EXECUTE format('SELECT %s($1, $2, $3)', p.entry) INTO value USING p.job, p.at, stash.key;
+    RETURN value;
 END
 $function$;
 COMMENT ON FUNCTION mill.stash(text) IS 'pgmill: a value that a task of this flow and logical time has stashed; NULL if none has';
 CREATE FUNCTION mill.stash(key text, value text) RETURNS text
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-#variable_conflict use_column
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     p record;
 BEGIN
     IF stash.key IS NULL THEN
         RAISE EXCEPTION USING MESSAGE = 'a stashed value needs a key', ERRCODE = 'null_value_not_allowed';
     END IF;
-    SELECT * INTO p FROM mill.stash_place();
-    INSERT INTO mill.stash AS s (flow, job, at, key, value) VALUES (p.flow, p.job, p.at, stash.key, stash.value)
-    ON CONFLICT (COALESCE(flow, ''), COALESCE(job, 0), at, key) DO UPDATE SET value = EXCLUDED.value, touched = EXCLUDED.touched;
+    SELECT * INTO p FROM mill.stash_call();
+    EXECUTE format('SELECT %s($1, $2, $3, $4)', p.entry) USING p.job, p.at, stash.key, stash.value;
     RETURN stash.value;
 END
 $function$;

@@ -71,7 +71,8 @@ CREATE TABLE mill.edge (
     shift interval NOT NULL DEFAULT '0',
     first bool NOT NULL DEFAULT false,
     made timestamptz NOT NULL DEFAULT clock_timestamp(),
-    made_in xid8 NOT NULL DEFAULT pg_current_xact_id()
+    made_in xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    made_by name NOT NULL DEFAULT current_user
 );
 CREATE UNIQUE INDEX edge_once ON mill.edge (job, COALESCE(from_job, ''), COALESCE(from_timer, ''), "on", shift);
 CREATE INDEX ON mill.edge (from_job) WHERE from_job IS NOT NULL;
@@ -95,7 +96,7 @@ CREATE TABLE mill.backfill (
     pos int NOT NULL DEFAULT 0,
     finished timestamptz,
     made timestamptz NOT NULL DEFAULT clock_timestamp(),
-    made_by name NOT NULL DEFAULT session_user,
+    made_by name NOT NULL DEFAULT current_user,
     start timestamptz,
     period interval,
     cron text,
@@ -151,21 +152,22 @@ BEGIN
     END IF;
 END
 $function$;
--- May this session act for that role?
+-- May the writer of the row act for that role? Called by triggers that run as the writer.
 CREATE FUNCTION mill.check_member(what text, owner name) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = owner) THEN
         RAISE EXCEPTION USING MESSAGE = format('role "%s" does not exist', owner), ERRCODE = 'undefined_object';
-    ELSIF NOT pg_has_role(session_user, owner, 'MEMBER') THEN
-        RAISE EXCEPTION USING MESSAGE = format('%s belongs to %s, and %s is not a member of it', what, owner, session_user),
+    ELSIF NOT pg_has_role(owner, 'MEMBER') THEN
+        RAISE EXCEPTION USING MESSAGE = format('%s belongs to %s, and %s is not a member of it', what, owner, current_user),
             ERRCODE = 'insufficient_privilege';
     END IF;
 END
 $function$;
 
+-- As the writer.
 CREATE FUNCTION mill.flow_changes() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         PERFORM mill.check_member(format('flow "%s"', OLD.name), OLD.owner);
@@ -187,10 +189,10 @@ END
 $function$;
 CREATE TRIGGER changes BEFORE INSERT OR UPDATE OR DELETE ON mill.flow FOR EACH ROW EXECUTE FUNCTION mill.flow_changes();
 
--- A timer's own columns change: refuse what cannot be, and have its next time computed anew. Editing never replays the
+-- As the writer. A timer's own columns change: refuse what cannot be, and have its next time computed anew. Editing never replays the
 -- past; only a start that moves back brings the new stretch, as a back-fill.
 CREATE FUNCTION mill.timer_changes() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     reason text;
 BEGIN
@@ -247,21 +249,15 @@ $function$;
 CREATE TRIGGER moved AFTER UPDATE OF start ON mill.timer FOR EACH ROW WHEN (NEW.start < OLD.start)
     EXECUTE FUNCTION mill.timer_moved();
 
+-- As the writer, who is noted: his rights on both ends are checked at the end of the transaction.
 CREATE FUNCTION mill.edge_changes() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     reason text;
-    owner name;
 BEGIN
-    -- a job that does not exist yet is found by the foreign key, and its owner checked, at the end
-    IF TG_OP <> 'INSERT' THEN
-        owner := (SELECT j.owner FROM mill.job j WHERE j.name = OLD.job);
-        IF owner IS NOT NULL THEN
-            PERFORM mill.check_member(format('job "%s"', OLD.job), owner);
-        END IF;
-    END IF;
-    IF TG_OP = 'DELETE' THEN
-        RETURN OLD;
+    -- a renamed job or timer takes its edges along, as the catalog's owner: they stay as their makers made them
+    IF TG_OP = 'INSERT' OR current_user <> (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'mill') THEN
+        NEW.made_by := current_user;
     END IF;
     reason := CASE
         WHEN NEW.job IS NULL THEN 'an edge leads to a job'
@@ -282,20 +278,21 @@ BEGIN
     RETURN NEW;
 END
 $function$;
-CREATE TRIGGER changes BEFORE INSERT OR UPDATE OR DELETE ON mill.edge FOR EACH ROW EXECUTE FUNCTION mill.edge_changes();
+CREATE TRIGGER changes BEFORE INSERT OR UPDATE ON mill.edge FOR EACH ROW EXECUTE FUNCTION mill.edge_changes();
 
+-- As the writer, who sees his timers alone.
 CREATE FUNCTION mill.backfill_changes() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     t mill.timer;
 BEGIN
     SELECT * INTO t FROM mill.timer WHERE name = CASE TG_OP WHEN 'DELETE' THEN OLD.timer ELSE NEW.timer END;
-    -- a timer that does not exist is found by the foreign key, or is just being deleted
-    IF t.id IS NOT NULL THEN
-        PERFORM mill.check_member(format('timer "%s"', t.name), t.owner);
-    END IF;
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
+    ELSIF t.id IS NULL THEN
+        RAISE EXCEPTION USING MESSAGE = format('there is no timer "%s", or it is not yours', NEW.timer), ERRCODE = 'foreign_key_violation';
+    ELSE
+        PERFORM mill.check_member(format('timer "%s"', t.name), t.owner);
     END IF;
     IF NEW.lo IS NULL OR NEW.hi IS NULL OR NOT isfinite(NEW.lo) OR NOT isfinite(NEW.hi) OR NEW.lo >= NEW.hi THEN
         PERFORM mill.refuse(format('a back-fill of timer "%s" needs a stretch from lo up to a later hi', NEW.timer));
@@ -304,7 +301,7 @@ BEGIN
     END IF;
     IF TG_OP = 'INSERT' THEN
         NEW.fired := 0; NEW.at := NULL; NEW.span := 0; NEW.pos := 0; NEW.finished := NULL; NEW.trouble := NULL;
-        NEW.made_by := session_user;
+        NEW.made_by := current_user;
         NEW.start := t.start; NEW.period := t.period; NEW.cron := t.cron; NEW.timezone := t.timezone;
     ELSIF (NEW.lo, NEW.hi, NEW."order", NEW.timer) IS DISTINCT FROM (OLD.lo, OLD.hi, OLD."order", OLD.timer) AND NEW.timer = OLD.timer THEN
         PERFORM mill.refuse('a back-fill that has begun cannot be moved', 'Delete it and insert another one.');

@@ -132,21 +132,12 @@ BEGIN
     RETURN CASE WHEN room < 0 THEN 0 ELSE room END;
 END
 $function$;
--- The logical times of a flow that are open: with a row that has not ended, or that waits for its next try.
+-- The logical times of a flow that are open: with a run that has not ended, or that waits for its retry.
 CREATE FUNCTION mill.open_times(flow text) RETURNS int
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    q record;
-    found timestamptz[];
-    all_of_them timestamptz[] := '{}';
 BEGIN
-    FOR q IN SELECT k.schema, k.name, array_agg(j.id) AS jobs FROM mill.job j JOIN mill.queue k ON k.relid = to_regclass(j.queue)
-              WHERE j.flow = open_times.flow GROUP BY 1, 2 LOOP
-        EXECUTE format('SELECT array_agg(DISTINCT at) FROM %I.%I WHERE job IS NOT NULL AND job = ANY ($1) AND state IN (''PLAN'', ''TAKE'', ''WORK'', ''STOP'')',
-                       q.schema, q.name) INTO found USING q.jobs;
-        all_of_them := all_of_them || COALESCE(found, '{}');
-    END LOOP;
-    RETURN (SELECT count(DISTINCT u) FROM unnest(all_of_them) AS u);
+    RETURN (SELECT count(DISTINCT r.at) FROM mill.job j JOIN mill_private.run r ON r.job = j.id
+             WHERE j.flow = open_times.flow AND r.outcome IS NULL);
 END
 $function$;
 
@@ -183,7 +174,7 @@ DECLARE
 BEGIN
     PERFORM mill.fire_now(array_fill(t.name, ARRAY[cardinality(times)]), times, 'filled');
     FOR level IN 1..100 LOOP
-        EXIT WHEN mill.run_errands(1000) = 0;
+        EXIT WHEN mill.end_idle_runs(1000) = 0;
     END LOOP;
     IF mill.room(t.name) < LEAST(room, 1) THEN
         RAISE EXCEPTION 'more than the window';
@@ -238,18 +229,18 @@ CREATE FUNCTION mill.s_stop_backfill(id int, trouble text) RETURNS void
 $function$;
 
 -- What the scheduler that keeps the timers wants to know before it sleeps: is there anything of the graph at all, are there
--- errands, stretches to fill, and how many milliseconds until the next timer is due.
-CREATE FUNCTION mill.s_look_graph(except_for int[]) RETURNS TABLE (used bool, errands bool, due_ms float8)
+-- runs that need no worker, stretches to fill, and how many milliseconds until the next timer is due.
+CREATE FUNCTION mill.s_look_graph(except_for int[]) RETURNS TABLE (used bool, idle bool, due_ms float8)
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    used := EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.errand)
-        OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL);
-    errands := EXISTS (SELECT FROM mill.errand r LEFT JOIN mill.job j ON j.id = r.job LEFT JOIN mill.flow f ON f.name = j.flow
-                        WHERE COALESCE(j.scheduled, true) AND NOT COALESCE(f.paused, false)
-                          AND COALESCE(r.not_before <= clock_timestamp(), true));
+    idle := EXISTS (SELECT FROM mill_private.run r WHERE r.queue = 0 AND r.ordered AND NOT r.held AND r.outcome IS NULL AND r.due <= mill.now());
+    used := idle OR EXISTS (SELECT FROM mill.timer) OR EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL)
+        OR EXISTS (SELECT FROM mill_private.run r WHERE r.queue = 0 AND r.ordered AND NOT r.held AND r.outcome IS NULL);
     due_ms := CASE WHEN EXISTS (SELECT FROM mill.timer t WHERE t.stale IS NOT NULL AND NOT t.id = ANY (except_for)) THEN 0
         ELSE (SELECT GREATEST(ceil(extract(epoch FROM t.due - mill.now()) * 1000), 0) FROM mill.timer t
                WHERE t.due IS NOT NULL AND NOT t.id = ANY (except_for) AND NOT mill.stands_still(t) ORDER BY t.due LIMIT 1) END;
+    due_ms := LEAST(due_ms, (SELECT GREATEST(ceil(extract(epoch FROM r.due - mill.now()) * 1000), 0) FROM mill_private.run r
+                              WHERE r.queue = 0 AND r.ordered AND NOT r.held AND r.outcome IS NULL ORDER BY r.due, r.id LIMIT 1));
     RETURN NEXT;
 END
 $function$;

@@ -1,7 +1,7 @@
 -- Tokens: what arrows have delivered, per job and logical time, and what follows. The row (job, at) is the lock: adding,
 -- consuming and activating happen under it, in the transaction of the end that delivered. `waiting`, `delivered` and
 -- `consumed` are multisets of edge ids, so that one parent twice is not two parents.
--- Lock order: task rows, flows (by key), tokens (by job and time).
+-- Lock order: runs, flows (by key), tokens (by job and time).
 -- parameters: none; locks: none; caller: whoever installs, once per database
 CREATE TABLE mill.token (
     job int NOT NULL,
@@ -21,6 +21,8 @@ CREATE TABLE mill.token (
 -- A token that joins others changes neither of these, so that the row stays on its page and no index learns of it.
 CREATE INDEX ON mill.token (job, at) WHERE since IS NOT NULL;
 CREATE INDEX ON mill.token (touched);
+ALTER TABLE mill.token ENABLE ROW LEVEL SECURITY;
+CREATE POLICY by_job ON mill.token FOR SELECT USING (EXISTS (SELECT FROM mill.job j WHERE j.id = token.job));
 COMMENT ON TABLE mill.token IS 'pgmill: what the edges of a job have delivered for a logical time';
 COMMENT ON COLUMN mill.token.waiting IS 'edges whose tokens wait; one that delivered twice stands here twice';
 COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits; NULL: none does';
@@ -251,8 +253,7 @@ $function$;
 -- The activation is over, for good: it delivers along its edges, and its place in the flow is free. Called exactly once for
 -- each, in the transaction that ended it. How many others it came to; NULL: there is no such job any more. outcome:
 -- succeeded, failed.
-CREATE OR REPLACE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
-    RETURNS int
+CREATE OR REPLACE FUNCTION mill.activation_ended(job int, at timestamptz, epoch int, outcome text) RETURNS int
     LANGUAGE plpgsql AS $function$
 DECLARE
     kind text := CASE outcome WHEN 'succeeded' THEN 'success' ELSE 'failure' END;
@@ -323,9 +324,6 @@ BEGIN
     RETURN done;
 END
 $function$;
-COMMENT ON FUNCTION mill.activation_ended(oid, bigint, int, timestamptz, int, bigint, text) IS
-    'pgmill: the end of an activation, called once for each';
-
 -- The same for many that have succeeded together, each of them once: one level of the graph, and free places. Those of a
 -- job that delivers nothing to anybody only free their places.
 CREATE FUNCTION mill.all_succeeded(jobs int[], ats timestamptz[], epochs int[]) RETURNS void

@@ -1,6 +1,6 @@
 -- Jobs for people: the functions that users of TimescaleDB know, and what is to be seen.
--- The functions run as their caller, so that the rules of the tables hold; those that touch a task table run as the
--- catalog's owner and ask whether the session may.
+-- The functions run as their caller, so that the rules of the tables hold. What needs more is an INSERT into
+-- mill_private.request: the row notes who writes it, and a trigger that runs as the catalog's owner acts for that role alone.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 CREATE FUNCTION mill.add_job(proc regproc, schedule_interval interval DEFAULT NULL, config jsonb DEFAULT NULL,
                              initial_start timestamptz DEFAULT NULL, scheduled bool DEFAULT true,
@@ -75,24 +75,78 @@ $function$;
 COMMENT ON FUNCTION mill.alter_job(int, interval, interval, int, interval, bool, jsonb, timestamptz, bool, regproc, bool,
     timestamptz, text, text, text, interval) IS 'pgmill: changes what is given, NULL = as it is; the changed job';
 
--- For members of the job's owner, and for the user of its queue: a run may say when the next one shall be.
-CREATE FUNCTION mill.set_next_start(job int, next_start timestamptz) RETURNS bool
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- Requests for a job by members of its owner. No row stays; the result is in the setting mill.result of the transaction.
+CREATE TABLE mill_private.request (
+    action text NOT NULL,
+    job int PRIMARY KEY,
+    moment timestamptz,
+    made_by name NOT NULL
+);
+COMMENT ON TABLE mill_private.request IS 'pgmill: an INSERT does what mill.run_job and mill.set_next_start ask for; no row stays';
+CREATE FUNCTION mill_private.set_next_start(relid oid, job int, next timestamptz) RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     s record;
 BEGIN
-    SELECT f.run, f.queue, f.next_start INTO s FROM mill.job_book f JOIN mill.job j ON j.id = f.job JOIN mill.queue q ON q.relid = f.queue
-     WHERE f.job = set_next_start.job AND (mill.is_allowed(j.owner) OR mill.is_allowed(q.owner));
+    SELECT f.run, f.queue INTO s FROM mill.job_book f WHERE f.job = set_next_start.job AND (relid IS NULL OR f.queue = relid);
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    UPDATE mill.job_book f SET next_start = set_next_start.next_start, fill = false, stamp = f.stamp + 1
-     WHERE f.job = set_next_start.job;
+    UPDATE mill.job_book f SET next_start = set_next_start.next, fill = false, stamp = f.stamp + 1 WHERE f.job = set_next_start.job;
     IF s.run IS NOT NULL THEN
-        PERFORM mill.move_waiting(job, s.run, next_start);
+        PERFORM mill.move_waiting(job, s.run, next);
     END IF;
     PERFORM mill.touch(s.queue);
     RETURN true;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.set_next_start(oid, int, timestamptz) IS 'pgmill: when a job starts next, once';
+CREATE FUNCTION mill_private.do_request() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    j mill.job;
+    wrong text;
+BEGIN
+    PERFORM set_config('mill.result', '', true);
+    SELECT * INTO j FROM mill.job f WHERE f.id = NEW.job;
+    IF j.id IS NULL OR NOT mill_private.is_member_of(NEW.made_by, j.owner) THEN
+        RETURN NULL;
+    END IF;
+    IF NEW.action = 'run' THEN
+        wrong := mill.refusal(j.owner, (SELECT s.queue FROM mill.job_book s WHERE s.job = j.id));
+        IF wrong IS NOT NULL THEN
+            RAISE EXCEPTION 'job "%": %', j.name, wrong USING ERRCODE = '42501';
+        END IF;
+        PERFORM set_config('mill.result', mill.activate(j.id, mill.now(), mill.now())::text, true);
+    ELSIF NEW.action = 'next_start' THEN
+        PERFORM set_config('mill.result', mill_private.set_next_start(NULL, j.id, NEW.moment)::text, true);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.do_request() IS 'pgmill: does what a row of mill_private.request asks for';
+CREATE TRIGGER request_1_writer BEFORE INSERT ON mill_private.request FOR EACH ROW EXECUTE FUNCTION mill_private.note_writer();
+CREATE TRIGGER request_2_act BEFORE INSERT ON mill_private.request FOR EACH ROW EXECUTE FUNCTION mill_private.do_request();
+
+-- For members of the job's owner, and for the user of its queue: a run may set the next start of its job.
+CREATE FUNCTION mill.set_next_start(job int, next_start timestamptz) RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    place oid;
+    done bool;
+BEGIN
+    INSERT INTO mill_private.request (action, job, moment) VALUES ('next_start', set_next_start.job, set_next_start.next_start);
+    IF current_setting('mill.result', true) = 'true' THEN
+        RETURN true;
+    END IF;
+    FOR place IN SELECT q.relid FROM mill.queue q
+                  WHERE has_function_privilege(to_regprocedure(format('mill_private.q%s_next_start(int, timestamptz)', q.relid)), 'EXECUTE') LOOP
+        EXECUTE format('SELECT mill_private.q%s_next_start($1, $2)', place) INTO done USING job, next_start;
+        IF done THEN
+            RETURN true;
+        END IF;
+    END LOOP;
+    RETURN false;
 END
 $function$;
 COMMENT ON FUNCTION mill.set_next_start(int, timestamptz) IS 'pgmill: when a job starts next, once';
@@ -109,23 +163,16 @@ $function$;
 COMMENT ON FUNCTION mill.delete_job(int) IS 'pgmill: deletes a job; a running one is cancelled, and not waited for';
 
 CREATE FUNCTION mill.run_job(job_id int) RETURNS bigint
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    j mill.job := (SELECT f FROM mill.job f WHERE f.id = job_id AND mill.is_allowed(f.owner));
-    relid oid := (SELECT s.queue FROM mill.job_book s WHERE s.job = job_id);
-    wrong text;
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    IF j.id IS NULL THEN
+    INSERT INTO mill_private.request (action, job) VALUES ('run', job_id);
+    IF COALESCE(current_setting('mill.result', true), '') = '' THEN
         RAISE EXCEPTION 'job % is not there, or not yours', job_id USING ERRCODE = '42704';
     END IF;
-    wrong := mill.refusal(j.owner, relid);
-    IF wrong IS NOT NULL THEN
-        RAISE EXCEPTION 'job "%": %', j.name, wrong USING ERRCODE = '42501';
-    END IF;
-    RETURN mill.activate(job_id, mill.now(), mill.now());
+    RETURN current_setting('mill.result')::bigint;
 END
 $function$;
-COMMENT ON FUNCTION mill.run_job(int) IS 'pgmill: runs a job now, also when it is paused; the id of the task';
+COMMENT ON FUNCTION mill.run_job(int) IS 'pgmill: runs a job now, also when it is paused; the id of the run';
 
 -- Who sees all of mill.job, as its owner does, sees all of this.
 CREATE VIEW mill.job_stat WITH (security_barrier) AS
@@ -138,8 +185,8 @@ SELECT s.job, s.last_start, s.last_finish, s.last_successful_finish, s.last_run_
 COMMENT ON VIEW mill.job_stat IS 'pgmill: statistics of every job, and when it starts next; unknown is NULL';
 COMMENT ON COLUMN mill.job_stat.total_crashes IS 'rises when a run starts and falls when it ends: what is left are starts without an end';
 COMMENT ON COLUMN mill.job_stat.reason IS 'why the job was paused, if it was not a person''s doing';
-COMMENT ON COLUMN mill.job_stat.run IS 'the unfinished activation that its schedule has made: the id of its first row';
-COMMENT ON COLUMN mill.job_stat.running IS 'starts whose end is not known yet';
+COMMENT ON COLUMN mill.job_stat.run IS 'the unfinished activation that its schedule has made: the id of its first run';
+COMMENT ON COLUMN mill.job_stat.running IS 'runs that have begun and not ended';
 COMMENT ON COLUMN mill.job_stat.fill IS 'next_start waits for the scheduler, because SQL cannot compute it (cron)';
 COMMENT ON COLUMN mill.job_stat.stamp IS 'rises with every change of the plan: an answer to an older one is too late';
 
@@ -164,34 +211,40 @@ SELECT j.id AS job, j.name, j.owner, j.queue,
  WHERE mill.is_member(j.owner);
 COMMENT ON VIEW mill.job_status IS 'pgmill: whether each job runs, waits or is paused, when it starts next, and why';
 
--- The runs of one job, in whatever task tables they are. A function, so that no view of ours keeps the owner of a task
--- table from dropping or changing it; the view calls it only for the jobs that are asked for.
-CREATE FUNCTION mill.runs(job int) RETURNS TABLE (queue text, task bigint, attempt int, at timestamptz, state text, start timestamptz,
-                                                  stop timestamptz, error text, output text, definition text, run_of bigint)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    place record;
+-- The runs that have begun or ended. On PostgreSQL 15 and later the view reads as its reader, so that the planner sees through it
+-- and the row security of the tables decides; before, a barrier keeps other roles' runs apart, and a join with mill.job by
+-- its name reads all runs of the reader.
+DO $block$
 BEGIN
-    IF NOT EXISTS (SELECT FROM mill.job j WHERE j.id = runs.job AND mill.is_allowed(j.owner)) THEN
-        RETURN;
-    END IF;
-    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid
-                  WHERE has_table_privilege(q.relid, 'SELECT') ORDER BY q.schema, q.name LOOP
-        RETURN QUERY EXECUTE format('SELECT $2, t.id::bigint, t.attempt::int, t.at,
-            CASE WHEN t.state IN (''TAKE'', ''WORK'') THEN ''running''
-                 WHEN t.reason IN (''crashed'', ''interrupted'', ''cancelled'', ''skipped'') THEN t.reason::text
-                 WHEN t.state = ''DONE'' THEN ''succeeded'' ELSE ''failed'' END,
-            t.start, t.stop, t.error::text, t.output::text, t.input::text, t.run_of::bigint FROM %I.%I t
-            WHERE t.job = $1 AND t.state IN (''TAKE'', ''WORK'', ''DONE'', ''FAIL'', ''GONE'') ORDER BY t.id', place.schema, place.name)
-            USING runs.job, format('%I.%I', place.schema, place.name);
-    END LOOP;
+    EXECUTE format($view$
+        CREATE VIEW mill.run WITH (%s) AS
+        SELECT r.id, j.name, j.flow, format('%%I.%%I', q.schema, q.name) AS queue, r.job, r.task, r.attempt, r.at,
+               COALESCE(r.outcome, 'running') AS state, r.start, r.stop, r.sqlstate, r.reason, r.error, r.output, r.definition,
+               COALESCE(r.activation, r.id) AS run_of
+          FROM mill_private.run r JOIN mill.job j ON j.id = r.job LEFT JOIN mill.queue q ON q.relid = r.queue
+         WHERE (r.start IS NOT NULL OR r.outcome IS NOT NULL) %s$view$,
+        CASE WHEN current_setting('server_version_num')::int >= 150000 THEN 'security_invoker' ELSE 'security_barrier' END,
+        CASE WHEN current_setting('server_version_num')::int >= 150000 THEN '' ELSE 'AND mill.is_member(j.owner)' END);
 END
-$function$;
-COMMENT ON FUNCTION mill.runs(int) IS 'pgmill: the runs of one job';
-CREATE VIEW mill.run WITH (security_barrier) AS
-SELECT r.queue, j.id AS job, r.task, r.attempt, r.at, r.state, r.start, r.stop, r.error, r.output, r.definition, r.run_of
-  FROM mill.job j CROSS JOIN LATERAL mill.runs(j.id) AS r WHERE mill.is_member(j.owner);
-COMMENT ON VIEW mill.run IS 'pgmill: every run of every job; WHERE job = .. looks at that one alone';
+$block$;
+COMMENT ON VIEW mill.run IS 'pgmill: every run of every job that has begun or ended';
+COMMENT ON COLUMN mill.run.id IS 'what mill.run and mill.run_job return; never used again';
+COMMENT ON COLUMN mill.run.name IS 'the name of the job';
+COMMENT ON COLUMN mill.run.flow IS 'the flow of the job';
+COMMENT ON COLUMN mill.run.queue IS 'the task table that it ran in; NULL = it needed no worker';
+COMMENT ON COLUMN mill.run.job IS 'the id of the job';
+COMMENT ON COLUMN mill.run.task IS 'its row in the task table, which may be deleted by now';
+COMMENT ON COLUMN mill.run.attempt IS 'counts the runs of one activation';
+COMMENT ON COLUMN mill.run.at IS 'the logical time that it ran for';
+COMMENT ON COLUMN mill.run.state IS 'running, succeeded, failed, crashed, interrupted, cancelled or skipped';
+COMMENT ON COLUMN mill.run.start IS 'when it began';
+COMMENT ON COLUMN mill.run.stop IS 'when it ended';
+COMMENT ON COLUMN mill.run.sqlstate IS 'SQLSTATE of the error, if the server gave one';
+COMMENT ON COLUMN mill.run.reason IS 'why it ended otherwise than by its own SQL';
+COMMENT ON COLUMN mill.run.error IS 'what went wrong, in the words of the server';
+COMMENT ON COLUMN mill.run.output IS 'what it returned';
+COMMENT ON COLUMN mill.run.definition IS 'the input that was run';
+COMMENT ON COLUMN mill.run.run_of IS 'the first run of the same activation';
 
 INSERT INTO mill.face (level, object, rights) VALUES
     ('use', 'TABLE mill.job', 'SELECT, INSERT, UPDATE, DELETE'),
@@ -199,8 +252,9 @@ INSERT INTO mill.face (level, object, rights) VALUES
     ('use', 'TABLE mill.job_status', 'SELECT'),
     ('use', 'TABLE mill.run', 'SELECT'),
     ('use', 'FUNCTION mill.is_member(name)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.runs(int)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.at_work()', 'EXECUTE'),
+    ('use', 'SCHEMA mill_private', 'USAGE'),
+    ('use', 'TABLE mill_private.run', 'SELECT'),
+    ('use', 'TABLE mill_private.request', 'INSERT'),
     ('use', 'FUNCTION mill.check_cron(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.check_zone(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.add_job(regproc, interval, jsonb, timestamptz, bool, regproc, bool, text, text, text, text, interval, int, interval, interval)', 'EXECUTE'),

@@ -102,13 +102,20 @@ $function$;
 COMMENT ON FUNCTION mill.pre_restore() IS 'pgmill: before a dump is restored into this database: no scheduler until post_restore; true = none is left';
 CREATE FUNCTION mill.post_restore() RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    old record;
 BEGIN
     UPDATE mill.meta SET enabled = true;
     -- Restored tables have other OIDs; some may not have come back.
-    WITH old AS (DELETE FROM mill.queue RETURNING schema, name, owner)
-    INSERT INTO mill.queue (relid, schema, name, owner)
-    SELECT c.oid, o.schema, o.name, o.owner
-      FROM old o JOIN pg_namespace n ON n.nspname = o.schema JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = o.name;
+    FOR old IN SELECT q.relid, to_regclass(format('%I.%I', q.schema, q.name))::oid AS found FROM mill.queue q LOOP
+        IF old.found IS NULL THEN
+            DELETE FROM mill.queue q WHERE q.relid = old.relid;
+        ELSIF old.found <> old.relid THEN
+            DELETE FROM mill.queue q WHERE q.relid = old.found;
+            UPDATE mill.queue q SET relid = old.found WHERE q.relid = old.relid;
+            UPDATE mill_private.run r SET queue = old.found WHERE r.queue = old.relid;
+        END IF;
+    END LOOP;
     RETURN mill.restart();
 END
 $function$;

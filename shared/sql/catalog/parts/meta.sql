@@ -4,6 +4,8 @@
 -- parameters: none (the version stands in the text); locks: the schema's name; caller: whoever installs, once per database
 CREATE SCHEMA mill;
 COMMENT ON SCHEMA mill IS 'pgmill: what is known about the task tables of this database';
+CREATE SCHEMA mill_private;
+COMMENT ON SCHEMA mill_private IS 'pgmill: runs of jobs, and the functions that the schedulers of this database call';
 CREATE TABLE mill.meta (
     one bool PRIMARY KEY DEFAULT true CHECK (one),
     version text NOT NULL,

@@ -1,38 +1,47 @@
--- Runs: what happens to a job's row in a task table, whoever changes it, worker, scheduler or a person.
--- `activate` puts an activation's row into the job's queue; the row triggers mark its start (PLAN -> TAKE or WORK: a crash,
--- until it has ended; see tally.sql for those that its row alone tells of), its end, and what follows: a successor row (a
--- retry, or after a crash or an interruption), or the end of the activation, for which `activation_ended` is called exactly
--- once. Plain tasks (job IS NULL) pay nothing.
--- What is called again and again below these triggers (activation_ended, deliver, consume, put and the like) sets no search_path
--- of its own, since that would cost as much as a short statement each time: it is called by functions that have set it, and by
--- nobody else, because only the catalog's owner may.
--- parameters: none; locks: none; caller: whoever installs, once per database
+-- The life of a run, from its order to its end. `activate` orders a run; `begin_run` and `end_run` are called by the row
+-- triggers of its queue, through the entry points of that queue; `close_run` ends a run for a person. An end counts, moves
+-- tokens and orders what follows: a successor (a retry, or the run after a crash or an interruption), or the end of the
+-- activation, for which `activation_ended` is called exactly once, because a run ends once (its outcome is set under the
+-- lock of its row).
+-- Lock order: task row (in the session that changes it), run, flow, token. `begin_run` waits for no lock.
+-- Functions called below `end_run` (activation_ended, deliver, consume and the like) set no search_path of their own: it would
+-- cost as much as a short statement each time. Only functions that have set it call them, and only the catalog's owner may.
+-- parameters: none; locks: none; caller: installation, once per database
 
--- A first row, or the next one of the same activation (run_of, attempt and failures of the row before). NULL: the job may
--- not run there any more, and has been paused with the reason.
-CREATE FUNCTION mill.activate(job int, at timestamptz, due timestamptz, run_of bigint DEFAULT NULL, failures int DEFAULT 0,
-                              attempt int DEFAULT 0, epoch int DEFAULT NULL, parent bigint DEFAULT NULL,
-                              held bool DEFAULT false, priority int DEFAULT NULL) RETURNS bigint
+-- Orders the first run of an activation, or the next one (activation, attempt and failures of the run before). NULL: the job
+-- may not run there any more, and has been paused with the reason. A job without input needs no worker: its queue is 0. So
+-- does a run that is skipped.
+CREATE FUNCTION mill.activate(job int, at timestamptz, due timestamptz, activation bigint DEFAULT NULL, failures int DEFAULT 0,
+                              attempt int DEFAULT 0, epoch int DEFAULT NULL, held bool DEFAULT false, priority int DEFAULT NULL,
+                              skips bool DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql AS $function$
 DECLARE
-    place mill.queue;
+    j record;
     wrong text;
+    made bigint;
+    place oid;
 BEGIN
-    SELECT q.* INTO place FROM mill.job_book s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = activate.job;
-    wrong := mill.refusal((SELECT j.owner FROM mill.job j WHERE j.id = activate.job), place.relid);
+    SELECT k.owner, k.priority, k.input IS NULL AS idle, s.queue INTO j FROM mill.job k JOIN mill.job_book s ON s.job = k.id WHERE k.id = activate.job;
+    wrong := mill.refusal(j.owner, j.queue);
     IF wrong IS NOT NULL THEN
         PERFORM mill.pause_job(job, wrong);
         RETURN NULL;
     END IF;
-    RETURN (SELECT p.task FROM mill.put(place, due, ARRAY[activate.job], ARRAY[activate.at], ARRAY[activate.epoch], ARRAY[activate.held],
-                                        ARRAY[false], ARRAY[activate.priority], activate.run_of, activate.failures, activate.attempt,
-                                        activate.parent) p);
+    place := CASE WHEN j.idle OR skips THEN 0 ELSE j.queue END;
+    INSERT INTO mill_private.run (job, queue, activation, at, epoch, attempt, failures, priority, due, held, reason)
+    VALUES (activate.job, place, activate.activation, activate.at, activate.epoch, activate.attempt, activate.failures,
+            COALESCE(activate.priority, j.priority), activate.due, activate.held, CASE WHEN skips THEN 'skipped' END)
+    RETURNING id INTO made;
+    IF NOT held THEN
+        PERFORM mill.ring(place);
+    END IF;
+    RETURN made;
 END
 $function$;
-COMMENT ON FUNCTION mill.activate(int, timestamptz, timestamptz, bigint, int, int, int, bigint, bool, int) IS
-    'pgmill: puts a run of a job into its queue; its id';
+COMMENT ON FUNCTION mill.activate(int, timestamptz, timestamptz, bigint, int, int, int, bool, int, bool) IS
+    'pgmill: orders a run of a job; its id';
 
--- What else, beside its time, keeps a waiting row of the job back: here, that the job is paused.
+-- What, beside its time, keeps a run of the job back: here, that the job is paused.
 CREATE FUNCTION mill.may_start(job mill.job) RETURNS bool
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
@@ -40,28 +49,15 @@ BEGIN
 END
 $function$;
 
--- The same for a row: one that somebody asked for by hand runs also while the schedule is paused.
-CREATE FUNCTION mill.may_release(job int, run_of bigint) RETURNS bool
-    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    j mill.job := (SELECT f FROM mill.job f WHERE f.id = may_release.job);
-BEGIN
-    RETURN j.id IS NULL OR mill.may_start(j) OR (mill.has_schedule(j)
-       AND may_release.run_of IS DISTINCT FROM (SELECT s.run FROM mill.job_book s WHERE s.job = may_release.job));
-END
-$function$;
-
--- The activation is over, for good. Called exactly once for each, in the transaction that ended it. How many others it came to;
--- NULL: there is no such job any more. outcome: succeeded, failed.
-CREATE FUNCTION mill.activation_ended(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, outcome text)
-    RETURNS int
+-- The activation is over, for good. Called exactly once for each, in the transaction that ended it. The number of jobs that it
+-- activated; NULL: the job was deleted. outcome: succeeded, failed.
+CREATE FUNCTION mill.activation_ended(job int, at timestamptz, epoch int, outcome text) RETURNS int
     LANGUAGE plpgsql AS $function$
 BEGIN
     RETURN 0;
 END
 $function$;
-COMMENT ON FUNCTION mill.activation_ended(oid, bigint, int, timestamptz, int, bigint, text) IS
-    'pgmill: the end of an activation, called once for each';
+COMMENT ON FUNCTION mill.activation_ended(int, timestamptz, int, text) IS 'pgmill: the end of an activation, called once for each';
 
 CREATE FUNCTION mill.pause_job(job int, why text) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -70,44 +66,57 @@ BEGIN
     UPDATE mill.job_book s SET reason = why WHERE s.job = pause_job.job;
 END
 $function$;
-COMMENT ON FUNCTION mill.pause_job(int, text) IS 'pgmill: a job that cannot go on pauses itself, with the reason';
+COMMENT ON FUNCTION mill.pause_job(int, text) IS 'pgmill: pauses a job that cannot go on, with the reason';
 
--- A paused job's waiting rows stand aside; when it goes on, those whose time has come are released, and their tries
--- counted from zero.
+-- Keeps runs back that have not begun, or lets them go. A run whose row is locked is just beginning and is left alone.
+-- A row that is in the queue already is recalled.
+CREATE FUNCTION mill_private.hold_runs(jobs int[], hold bool) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    places oid[];
+    place oid;
+BEGIN
+    IF hold THEN
+        WITH waiting AS (
+            SELECT r.id FROM mill_private.run r
+             WHERE r.job = ANY (jobs) AND r.outcome IS NULL AND r.start IS NULL AND NOT r.held FOR NO KEY UPDATE SKIP LOCKED
+        ), changed AS (
+            UPDATE mill_private.run r SET held = true, recall = CASE WHEN NOT r.ordered THEN 'WITHDRAW' END
+              FROM waiting w WHERE r.id = w.id RETURNING r.queue)
+        SELECT array_agg(DISTINCT c.queue) INTO places FROM changed c;
+    ELSE
+        WITH changed AS (
+            UPDATE mill_private.run r SET held = false, failures = 0, recall = NULL
+             WHERE r.job = ANY (jobs) AND r.outcome IS NULL AND r.start IS NULL AND r.held RETURNING r.queue)
+        SELECT array_agg(DISTINCT c.queue) INTO places FROM changed c;
+    END IF;
+    FOREACH place IN ARRAY COALESCE(places, '{}') LOOP
+        PERFORM mill.ring(place);
+    END LOOP;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.hold_runs(int[], bool) IS 'pgmill: holds the runs of jobs that have not begun, or releases them';
+
+-- When a job is paused its runs that have not begun are held; when it goes on they are released, and tries count from zero.
 CREATE FUNCTION mill.hold_waiting(job int, hold bool) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     j mill.job := (SELECT f FROM mill.job f WHERE f.id = hold_waiting.job);
-    place record;
 BEGIN
-    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid LOOP
-        IF hold THEN
-            EXECUTE format('UPDATE %1$I.%2$I SET held = true WHERE id IN (SELECT id FROM %1$I.%2$I
-                             WHERE job = $1 AND state = ''PLAN'' AND NOT held FOR UPDATE SKIP LOCKED)', place.schema, place.name)
-              USING hold_waiting.job;
-        ELSIF mill.may_start(j) THEN
-            EXECUTE format('UPDATE %1$I.%2$I SET failures = 0, held = plan > $2,
-                                   plan = CASE WHEN plan <= $2 THEN LEAST(plan, statement_timestamp()) ELSE plan END
-                             WHERE id IN (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state = ''PLAN'' AND held
-                                             FOR UPDATE SKIP LOCKED)', place.schema, place.name)
-              USING hold_waiting.job, mill.now();
-        END IF;
-    END LOOP;
+    IF hold OR mill.may_start(j) THEN
+        PERFORM mill_private.hold_runs(ARRAY[job], hold);
+    END IF;
 END
 $function$;
 
--- A deleted job's waiting rows are closed; those that somebody has locked are being taken, and end with their run.
+-- The runs of a deleted job that have not begun are closed. One whose row is locked is just beginning, and ends with its worker.
 CREATE FUNCTION mill.drop_waiting(job int) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    place record;
 BEGIN
-    FOR place IN SELECT q.schema, q.name FROM mill.queue q JOIN pg_class c ON c.oid = q.relid LOOP
-        EXECUTE format('UPDATE %1$I.%2$I SET state = ''FAIL'', stop = statement_timestamp(), reason = ''cancelled'', error = $2
-                         WHERE id IN (SELECT id FROM %1$I.%2$I WHERE job = $1 AND state = ''PLAN'' FOR UPDATE SKIP LOCKED)',
-                       place.schema, place.name)
-          USING drop_waiting.job, {cancelled_text};
-    END LOOP;
+    UPDATE mill_private.run r SET outcome = 'cancelled', stop = clock_timestamp(), reason = 'cancelled', error = {cancelled_text},
+           held = false, recall = CASE WHEN NOT r.ordered THEN 'WITHDRAW' END
+     WHERE r.id IN (SELECT w.id FROM mill_private.run w
+                     WHERE w.job = drop_waiting.job AND w.outcome IS NULL AND w.start IS NULL FOR NO KEY UPDATE SKIP LOCKED);
 END
 $function$;
 
@@ -121,115 +130,161 @@ BEGIN
 END
 $function$;
 
--- Only the start of its schedule's own run changes its plan, and needs its book.
-CREATE FUNCTION mill.mark_start(job int, run_of bigint) RETURNS void
+-- A worker, or a claim of the scheduler, wants to begin a run. False: not now. The run is held, recalled, ended or not this
+-- queue's, or its row (or, of a schedule's own run, the book of its job) is locked by a transaction that changes it.
+CREATE FUNCTION mill_private.begin_run(relid oid, run bigint, task bigint, attempt int) RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    r record;
 BEGIN
-    INSERT INTO mill.job_tally (job, started, moment)
-    SELECT s.job, true, mill.now() FROM mill.job_book s WHERE s.job = mark_start.job AND s.run IS DISTINCT FROM mark_start.run_of;
-    IF FOUND THEN
+    SELECT u.id, u.job, u.epoch, COALESCE(u.activation, u.id) AS root INTO r FROM mill_private.run u
+     WHERE u.id = begin_run.run AND u.queue = begin_run.relid AND NOT u.ordered AND NOT u.held AND u.recall IS NULL
+       AND u.start IS NULL AND u.outcome IS NULL
+       FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF r.epoch IS NULL AND EXISTS (SELECT FROM mill.job_book s WHERE s.job = r.job AND s.run = r.root) THEN
+        -- The start of a schedule's own run changes the plan of its job.
+        PERFORM FROM mill.job_book s WHERE s.job = r.job AND s.run = r.root FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+        UPDATE mill.job_book s SET next_start = NULL WHERE s.job = r.job;
+    END IF;
+    UPDATE mill_private.run u SET start = clock_timestamp(), task = begin_run.task, attempt = begin_run.attempt WHERE u.id = r.id;
+    RETURN true;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.begin_run(oid, bigint, bigint, int) IS 'pgmill: a run begins; false: it may not, or not now';
+
+-- It was claimed and given back without having begun.
+CREATE FUNCTION mill_private.unbegin_run(relid oid, run bigint) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    r record;
+BEGIN
+    UPDATE mill_private.run u SET start = NULL, recall = CASE WHEN u.recall IS NOT NULL OR u.held THEN 'WITHDRAW' END
+     WHERE u.id = unbegin_run.run AND u.queue = unbegin_run.relid AND u.start IS NOT NULL AND u.outcome IS NULL
+    RETURNING u.job, u.due, u.epoch, COALESCE(u.activation, u.id) AS root INTO r;
+    IF FOUND AND r.epoch IS NULL THEN
+        UPDATE mill.job_book s SET next_start = COALESCE(s.next_start, r.due) WHERE s.job = r.job AND s.run = r.root;
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.unbegin_run(oid, bigint) IS 'pgmill: a run was claimed and given back before it began';
+
+-- The row of a run has come to its end, and with it the run, once: a second, late or forged end finds no run that is open.
+-- The most frequent case, the success of a run that is not its schedule's own, is one row in the tally: nothing to plan,
+-- nothing to retry, and nothing to wait for.
+CREATE FUNCTION mill_private.end_run(relid oid, run bigint, task bigint, state text, reason text, error text, output text, code text)
+    RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    r record;
+    whole mill_private.run;
+BEGIN
+    UPDATE mill_private.run u SET outcome = CASE WHEN end_run.reason IN ('crashed', 'interrupted', 'cancelled', 'skipped') THEN end_run.reason
+                                                 WHEN end_run.state = 'DONE' THEN 'succeeded' ELSE 'failed' END,
+           stop = clock_timestamp(), task = COALESCE(u.task, end_run.task), reason = end_run.reason, error = end_run.error,
+           output = end_run.output, sqlstate = CASE WHEN end_run.state <> 'DONE' AND code ~ '^[0-9A-Z]{5}$' THEN code END, recall = NULL
+     WHERE u.id = end_run.run AND u.queue = end_run.relid AND u.outcome IS NULL AND NOT u.ordered
+    RETURNING u.id, u.job, u.at, u.epoch, COALESCE(u.activation, u.id) AS root, u.start, u.stop INTO r;
+    IF NOT FOUND THEN
         RETURN;
     END IF;
-    PERFORM mill.open_book(job);
-    UPDATE mill.job_book s SET last_start = GREATEST(s.last_start, mill.now()), total_runs = s.total_runs + 1, total_crashes = s.total_crashes + 1,
-           consecutive_crashes = s.consecutive_crashes + 1, running = s.running + 1,
-           next_start = CASE WHEN s.run = mark_start.run_of THEN NULL ELSE s.next_start END
-     WHERE s.job = mark_start.job;
+    IF end_run.state = 'DONE' AND end_run.reason IS NULL AND r.start IS NOT NULL THEN
+        -- That it is not its schedule's own run stays so: which one is, is written when it is made.
+        INSERT INTO mill.job_tally (job, moment, lasted)
+        SELECT s.job, r.stop + m.clock, r.stop - r.start FROM mill.job_book s, mill.meta m WHERE s.job = r.job AND s.run IS DISTINCT FROM r.root;
+        IF FOUND THEN
+            IF mill.activation_ended(r.job, r.at, r.epoch, 'succeeded') IS NULL THEN
+                -- The job was deleted meanwhile.
+                PERFORM mill.forget(r.job);
+            END IF;
+            RETURN;
+        END IF;
+    END IF;
+    SELECT * INTO whole FROM mill_private.run u WHERE u.id = r.id;
+    PERFORM mill.mark_end(whole, end_run.state = 'DONE',
+                          COALESCE(end_run.reason = 'marked' OR end_run.reason = 'cancelled' AND end_run.error = {cancelled_text}, false));
 END
 $function$;
+COMMENT ON FUNCTION mill_private.end_run(oid, bigint, bigint, text, text, text, text, text) IS 'pgmill: the end of a run, once';
 
--- It was taken and given back without having started.
-CREATE FUNCTION mill.unmark_start(job int, run_of bigint, plan timestamptz) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-BEGIN
-    PERFORM mill.open_book(job);
-    UPDATE mill.job_book s SET total_runs = s.total_runs - 1, total_crashes = s.total_crashes - 1,
-           consecutive_crashes = GREATEST(s.consecutive_crashes - 1, 0), running = GREATEST(s.running - 1, 0),
-           next_start = CASE WHEN s.run = unmark_start.run_of THEN COALESCE(s.next_start, unmark_start.plan) ELSE s.next_start END
-     WHERE s.job = unmark_start.job;
-END
-$function$;
-
--- A row of a job has come to its end. `marked`: its start was counted. `by_user`: a person stopped or deleted it.
-CREATE FUNCTION mill.mark_end(queue oid, task bigint, job int, at timestamptz, epoch int, run_of bigint, failures int,
-                              attempt int, plan timestamptz, lasted interval, success bool, reason text, marked bool,
-                              by_user bool, priority int) RETURNS void
+-- What the end of a run means for its job: its numbers, its plan, a successor, the end of the activation. `by_user`: a person
+-- stopped, deleted or marked it.
+CREATE FUNCTION mill.mark_end(r mill_private.run, success bool, by_user bool) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     moment timestamptz := mill.now();
-    j mill.job := (SELECT f FROM mill.job f WHERE f.id = mark_end.job);
+    j mill.job := (SELECT f FROM mill.job f WHERE f.id = r.job);
+    root bigint := COALESCE(r.activation, r.id);
+    began bool := r.start IS NOT NULL;
+    lasted interval := r.stop - r.start;
     s mill.job_book;
     own bool;
-    crashed bool := NOT success AND marked AND reason IS NOT DISTINCT FROM 'crashed';
-    interrupted bool := NOT success AND marked AND reason IS NOT DISTINCT FROM 'interrupted';
+    crashed bool := NOT success AND began AND r.outcome = 'crashed';
+    interrupted bool := NOT success AND began AND r.outcome = 'interrupted';
     tries int;
     allowed int;
     again timestamptz;
     slot timestamptz;
-    successor bigint;
     over bool := true;
 BEGIN
     IF j.id IS NULL THEN
-        -- Deleted meanwhile, and what was tallied since is left to the run's end.
-        PERFORM mill.forget(job);
+        -- Deleted meanwhile: its numbers go with the end of its last run.
+        PERFORM mill.forget(r.job);
         RETURN;
     END IF;
-    s := mill.open_book(job);
+    s := mill.open_book(r.job);
     IF s.job IS NULL THEN
         RETURN;
     END IF;
-    own := s.run IS NOT NULL AND s.run = mark_end.run_of;
-    IF marked AND mark_end.epoch IS NOT NULL THEN
-        -- Until now only its row has told of its start.
-        s.last_start := GREATEST(s.last_start, moment - COALESCE(lasted, interval '0'));
-        s.total_runs := s.total_runs + 1;
-        s.total_crashes := s.total_crashes + 1;
-        s.consecutive_crashes := s.consecutive_crashes + 1;
-        s.running := s.running + 1;
-    END IF;
-    IF marked THEN
-        s.running := GREATEST(s.running - 1, 0);
+    own := s.run IS NOT NULL AND s.run = root;
+    IF began THEN
+        s.last_start := GREATEST(s.last_start, moment - lasted);
     ELSIF own THEN
         s.next_start := NULL;
     END IF;
     IF interrupted THEN
-        -- It counts nowhere, and goes on as soon as somebody is there.
-        s.total_runs := s.total_runs - 1;
-        s.total_crashes := s.total_crashes - 1;
-        s.consecutive_crashes := GREATEST(s.consecutive_crashes - 1, 0);
-        again := plan;
+        -- It counts nowhere, and goes on as soon as the queue is served.
+        again := LEAST(r.due, moment);
         over := false;
     ELSIF crashed THEN
+        s.total_runs := s.total_runs + 1;
+        s.total_crashes := s.total_crashes + 1;
+        s.consecutive_crashes := s.consecutive_crashes + 1;
         s.last_finish := GREATEST(s.last_finish, moment);
         s.last_run_success := false;
         again := GREATEST(moment + j.crash_wait, moment + mill.back_off(j, s.consecutive_crashes));
         over := false;
     ELSE
-        IF marked THEN
-            s.total_crashes := s.total_crashes - 1;
+        IF began THEN
+            s.total_runs := s.total_runs + 1;
             s.consecutive_crashes := 0;
-        ELSIF success AND reason IS NULL THEN
+        ELSIF success AND r.reason IS NULL THEN
             s.total_runs := s.total_runs + 1;
             s.last_start := GREATEST(s.last_start, moment);
         END IF;
-        IF success AND reason IS NULL THEN
+        IF success AND r.reason IS NULL THEN
             s.total_successes := s.total_successes + 1;
             s.consecutive_failures := 0;
             s.last_successful_finish := GREATEST(s.last_successful_finish, moment);
             s.total_duration := s.total_duration + COALESCE(lasted, interval '0');
-        ELSIF marked THEN
+        ELSIF began THEN
             s.total_failures := s.total_failures + 1;
             s.consecutive_failures := s.consecutive_failures + 1;
             s.total_duration_failures := s.total_duration_failures + COALESCE(lasted, interval '0');
         END IF;
-        IF marked OR (success AND reason IS NULL) THEN
+        IF began OR (success AND r.reason IS NULL) THEN
             s.last_finish := GREATEST(s.last_finish, moment);
             s.last_run_success := success;
         END IF;
-        tries := CASE WHEN mill.has_schedule(j) THEN s.consecutive_failures ELSE mark_end.failures + 1 END;
+        tries := CASE WHEN mill.has_schedule(j) THEN s.consecutive_failures ELSE r.failures + 1 END;
         allowed := COALESCE(j.max_retries, CASE WHEN mill.has_schedule(j) THEN -1 ELSE 0 END);
-        -- Who ran a scheduled job by hand sees the failure himself; the schedule goes on as it would have.
-        IF NOT success AND marked AND NOT by_user AND (own OR NOT mill.has_schedule(j))
+        -- A person who runs a scheduled job by hand sees the failure himself; the schedule goes on as it would have.
+        IF NOT success AND began AND NOT by_user AND (own OR NOT mill.has_schedule(j))
                 AND (allowed < 0 OR tries < GREATEST(allowed, 1)) THEN
             again := moment + mill.back_off(j, tries);
             IF j.fixed_schedule AND j.schedule_interval IS NOT NULL THEN
@@ -243,25 +298,20 @@ BEGIN
             over := false;
         END IF;
     END IF;
-    IF mill.overtaken(job, at, epoch) AND epoch IS DISTINCT FROM -1 THEN
-        -- Somebody has begun this time anew: what is left of the old one is not tried again.
+    IF mill.overtaken(r.job, r.at, r.epoch) AND r.epoch IS DISTINCT FROM -1 THEN
+        -- clear or rerun has begun this time anew: the old run is not tried again.
         over := true;
     END IF;
     IF NOT over THEN
-        BEGIN
-            successor := mill.activate(job, at, again, priority => mark_end.priority, run_of => mark_end.run_of,
-                                       failures => mark_end.failures + CASE WHEN crashed OR interrupted THEN 0 ELSE 1 END,
-                                       attempt => mark_end.attempt, epoch => mark_end.epoch, parent => task,
-                                       held => NOT mill.may_start(j) AND (own OR NOT mill.has_schedule(j)));
-        EXCEPTION WHEN OTHERS THEN
-            PERFORM mill.pause_job(job, format('its next try cannot be made: %s', SQLERRM));
-        END;
-        over := successor IS NULL;
+        over := mill.activate(r.job, r.at, again, priority => r.priority, activation => root,
+                              failures => r.failures + CASE WHEN crashed OR interrupted THEN 0 ELSE 1 END,
+                              attempt => r.attempt, epoch => r.epoch,
+                              held => NOT mill.may_start(j) AND (own OR NOT mill.has_schedule(j))) IS NULL;
         IF again > moment THEN
             -- Its time may have come before this is committed.
             PERFORM mill.touch(s.queue);
         END IF;
-        SELECT f.scheduled, f.reason INTO s.scheduled, s.reason FROM mill.job_book f WHERE f.job = mark_end.job;
+        SELECT f.scheduled, f.reason INTO s.scheduled, s.reason FROM mill.job_book f WHERE f.job = r.job;
     END IF;
     IF own THEN
         s.stamp := s.stamp + 1;
@@ -269,196 +319,81 @@ BEGIN
             s.next_start := again;
         ELSE
             s.run := NULL;
-            -- What the job itself has asked for wins.
+            -- The time that the job itself has asked for wins.
             s.fill := j.cron IS NOT NULL AND s.next_start IS NULL;
             s.next_start := COALESCE(s.next_start, mill.next_regular(j, moment, moment));
         END IF;
     END IF;
     UPDATE mill.job_book f SET (last_start, last_finish, last_successful_finish, last_run_success, next_start, total_runs,
             total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes, total_duration,
-            total_duration_failures, run, running, fill, stamp)
+            total_duration_failures, run, fill, stamp)
         = (s.last_start, s.last_finish, s.last_successful_finish, s.last_run_success, s.next_start, s.total_runs,
            s.total_successes, s.total_failures, s.total_crashes, s.consecutive_failures, s.consecutive_crashes,
-           s.total_duration, s.total_duration_failures, s.run, s.running, s.fill, s.stamp)
-     WHERE f.job = mark_end.job;
+           s.total_duration, s.total_duration_failures, s.run, s.fill, s.stamp)
+     WHERE f.job = r.job;
+    IF own AND over THEN
+        -- The plan has changed: the scheduler of the queue looks.
+        PERFORM mill.ring(s.queue);
+    END IF;
     IF over THEN
-        IF NOT success AND marked AND mill.has_schedule(j) AND j.scheduled AND allowed >= 0
+        IF NOT success AND began AND mill.has_schedule(j) AND j.scheduled AND allowed >= 0
                 AND tries >= GREATEST(allowed, 1) THEN
-            PERFORM mill.pause_job(job, format('it has failed %s times in a row, and max_retries is %s', tries, allowed));
+            PERFORM mill.pause_job(r.job, format('it has failed %s times in a row, and max_retries is %s', tries, allowed));
         END IF;
-        PERFORM mill.activation_ended(queue, task, job, at, epoch, run_of, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
+        PERFORM mill.activation_ended(r.job, r.at, r.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
     ELSE
         PERFORM mill.run_ended(j);
     END IF;
 END
 $function$;
 
--- Not definer: only members of the catalog's owner may say whose run a row is.
-CREATE FUNCTION mill.task_guard() RETURNS trigger
+-- A person ends a run. One that has not begun is ended here and now, and its row, if it is in the queue, is recalled. One
+-- that is under way is ended by the scheduler of its queue: true then.
+CREATE FUNCTION mill_private.close_run(run bigint, success bool, reason text, error text) RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-BEGIN
-    IF NOT pg_has_role(current_user, (SELECT n.nspowner FROM pg_namespace n WHERE n.nspname = 'mill'), 'MEMBER') THEN
-        RAISE EXCEPTION 'job, at, epoch, run_of and failures are pgmill''s own; insert a task without them'
-            USING ERRCODE = '42501', HINT = 'SELECT mill.run_job(id) runs a job.';
-    END IF;
-    IF TG_OP = 'INSERT' AND NEW.run_of IS NULL THEN
-        NEW.run_of := NEW.id;
-    END IF;
-    RETURN NEW;
-END
-$function$;
-
--- Before a change of state: what may not be, what a person's STOP means, and that nobody waits for a job that somebody
--- else is just changing: its schedule's own run, whose start changes the plan, is then taken at a later look. All others
--- start without its book, and those that edges or a person have begun, which have an epoch, start and end without being
--- asked at all if they succeed. The triggers' conditions are short, because the server reads them anew for every statement, also
--- for plain tasks.
-CREATE FUNCTION mill.task_before() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    root oid;
-    was text;
-    becomes text;
+    r mill_private.run;
 BEGIN
-    IF OLD.state IS NOT DISTINCT FROM NEW.state OR NEW.state IN ('DONE', 'FAIL', 'GONE') THEN
-        RETURN NEW;
-    ELSIF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
-        IF EXISTS (SELECT FROM mill.job_book s WHERE s.job = OLD.job::int AND s.run IS DISTINCT FROM OLD.run_of::bigint) THEN
-            RETURN NEW;
-        END IF;
-        PERFORM FROM mill.job_book s WHERE s.job = OLD.job::int FOR NO KEY UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            RETURN NEW;
-        END IF;
+    UPDATE mill_private.run u SET recall = CASE WHEN success THEN 'DONE' ELSE 'FAIL' END, reason = close_run.reason, error = close_run.error
+     WHERE u.id = close_run.run AND u.outcome IS NULL AND u.start IS NOT NULL RETURNING * INTO r;
+    IF FOUND THEN
+        PERFORM mill.ring(r.queue);
+        RETURN true;
     END IF;
-    root := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
-    was := OLD.state::text;
-    becomes := NEW.state::text;
-    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
-        RETURN NEW;
-    ELSIF was IN ('DONE', 'FAIL', 'GONE') AND becomes NOT IN ('DONE', 'FAIL', 'GONE') THEN
-        RAISE EXCEPTION 'run % of job % has ended, and stays so', OLD.id, OLD.job
-            USING ERRCODE = '55000', HINT = format('SELECT mill.run_job(%s) runs it again.', OLD.job);
-    ELSIF was = 'WORK' AND becomes IN ('PLAN', 'TAKE') THEN
-        RAISE EXCEPTION 'run % of job % has begun, and cannot be planned again', OLD.id, OLD.job
-            USING ERRCODE = '55000', HINT = 'Set its state to STOP to cancel it.';
-    ELSIF was IN ('PLAN', 'TAKE', 'WORK') AND becomes = 'STOP' THEN
-        NEW.state := 'FAIL';
-        NEW.reason := 'cancelled';
-        NEW.error := {cancelled_text};
-        NEW.stop := statement_timestamp();
-        PERFORM mill.ring(root);
-    ELSIF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') AND EXISTS (SELECT FROM mill.job_book s WHERE s.job = OLD.job) THEN
-        RETURN NULL;
+    UPDATE mill_private.run u SET outcome = CASE WHEN close_run.reason IN ('cancelled', 'skipped') THEN close_run.reason
+                                                 WHEN success THEN 'succeeded' ELSE 'failed' END,
+           stop = clock_timestamp(), reason = close_run.reason, error = close_run.error, held = false,
+           recall = CASE WHEN NOT u.ordered THEN 'WITHDRAW' END
+     WHERE u.id = close_run.run AND u.outcome IS NULL RETURNING * INTO r;
+    IF FOUND THEN
+        PERFORM mill.mark_end(r, success, true);
+        PERFORM mill.ring(r.queue);
     END IF;
-    RETURN NEW;
+    RETURN false;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.close_run(bigint, bool, text, text) IS
+    'pgmill: a person ends a run; true: it is under way, and its scheduler ends it';
 
--- After it: the books. What happens most often, the success of a run that is not its schedule's own, is one row in the
--- tally, where the job still belongs to this table: nothing to plan, nothing to try again, and nothing to wait for. The start
--- of one that has an epoch is told by its row alone. Every statement costs plpgsql as much as the write itself, so nothing is
--- asked before that the write can find out.
-CREATE FUNCTION mill.task_after() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- Runs whose rows are not in the queue any more (TRUNCATE, a restored table), or ended unseen by the triggers: as if each row
+-- had been deleted. And runs that are under way here, while their rows wait.
+CREATE FUNCTION mill_private.missing_runs(relid oid, missing bigint[], waiting bigint[]) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    root oid := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
-    was text;
-    becomes text;
-    followed int;
+    one bigint;
+    done int := 0;
 BEGIN
-    IF OLD.state IS NOT DISTINCT FROM NEW.state OR (NEW.epoch IS NOT NULL AND NEW.state IN ('TAKE', 'WORK')) THEN
-        RETURN NULL;
-    ELSIF current_setting('mill.settling', true) = 'on' THEN
-        IF EXISTS (SELECT FROM mill.settling s WHERE s.xid = pg_current_xact_id()) THEN
-            RETURN NULL;
-        END IF;
-    END IF;
-    IF OLD.state = 'PLAN' AND NEW.state IN ('TAKE', 'WORK') THEN
-        INSERT INTO mill.job_tally (job, started, moment)
-        SELECT s.job, true, clock_timestamp() + m.clock FROM mill.job_book s, mill.meta m
-         WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
-        IF FOUND THEN
-            RETURN NULL;
-        END IF;
-    ELSIF NEW.state = 'DONE' AND OLD.state IN ('TAKE', 'WORK') AND NEW.reason IS NULL THEN
-        -- That it is not its schedule's own run stays so: which one is, is said when it is made.
-        INSERT INTO mill.job_tally (job, started, moment, lasted, whole)
-        SELECT s.job, false, clock_timestamp() + m.clock, NEW.stop - NEW.start, NEW.epoch IS NOT NULL FROM mill.job_book s, mill.meta m
-         WHERE s.job = NEW.job::int AND s.queue = root AND s.run IS DISTINCT FROM NEW.run_of::bigint;
-        IF FOUND THEN
-            followed := mill.activation_ended(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, 'succeeded');
-            IF followed IS NULL THEN
-                -- The job was deleted meanwhile.
-                PERFORM mill.forget(NEW.job::int);
-            END IF;
-            RETURN NULL;
-        END IF;
-    END IF;
-    was := OLD.state::text;
-    becomes := NEW.state::text;
-    IF NOT EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
-        RETURN NULL;
-    ELSIF was IN ('PLAN', 'STOP') AND becomes IN ('TAKE', 'WORK') THEN
-        PERFORM mill.mark_start(NEW.job::int, NEW.run_of::bigint);
-    ELSIF was = 'TAKE' AND becomes = 'PLAN' AND NEW.epoch IS NULL THEN
-        PERFORM mill.unmark_start(NEW.job::int, NEW.run_of::bigint, NEW.plan);
-    ELSIF was NOT IN ('DONE', 'FAIL', 'GONE') AND becomes IN ('DONE', 'FAIL', 'GONE') THEN
-        PERFORM mill.mark_end(root, NEW.id::bigint, NEW.job::int, NEW.at, NEW.epoch::int, NEW.run_of::bigint, NEW.failures::int,
-                              NEW.attempt::int, NEW.plan, NEW.stop - NEW.start, becomes = 'DONE', NEW.reason,
-                              was IN ('TAKE', 'WORK'),
-                              COALESCE(NEW.reason = 'marked' OR NEW.reason = 'cancelled' AND NEW.error = {cancelled_text}, false),
-                              NEW.priority::int);
-    END IF;
-    RETURN NULL;
+    FOR one IN SELECT u.id FROM mill_private.run u WHERE u.id = ANY (missing) AND u.queue = relid AND u.outcome IS NULL AND NOT u.ordered
+                ORDER BY u.id FOR NO KEY UPDATE SKIP LOCKED LOOP
+        PERFORM mill_private.end_run(relid, one, NULL, 'FAIL', 'cancelled', {cancelled_text}, NULL, NULL);
+        done := done + 1;
+    END LOOP;
+    FOR one IN SELECT u.id FROM mill_private.run u WHERE u.id = ANY (waiting) AND u.queue = relid AND u.outcome IS NULL AND u.start IS NOT NULL
+                ORDER BY u.id FOR NO KEY UPDATE SKIP LOCKED LOOP
+        PERFORM mill_private.unbegin_run(relid, one);
+        done := done + 1;
+    END LOOP;
+    RETURN done;
 END
 $function$;
-
--- A row that is deleted before its end closes the run as cancelled.
-CREATE FUNCTION mill.task_deleted() RETURNS trigger
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    root oid := COALESCE(pg_partition_root(TG_RELID), TG_RELID);
-BEGIN
-    IF EXISTS (SELECT FROM mill.queue q WHERE q.relid = root) THEN
-        PERFORM mill.mark_end(root, OLD.id::bigint, OLD.job::int, OLD.at, OLD.epoch::int, OLD.run_of::bigint, OLD.failures::int,
-                              OLD.attempt::int, OLD.plan, clock_timestamp() - OLD.start, false, 'cancelled',
-                              OLD.state::text IN ('TAKE', 'WORK'), true, OLD.priority::int);
-    END IF;
-    RETURN NULL;
-END
-$function$;
-
--- Hangs the triggers of jobs onto a task table, which has granted us that.
-CREATE FUNCTION mill.s_attach(relid oid) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    place record;
-BEGIN
-    SELECT q.schema, q.name INTO place FROM mill.queue q JOIN pg_class c ON c.oid = q.relid
-      JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = q.schema AND c.relname = q.name
-     WHERE q.relid = s_attach.relid AND pg_has_role(session_user, c.relowner, 'USAGE');
-    IF NOT FOUND THEN
-        RAISE EXCEPTION '% is no queue of %', s_attach.relid::regclass, session_user USING ERRCODE = '42501';
-    END IF;
-    IF (SELECT count(*) FROM pg_trigger t WHERE t.tgrelid = s_attach.relid AND t.tgname ^@ 'mill_job_') < 5 THEN
-        EXECUTE format('CREATE OR REPLACE TRIGGER mill_job_insert BEFORE INSERT ON %1$I.%2$I FOR EACH ROW
-                WHEN (NEW.job IS NOT NULL) EXECUTE FUNCTION mill.task_guard();
-            CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF job, at, epoch, run_of, failures ON %1$I.%2$I FOR EACH ROW
-                WHEN (NEW.job IS NOT NULL OR OLD.job IS NOT NULL) EXECUTE FUNCTION mill.task_guard();
-            CREATE OR REPLACE TRIGGER mill_job_before BEFORE UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (OLD.job IS NOT NULL AND (OLD.epoch IS NULL OR (NEW.state <> ''DONE'' AND (NEW.state <> ''WORK'' OR OLD.state <> ''PLAN''))))
-                EXECUTE FUNCTION mill.task_before();
-            CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON %1$I.%2$I FOR EACH ROW
-                WHEN (NEW.job IS NOT NULL AND (NEW.epoch IS NULL OR NEW.state <> ''WORK'')) EXECUTE FUNCTION mill.task_after();
-            CREATE OR REPLACE TRIGGER mill_job_delete AFTER DELETE ON %1$I.%2$I FOR EACH ROW
-                WHEN (OLD.job IS NOT NULL AND OLD.state NOT IN (''DONE'', ''FAIL'', ''GONE'')) EXECUTE FUNCTION mill.task_deleted()',
-            place.schema, place.name);
-    END IF;
-    PERFORM mill.make_put(place.schema, place.name);
-    -- A restored table has another OID.
-    UPDATE mill.job_book s SET queue = s_attach.relid FROM mill.job j
-     WHERE j.id = s.job AND to_regclass(j.queue) = s_attach.relid AND s.queue <> s_attach.relid;
-END
-$function$;
-COMMENT ON FUNCTION mill.s_attach(oid) IS 'pgmill: a task table begins to run jobs';
+COMMENT ON FUNCTION mill_private.missing_runs(oid, bigint[], bigint[]) IS 'pgmill: settles runs whose rows are gone from the queue';

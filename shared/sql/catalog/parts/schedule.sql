@@ -1,99 +1,187 @@
--- What a scheduler asks about the jobs of its queue: when the next one is due, start those that are, which runs are to be
--- ended, next starts that only it can compute, and which old runs may go. All of it as the catalog's owner.
--- parameters: none; locks: none; caller: whoever installs, once per database
+-- What a scheduler asks about the jobs of its queue: when the next one is due, start those that are, which runs to put into
+-- the queue or to recall from it, next starts that only it can compute, and which old runs may go. Called through the entry
+-- points of the queue (part `entry_point`), which fix `relid`.
+-- parameters: none; locks: none; caller: installation, once per database
 
--- At every look, as part of a question that is asked anyway: has something changed, and when is something due? And once in a
--- while what runs have tallied is entered, of whatever queue: somebody has to, and whoever sleeps need not wake up for it.
-CREATE FUNCTION mill.s_pulse(relid oid, folds bool) RETURNS TABLE (version bigint, moment timestamptz, ms float8, fill bool)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- At every full pass, as part of a query that is sent anyway: has something changed, and when is something due? Once in a
+-- while the tally is entered, of whatever queue: the numbers of a queue whose scheduler sleeps must be entered too.
+-- `wait_ms` is of runs that are kept back until their time, from `since` on.
+CREATE FUNCTION mill_private.pulse(relid oid, since timestamptz, folds bool)
+    RETURNS TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, recalls bool)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    moment timestamptz;
 BEGIN
     IF folds THEN
         PERFORM mill.fold_all();
     END IF;
     version := COALESCE((SELECT sum(v.n) FROM mill.job_version v WHERE v.queue = relid), 0);
     moment := mill.now();
-    ms := (SELECT ceil(extract(epoch FROM s.due - moment) * 1000) FROM mill.job_book s
-            WHERE s.queue = relid AND s.due IS NOT NULL ORDER BY s.due LIMIT 1);
+    due_ms := ceil(extract(epoch FROM LEAST(
+        (SELECT s.due FROM mill.job_book s WHERE s.queue = relid AND s.due IS NOT NULL ORDER BY s.due LIMIT 1),
+        (SELECT r.due FROM mill_private.run r WHERE r.queue = relid AND r.ordered AND NOT r.held AND r.outcome IS NULL
+          ORDER BY r.due, r.id LIMIT 1)) - moment) * 1000);
+    wait_ms := (SELECT ceil(extract(epoch FROM r.due - moment) * 1000) FROM mill_private.run r
+                 WHERE r.queue = relid AND r.ordered AND r.held AND r.outcome IS NULL AND r.due > since AND r.due < 'infinity'
+                 ORDER BY r.due LIMIT 1);
     fill := EXISTS (SELECT FROM mill.job_book s WHERE s.queue = relid AND s.fill);
+    recalls := EXISTS (SELECT FROM mill_private.run r WHERE r.queue = relid AND r.recall IS NOT NULL);
     RETURN NEXT;
 END
 $function$;
-COMMENT ON FUNCTION mill.s_pulse(oid, bool) IS 'pgmill: the version of a queue''s jobs, and when the next one is due';
+COMMENT ON FUNCTION mill_private.pulse(oid, timestamptz, bool) IS 'pgmill: the version of a queue''s jobs, and when the next run is due';
 
--- Releases waiting rows whose time has come since the last call, and starts due jobs, the oldest due time first, at most
--- as many as there are slots. A job that cannot be started is paused with the reason, and hurts no other.
-CREATE FUNCTION mill.s_start(relid oid, slots int, since timestamptz) RETURNS TABLE (started int, until timestamptz)
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- Orders a run of every due job, the oldest due time first, at most as many as there are slots, and releases what flows with a
+-- limit have room for.
+CREATE FUNCTION mill_private.start_jobs(relid oid, slots int) RETURNS TABLE (started int, until timestamptz)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    place record;
     due record;
-    released int;
-    task bigint;
+    made bigint;
 BEGIN
     started := 0;
     until := mill.now();
-    SELECT q.schema, q.name INTO place FROM mill.queue q WHERE q.relid = s_start.relid;
-    EXECUTE format('UPDATE %1$I.%2$I SET held = false, plan = LEAST(plan, statement_timestamp()) WHERE id IN (
-                        SELECT id FROM %1$I.%2$I WHERE state = ''PLAN'' AND held AND job IS NOT NULL AND plan > $1 AND plan <= $2
-                           AND mill.may_release(job::int, run_of::bigint) ORDER BY plan LIMIT 1000 FOR UPDATE SKIP LOCKED)',
-                   place.schema, place.name) USING since, until;
-    GET DIAGNOSTICS released = ROW_COUNT;
-    FOR due IN SELECT s.job, s.next_start FROM mill.job_book s WHERE s.queue = s_start.relid AND s.due <= until
+    FOR due IN SELECT s.job, s.next_start FROM mill.job_book s WHERE s.queue = relid AND s.due <= until
                 ORDER BY s.due, s.job LIMIT slots FOR NO KEY UPDATE SKIP LOCKED LOOP
-        BEGIN
-            task := mill.activate(due.job, due.next_start, due.next_start,
-                                  held => NOT mill.may_start((SELECT j FROM mill.job j WHERE j.id = due.job)));
-            UPDATE mill.job_book s SET run = task WHERE s.job = due.job AND task IS NOT NULL;
-            started := started + 1;
-        EXCEPTION WHEN OTHERS THEN
-            PERFORM mill.pause_job(due.job, format('it cannot be started: %s', SQLERRM));
-        END;
+        made := mill.activate(due.job, due.next_start, due.next_start,
+                              held => NOT mill.may_start((SELECT j FROM mill.job j WHERE j.id = due.job)));
+        UPDATE mill.job_book s SET run = made WHERE s.job = due.job AND made IS NOT NULL;
+        started := started + 1;
     END LOOP;
-    -- where a flow limits how many run at once, it also says which
     PERFORM mill.release_flow(f.name) FROM mill.flow f WHERE f.parallel IS NOT NULL AND NOT f.paused;
-    IF released = 1000 THEN
-        until := since;
-    END IF;
     RETURN NEXT;
 END
 $function$;
-COMMENT ON FUNCTION mill.s_start(oid, int, timestamptz) IS 'pgmill: starts the due jobs of a queue';
+COMMENT ON FUNCTION mill_private.start_jobs(oid, int) IS 'pgmill: orders runs of the due jobs of a queue';
 
--- Those of these jobs that are still there, how long a run of theirs may take (0 = unlimited), and whether they are
--- paused.
-CREATE FUNCTION mill.s_watch(jobs int[]) RETURNS TABLE (job int, ms float8, scheduled bool)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
-    SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled FROM mill.job j WHERE j.id = ANY (jobs);
-END;
-COMMENT ON FUNCTION mill.s_watch(int[]) IS 'pgmill: which jobs are still there, and their max_runtime';
+-- The rows that the scheduler of a queue inserts now, oldest first; they count as put with the end of this transaction. Once in
+-- a transaction: a rule on the task table can make the server evaluate the source of an INSERT twice.
+CREATE FUNCTION mill_private.put_runs(relid oid, most int)
+    RETURNS TABLE (run bigint, job int, at timestamptz, epoch int, run_of bigint, failures int, attempt int, priority int,
+                   due timestamptz, input text, active interval, live interval, timeout interval, count int, max int,
+                   "group" text, remote text, atomic bool)
+    LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $function$
+#variable_conflict use_column
+DECLARE
+    moment timestamptz := mill.now();
+    place text := concat(relid, ' ', pg_current_xact_id());
+BEGIN
+    IF current_setting('mill.put', true) = place THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('mill.put', place, true);
+    RETURN QUERY
+    WITH picked AS (
+        SELECT r.id, r.job FROM mill_private.run r
+         WHERE r.queue = relid AND r.ordered AND NOT r.held AND r.outcome IS NULL AND r.due <= moment
+         ORDER BY r.due, r.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
+    ), put AS (
+        UPDATE mill_private.run r SET ordered = false, definition = j.input
+          FROM picked p JOIN mill.job j ON j.id = p.job WHERE r.id = p.id
+        RETURNING r.id, r.job, r.at, r.epoch, COALESCE(r.activation, r.id) AS root, r.failures, r.attempt, r.priority, r.due,
+                  COALESCE(j.input, ''), COALESCE(j.active, interval '1000 years'), COALESCE(j.live, interval '0'),
+                  COALESCE(j.timeout, interval '0'), COALESCE(j."count", 0), COALESCE(j."max", 0),
+                  COALESCE(j."group", concat('job ', j.id)), j.remote, j.atomic)
+    SELECT * FROM put p ORDER BY p.due, p.id;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.put_runs(oid, int) IS 'pgmill: the runs whose rows the scheduler inserts into its queue now';
 
-CREATE FUNCTION mill.s_unfilled(relid oid) RETURNS TABLE (job int, cron text, timezone text, initial_start timestamptz,
+-- The queue refuses the row of the run that `put_runs` would take next.
+CREATE FUNCTION mill_private.refuse_run(relid oid, why text) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    r record;
+BEGIN
+    SELECT u.id, u.job INTO r FROM mill_private.run u
+     WHERE u.queue = relid AND u.ordered AND NOT u.held AND u.outcome IS NULL AND u.due <= mill.now()
+     ORDER BY u.due, u.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    UPDATE mill_private.run u SET held = true WHERE u.id = r.id;
+    PERFORM mill.pause_job(r.job, format('it cannot be started: %s', why));
+    RETURN r.id;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.refuse_run(oid, text) IS 'pgmill: pauses the job of a run whose row the queue refuses';
+
+-- Rows that are to leave the queue, or to end. STABLE: it sees what the statement sees that looks for the rows.
+CREATE FUNCTION mill_private.list_recalls(relid oid)
+    RETURNS TABLE (run bigint, what text, reason text, error text)
+    LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN QUERY SELECT r.id, r.recall, r.reason, r.error FROM mill_private.run r
+                  WHERE r.queue = relid AND r.recall IS NOT NULL ORDER BY r.id LIMIT 1000;
+END
+$function$;
+-- Of these, whose rows the scheduler has locked or found gone: those that it may delete. A run that has not ended is ordered again.
+CREATE FUNCTION mill_private.withdraw_runs(relid oid, runs bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    done bigint[];
+BEGIN
+    WITH free AS (
+        SELECT r.id FROM mill_private.run r WHERE r.id = ANY (runs) AND r.queue = relid AND r.recall = 'WITHDRAW'
+           FOR NO KEY UPDATE SKIP LOCKED
+    ), changed AS (
+        UPDATE mill_private.run r SET recall = NULL, ordered = r.ordered OR r.outcome IS NULL FROM free f WHERE r.id = f.id RETURNING r.id)
+    SELECT array_agg(c.id) INTO done FROM changed c;
+    RETURN COALESCE(done, '{}');
+END
+$function$;
+COMMENT ON FUNCTION mill_private.withdraw_runs(oid, bigint[]) IS 'pgmill: rows of runs leave their queue before they have begun';
+
+-- Runs that should have a row in the queue. STABLE, as above.
+CREATE FUNCTION mill_private.list_open(relid oid) RETURNS TABLE (run bigint, begun bool)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN QUERY SELECT r.id, r.start IS NOT NULL FROM mill_private.run r
+                  WHERE r.outcome IS NULL AND NOT r.ordered AND r.queue = relid AND r.recall IS DISTINCT FROM 'WITHDRAW';
+END
+$function$;
+
+-- Those of these jobs that still exist, how long a run of theirs may take (0 = unlimited), and whether they are paused.
+CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs int[]) RETURNS TABLE (job int, ms float8, scheduled bool)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled
+                   FROM mill.job j WHERE j.id = ANY (jobs)
+                    AND (EXISTS (SELECT FROM mill.job_book s WHERE s.job = j.id AND s.queue = relid)
+                         OR EXISTS (SELECT FROM mill_private.run r WHERE r.job = j.id AND r.outcome IS NULL AND r.queue = relid));
+END
+$function$;
+COMMENT ON FUNCTION mill_private.watch_jobs(oid, int[]) IS 'pgmill: which jobs still exist, and their max_runtime';
+
+CREATE FUNCTION mill_private.list_unfilled(relid oid) RETURNS TABLE (job int, cron text, timezone text, initial_start timestamptz,
                                                           moment timestamptz, fresh bool, stamp bigint)
-    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN QUERY
     SELECT j.id, j.cron, j.timezone, j.initial_start, mill.now(),
-           s.last_start IS NULL AND NOT EXISTS (SELECT FROM mill.job_tally t WHERE t.job = s.job), s.stamp
+           s.last_start IS NULL AND NOT EXISTS (SELECT FROM mill.job_tally t WHERE t.job = s.job)
+               AND NOT EXISTS (SELECT FROM mill_private.run r WHERE r.job = s.job AND r.outcome IS NULL AND r.start IS NOT NULL), s.stamp
       FROM mill.job_book s JOIN mill.job j ON j.id = s.job
-     WHERE s.queue = s_unfilled.relid AND s.fill ORDER BY j.id LIMIT 500;
-END;
-COMMENT ON FUNCTION mill.s_unfilled(oid) IS 'pgmill: jobs whose next start the scheduler computes (cron)';
+     WHERE s.queue = list_unfilled.relid AND s.fill ORDER BY j.id LIMIT 500;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.list_unfilled(oid) IS 'pgmill: jobs whose next start the scheduler computes (cron)';
 
--- The answer to that. A run that waits to be tried again is tried at that time at the latest.
-CREATE FUNCTION mill.s_fill(job int, stamp bigint, next timestamptz, wrong text) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- The answer to that. A run that waits for its retry is tried at that time at the latest.
+CREATE FUNCTION mill_private.fill_start(relid oid, job int, stamp bigint, next timestamptz, wrong text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     s mill.job_book;
-    place record;
 BEGIN
-    SELECT * INTO s FROM mill.job_book f WHERE f.job = s_fill.job AND f.fill AND f.stamp = s_fill.stamp
+    SELECT * INTO s FROM mill.job_book f
+     WHERE f.job = fill_start.job AND f.fill AND f.stamp = fill_start.stamp AND f.queue = relid
        FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
     END IF;
     UPDATE mill.job_book f SET fill = false, stamp = f.stamp + 1,
            next_start = CASE WHEN f.run IS NULL THEN next ELSE LEAST(f.next_start, next) END
-     WHERE f.job = s_fill.job;
+     WHERE f.job = fill_start.job;
     IF s.run IS NOT NULL AND next < s.next_start THEN
         PERFORM mill.move_waiting(job, s.run, next);
     END IF;
@@ -102,58 +190,63 @@ BEGIN
     END IF;
 END
 $function$;
-COMMENT ON FUNCTION mill.s_fill(int, bigint, timestamptz, text) IS 'pgmill: the next start of a job, computed by its scheduler';
+COMMENT ON FUNCTION mill_private.fill_start(oid, int, bigint, timestamptz, text) IS 'pgmill: the next start of a job, computed by its scheduler';
 
--- The waiting row of a job's own activation is moved to another time.
+-- The waiting run of a job's own activation is moved to another time.
 CREATE FUNCTION mill.move_waiting(job int, run bigint, due timestamptz) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    place record;
+    place oid;
 BEGIN
-    SELECT q.schema, q.name INTO place FROM mill.job_book s JOIN mill.queue q ON q.relid = s.queue WHERE s.job = move_waiting.job;
-    EXECUTE format('UPDATE %1$I.%2$I SET held = held OR $3 > $4, plan = CASE WHEN $3 <= $4 THEN LEAST($3, statement_timestamp()) ELSE $3 END
-                     WHERE id IN (SELECT id FROM %1$I.%2$I WHERE job = $1 AND run_of = $2 AND state = ''PLAN''
-                                     FOR UPDATE SKIP LOCKED)', place.schema, place.name)
-      USING move_waiting.job, run, due, mill.now();
-    IF due <= mill.now() AND mill.may_release(job, run) THEN
-        EXECUTE format('UPDATE %I.%I SET held = false WHERE job = $1 AND run_of = $2 AND state = ''PLAN'' AND held',
-                       place.schema, place.name) USING move_waiting.job, run;
-    END IF;
+    FOR place IN UPDATE mill_private.run r SET due = move_waiting.due,
+               recall = CASE WHEN NOT r.ordered AND move_waiting.due > mill.now() THEN 'WITHDRAW' ELSE r.recall END
+         WHERE r.id IN (SELECT w.id FROM mill_private.run w WHERE w.job = move_waiting.job AND COALESCE(w.activation, w.id) = move_waiting.run
+                           AND w.outcome IS NULL AND w.start IS NULL FOR NO KEY UPDATE SKIP LOCKED)
+        RETURNING r.queue LOOP
+        PERFORM mill.ring(place);
+    END LOOP;
 END
 $function$;
 
--- Finished runs that nobody needs any more: older than a month, or behind the newest 1000 that succeeded or failed. A few
--- jobs at a time, from the one after `behind`; `last` is where to go on, NULL when all have had their turn.
-CREATE FUNCTION mill.s_old_runs(relid oid, behind int) RETURNS TABLE (tasks bigint[], last int)
-    LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+-- Deletes ended runs that are older than they are kept, or behind the newest 1000 that succeeded or did not. A few jobs at a
+-- time, from the one after `behind`; `last` is where to go on, NULL when all have had their turn. Their rows may go too.
+CREATE FUNCTION mill_private.delete_old_runs(relid oid, behind int) RETURNS TABLE (tasks bigint[], runs bigint[], last int)
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    place record;
-    found bigint[];
-    more bigint[] := '{}';
+    found_tasks bigint[];
+    found_runs bigint[];
 BEGIN
-    SELECT q.schema, q.name INTO place FROM mill.queue q WHERE q.relid = s_old_runs.relid;
     tasks := '{}';
+    runs := '{}';
     last := behind;
     FOR n IN 1 .. 20 LOOP
-        EXECUTE format('SELECT job FROM %I.%I WHERE job > $1 ORDER BY job LIMIT 1', place.schema, place.name) INTO last USING last;
-        EXIT WHEN last IS NULL OR cardinality(tasks) >= 1000;
-        -- the last row of an activation takes the others along: what is left must tell how it ended
-        EXECUTE format('WITH old AS (
-                            (SELECT id, run_of FROM %1$I.%2$I WHERE job = $1 AND state IN (''DONE'', ''FAIL'', ''GONE'') AND stop < $2 LIMIT 300)
-                            UNION (SELECT id, run_of FROM %1$I.%2$I WHERE job = $1 AND state = ''DONE'' ORDER BY id DESC OFFSET 1000 LIMIT 300)
-                            UNION (SELECT id, run_of FROM %1$I.%2$I WHERE job = $1 AND state IN (''FAIL'', ''GONE'')
-                                    ORDER BY id DESC OFFSET 1000 LIMIT 300))
-                        SELECT array_agg(o.id) FROM (
-                            SELECT id FROM old UNION
-                            SELECT t.id FROM %1$I.%2$I t JOIN old ON old.run_of = t.run_of AND t.id < old.id
-                             WHERE t.job = $1 AND t.state IN (''DONE'', ''FAIL'', ''GONE'')) AS o', place.schema, place.name)
-           INTO found USING last, mill.now() - mill.keep(last);
-        tasks := tasks || found;
+        last := (SELECT r.job FROM mill_private.run r WHERE r.job > last ORDER BY r.job LIMIT 1);
+        EXIT WHEN last IS NULL OR cardinality(runs) >= 1000;
+        -- the last run of an activation takes the others along: what is left must tell how it ended
+        WITH old AS (
+            (SELECT r.id, COALESCE(r.activation, r.id) AS root FROM mill_private.run r
+              WHERE r.job = last AND r.queue = relid AND r.outcome IS NOT NULL AND r.recall IS NULL
+                AND r.stop < mill.now() - mill.keep(last) ORDER BY r.id LIMIT 300)
+            UNION (SELECT r.id, COALESCE(r.activation, r.id) FROM mill_private.run r
+                    WHERE r.job = last AND r.queue = relid AND r.outcome IN ('succeeded', 'skipped') AND r.recall IS NULL
+                    ORDER BY r.id DESC OFFSET 1000 LIMIT 300)
+            UNION (SELECT r.id, COALESCE(r.activation, r.id) FROM mill_private.run r
+                    WHERE r.job = last AND r.queue = relid AND r.outcome NOT IN ('succeeded', 'skipped') AND r.recall IS NULL
+                    ORDER BY r.id DESC OFFSET 1000 LIMIT 300)
+        ), gone AS (
+            DELETE FROM mill_private.run d WHERE d.id IN (
+                SELECT o.id FROM old o
+                UNION SELECT r.id FROM mill_private.run r JOIN old o ON COALESCE(r.activation, r.id) = o.root AND r.id < o.id
+                 WHERE r.job = last AND r.outcome IS NOT NULL AND r.recall IS NULL)
+            RETURNING d.id, d.task)
+        SELECT array_agg(g.task), array_agg(g.id) INTO found_tasks, found_runs FROM gone g;
+        tasks := tasks || found_tasks;
+        runs := runs || found_runs;
     END LOOP;
     RETURN NEXT;
 END
 $function$;
-COMMENT ON FUNCTION mill.s_old_runs(oid, int) IS 'pgmill: finished runs that may be deleted';
+COMMENT ON FUNCTION mill_private.delete_old_runs(oid, int) IS 'pgmill: deletes runs that are older than they are kept';
 
 -- How long the runs of a job are kept.
 CREATE FUNCTION mill.keep(job int) RETURNS interval

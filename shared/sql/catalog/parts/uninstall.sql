@@ -1,4 +1,4 @@
--- The catalog's end. Task tables stay, with their rows; our triggers on them that call the catalog go with it. What
+-- The catalog's end. Task tables stay, with their rows; the row triggers of jobs go with it. What
 -- somebody else has built on the catalog (a view, a function) is named, and nothing is changed. One transaction of the
 -- caller's: rolled back, everything is as before.
 -- parameters: none; locks: all of the catalog, exclusively; caller: whoever installs, once per database
@@ -6,15 +6,16 @@ CREATE FUNCTION mill.uninstall() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' SET client_min_messages = warning
     AS $function$
 DECLARE
+    own oid[] := ARRAY['mill'::regnamespace, 'mill_private'::regnamespace];
     strange text;
-    hung record;
+    served record;
 BEGIN
     PERFORM pg_advisory_xact_lock({install_key}, 0);
     LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE;
     WITH ours AS (
-        SELECT 'pg_class'::regclass AS classid, c.oid FROM pg_class c WHERE c.relnamespace = 'mill'::regnamespace
-        UNION ALL SELECT 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace
-        UNION ALL SELECT 'pg_type'::regclass, t.oid FROM pg_type t WHERE t.typnamespace = 'mill'::regnamespace),
+        SELECT 'pg_class'::regclass AS classid, c.oid FROM pg_class c WHERE c.relnamespace = ANY (own)
+        UNION ALL SELECT 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.pronamespace = ANY (own)
+        UNION ALL SELECT 'pg_type'::regclass, t.oid FROM pg_type t WHERE t.typnamespace = ANY (own)),
     built AS (
         SELECT DISTINCT d.classid, d.objid, d.objsubid FROM pg_depend d JOIN ours ON (d.refclassid, d.refobjid) = (ours.classid, ours.oid)
          WHERE d.deptype IN ('n', 'a') AND (d.classid, d.objid) NOT IN (SELECT ours.classid, ours.oid FROM ours))
@@ -23,28 +24,32 @@ BEGIN
      WHERE CASE b.classid
            WHEN 'pg_trigger'::regclass THEN false
            WHEN 'pg_rewrite'::regclass THEN EXISTS (SELECT FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-                                                     WHERE r.oid = b.objid AND c.relnamespace <> 'mill'::regnamespace)
+                                                     WHERE r.oid = b.objid AND c.relnamespace <> ALL (own))
            WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint k WHERE k.oid = b.objid
-                                                          AND k.connamespace <> 'mill'::regnamespace)
+                                                          AND k.connamespace <> ALL (own))
            WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef a JOIN pg_class c ON c.oid = a.adrelid
-                                                     WHERE a.oid = b.objid AND c.relnamespace <> 'mill'::regnamespace)
+                                                     WHERE a.oid = b.objid AND c.relnamespace <> ALL (own))
            WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class c WHERE c.oid = b.objid
-                                                     AND c.relnamespace NOT IN ('mill'::regnamespace, 'pg_toast'::regnamespace))
+                                                     AND c.relnamespace <> ALL (own || 'pg_toast'::regnamespace::oid))
            WHEN 'pg_proc'::regclass THEN EXISTS (SELECT FROM pg_proc p WHERE p.oid = b.objid
-                                                    AND p.pronamespace <> 'mill'::regnamespace)
+                                                    AND p.pronamespace <> ALL (own))
            ELSE false END;
     IF strange IS NOT NULL THEN
         RAISE EXCEPTION 'the catalog cannot go while something is built on it: %', strange
             USING ERRCODE = '2BP01', HINT = 'Drop that first.';
     END IF;
-    -- Only the parent's: those of its partitions go with it.
-    FOR hung IN SELECT t.tgname, t.tgrelid::regclass AS relation FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-                  JOIN pg_class c ON c.oid = t.tgrelid
-                 WHERE p.pronamespace = 'mill'::regnamespace AND c.relnamespace <> 'mill'::regnamespace
-                   AND NOT t.tgisinternal AND t.tgparentid = 0 LOOP
-        EXECUTE format('DROP TRIGGER %I ON %s', hung.tgname, hung.relation);
+    -- The row triggers of jobs belong to the users of the queues. Where the caller may drop them they go; others do nothing
+    -- without the catalog. Only the parent's: those of its partitions go with it.
+    FOR served IN SELECT t.tgname, t.tgrelid::regclass AS relation, p.oid AS function FROM mill.queue q
+                    JOIN pg_class c ON c.oid = q.relid JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
+                   WHERE t.tgname ^@ 'mill_job_' AND NOT t.tgisinternal AND t.tgparentid = 0
+                     AND pg_has_role(c.relowner, 'USAGE') AND pg_has_role(p.proowner, 'USAGE') LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', served.tgname, served.relation);
+        IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgfoid = served.function) THEN
+            EXECUTE format('DROP FUNCTION %s', served.function::regprocedure);
+        END IF;
     END LOOP;
-    DROP SCHEMA mill CASCADE;
+    DROP SCHEMA mill, mill_private CASCADE;
 END
 $function$;
 COMMENT ON FUNCTION mill.uninstall() IS 'pgmill: drops this catalog; task tables and their rows stay';

@@ -1,0 +1,86 @@
+-- The row triggers of jobs. They belong to the queue's user, and run as him: he alone may call the entry points of the queue,
+-- and what the types and functions of the table do runs as him. Without the catalog they let a row run as a plain task.
+-- parameters: none (the OIDs of the queue and of its user stand in the text); locks: the table, against writers; caller: scheduler
+CREATE OR REPLACE FUNCTION {schema}.{run_guard}() RETURNS trigger LANGUAGE plpgsql AS $function$
+-- pgmill run triggers 1
+BEGIN
+    RAISE EXCEPTION 'job, run, at, epoch, run_of and failures are pgmill''s own; insert a task without them'
+        USING ERRCODE = '42501', HINT = 'SELECT mill.run_job(id) runs a job.';
+END
+$function$;
+CREATE OR REPLACE FUNCTION {schema}.{run_before}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $function$
+-- pgmill run triggers 1
+DECLARE
+    was text := OLD.state::text;
+    becomes text := NEW.state::text;
+BEGIN
+    IF was = becomes OR to_regproc('mill_private.q{oid}_begin') IS NULL THEN
+        RETURN NEW;
+    ELSIF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') THEN
+        -- nothing is begun that is paused, recalled or ended meanwhile: the row stays, and its scheduler sees to it
+        IF mill_private.q{oid}_begin(OLD.run::bigint, OLD.id::bigint, NEW.attempt::int) THEN
+            RETURN NEW;
+        END IF;
+        RETURN NULL;
+    ELSIF was IN ('DONE', 'FAIL', 'GONE') THEN
+        RAISE EXCEPTION 'run % of job % has ended, and stays so', OLD.run, OLD.job
+            USING ERRCODE = '55000', HINT = format('SELECT mill.run_job(%s) runs it again.', OLD.job);
+    ELSIF was = 'WORK' AND becomes IN ('PLAN', 'TAKE') THEN
+        RAISE EXCEPTION 'run % of job % has begun, and cannot be planned again', OLD.run, OLD.job
+            USING ERRCODE = '55000', HINT = 'Set its state to STOP to cancel it.';
+    ELSIF was IN ('PLAN', 'TAKE', 'WORK') AND becomes = 'STOP' THEN
+        NEW.state := 'FAIL';
+        NEW.reason := 'cancelled';
+        NEW.error := {cancelled_text};
+        NEW.stop := statement_timestamp();
+        IF NOT pg_try_advisory_xact_lock_shared({bell_key}, {oid}::oid::int4) THEN
+            PERFORM pg_notify('mill_{oid}', '');
+        END IF;
+    END IF;
+    RETURN NEW;
+END
+$function$;
+CREATE OR REPLACE FUNCTION {schema}.{run_after}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $function$
+-- pgmill run triggers 1
+DECLARE
+    becomes text := NEW.state::text;
+BEGIN
+    IF to_regproc('mill_private.q{oid}_end') IS NULL OR OLD.state::text IN ('DONE', 'FAIL', 'GONE') THEN
+        RETURN NULL;
+    ELSIF becomes IN ('DONE', 'FAIL', 'GONE') THEN
+        PERFORM mill_private.q{oid}_end(OLD.run::bigint, OLD.id::bigint, becomes, NEW.reason::text, NEW.error::text, NEW.output::text,
+                                        current_setting('mill.sqlstate', true));
+    ELSIF becomes = 'PLAN' AND OLD.state::text = 'TAKE' THEN
+        PERFORM mill_private.q{oid}_unbegin(OLD.run::bigint);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+CREATE OR REPLACE FUNCTION {schema}.{run_delete}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp AS $function$
+-- pgmill run triggers 1
+BEGIN
+    IF to_regproc('mill_private.q{oid}_end') IS NOT NULL THEN
+        PERFORM mill_private.q{oid}_end(OLD.run::bigint, OLD.id::bigint, 'FAIL', 'cancelled', {cancelled_text}, NULL, NULL);
+    END IF;
+    RETURN NULL;
+END
+$function$;
+COMMENT ON FUNCTION {schema}.{run_guard}() IS 'pgmill: only the queue''s user says which run a row executes';
+COMMENT ON FUNCTION {schema}.{run_before}() IS 'pgmill: reports the begin of a run to the catalog';
+COMMENT ON FUNCTION {schema}.{run_after}() IS 'pgmill: reports the end of a run to the catalog';
+COMMENT ON FUNCTION {schema}.{run_delete}() IS 'pgmill: reports a deleted run to the catalog';
+REVOKE ALL ON FUNCTION {schema}.{run_guard}(), {schema}.{run_before}(), {schema}.{run_after}(), {schema}.{run_delete}() FROM PUBLIC;
+CREATE OR REPLACE TRIGGER mill_job_insert BEFORE INSERT ON {queue} FOR EACH ROW
+    WHEN ((NEW.run IS NOT NULL OR NEW.job IS NOT NULL) AND NOT pg_catalog.pg_has_role({user}::oid, 'MEMBER')) EXECUTE FUNCTION {schema}.{run_guard}();
+CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF run, job, at, epoch, run_of, failures ON {queue} FOR EACH ROW
+    WHEN ((NEW.run IS NOT NULL OR OLD.run IS NOT NULL OR NEW.job IS NOT NULL) AND NOT pg_catalog.pg_has_role({user}::oid, 'MEMBER'))
+    EXECUTE FUNCTION {schema}.{run_guard}();
+CREATE OR REPLACE TRIGGER mill_job_before BEFORE UPDATE ON {queue} FOR EACH ROW
+    WHEN (OLD.run IS NOT NULL AND NEW.state NOT IN ('DONE', 'FAIL', 'GONE')) EXECUTE FUNCTION {schema}.{run_before}();
+CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON {queue} FOR EACH ROW
+    WHEN (OLD.run IS NOT NULL AND NEW.state NOT IN ('TAKE', 'WORK', 'STOP')) EXECUTE FUNCTION {schema}.{run_after}();
+CREATE OR REPLACE TRIGGER mill_job_delete AFTER DELETE ON {queue} FOR EACH ROW
+    WHEN (OLD.run IS NOT NULL AND OLD.state NOT IN ('DONE', 'FAIL', 'GONE')) EXECUTE FUNCTION {schema}.{run_delete}();
