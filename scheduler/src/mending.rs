@@ -118,12 +118,12 @@ async fn mend_one(client: &Client, queue: &Queue, shape: &Shape, step: &Mend) ->
     match step {
         Mend::HangTriggers => {
             calm(client, shape, false).await?;
-            run(client, &alone(&queue.fill(statement::MAKE_TRIGGERS))).await?;
+            run(client, &alone(&queue.fill_make_triggers())).await?;
             Ok(Some("wake-up triggers".to_owned()))
         }
         Mend::HangHash => {
             calm(client, shape, false).await?;
-            run(client, &alone(&queue.fill(statement::MAKE_HASH_TRIGGER))).await?;
+            run(client, &alone(&queue.fill_make_hash_trigger())).await?;
             Ok(Some("hash trigger".to_owned()))
         }
         Mend::FillHash => fill_hash(client, queue).await,
@@ -309,7 +309,7 @@ fn reshape_text(step: &Reshape, queue: &Queue) -> String {
             let function = function.as_ref().map(|name| format!("; DROP FUNCTION {name}()")).unwrap_or_default();
             format!("DROP TRIGGER {} ON {table}{function}", quoted(name))
         }
-        Reshape::HangHash => queue.fill(statement::MAKE_HASH_TRIGGER),
+        Reshape::HangHash => queue.fill_make_hash_trigger(),
         Reshape::CommentUser => format!(
             "COMMENT ON COLUMN {table}.\"user\" IS 'who inserted the task; it runs as the user of the queue''s scheduler'"
         ),

@@ -280,9 +280,8 @@ async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Resu
     }
     script += &format!("{}; ", queue.fill_make_table(defaults));
     script += &queue.fill(statement::MAKE_INDEXES);
-    script += &queue.fill(statement::MAKE_TRIGGERS);
+    script += &queue.fill_make_guarded();
     script += &queue.fill(statement::COMMENT_TABLE);
-    script += &queue.fill(statement::SET_RIGHTS);
     script += "COMMIT";
     client.batch_execute(&script).await.map_err(named)?;
     shared::info!("table made", table = queue.fill("{queue}"));

@@ -5,7 +5,7 @@
 //! row itself says which it was: the scheduler reads it. An error rolls everything back, and a second transaction
 //! records the failure.
 
-use crate::book::Record;
+use crate::book::{Record, code};
 use crate::error_text::error_text;
 use crate::execute::{Next, Outcome, Run};
 use crate::lexer::transaction_control;
@@ -41,7 +41,7 @@ impl Run<'_> {
         let Outcome { texts, session: Some(mut session), .. } = outcome else {
             return Next::Leave(ExitCode::Temporary);
         };
-        let record = Record { state: "DONE", output: texts.output.as_deref(), error: None, reason: None };
+        let record = Record { state: "DONE", output: texts.output.as_deref(), error: None, reason: None, code: None };
         // Deferred constraints are the task's own; what fails behind them is the completion's.
         let recorded = match session.execute("SET CONSTRAINTS ALL IMMEDIATE", &[]) {
             Ok(_) => self.book.record_in_block(&mut session, self.row, record),
@@ -71,7 +71,7 @@ impl Run<'_> {
                 let output = Some(texts.output.as_deref().unwrap_or_default());
                 // A user's cancel counts as one also while deferred constraints are checked and the record is written.
                 let reason = (error.code() == Some(QUERY_CANCELED)).then_some("cancelled");
-                let failed = Record { state: "FAIL", output, error: Some(&text), reason };
+                let failed = Record { state: "FAIL", output, error: Some(&text), reason, code: code(error.code()) };
                 let rolled_back = session.execute("ROLLBACK", &[]).is_ok();
                 self.write(rolled_back.then_some(session), failed, false)
             }

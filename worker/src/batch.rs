@@ -55,7 +55,7 @@ struct Ended {
 impl Ended {
     fn record(&self) -> Record<'_> {
         let (output, error) = (self.output.as_deref(), self.error.as_deref());
-        Record { state: self.state, output, error, reason: self.reason }
+        Record { state: self.state, output, error, reason: self.reason, code: None }
     }
 
     fn bytes(&self) -> usize {

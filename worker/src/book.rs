@@ -37,7 +37,19 @@ pub struct Record<'a> {
     pub output: Option<&'a [u8]>,
     pub error: Option<&'a [u8]>,
     pub reason: Option<&'static str>,
+    /// The SQLSTATE of the error, for the history of jobs.
+    pub code: Option<Code>,
 }
+
+pub type Code = [u8; 5];
+
+/// A SQLSTATE as the server sent it.
+pub fn code(text: Option<&[u8]>) -> Option<Code> {
+    text.and_then(|text| text.try_into().ok())
+}
+
+/// The row trigger of a run reads the SQLSTATE of its end from this setting.
+const SET_CODE: &str = "SELECT pg_catalog.set_config('mill.sqlstate', $1, true)";
 
 /// What else happens at the end of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +176,11 @@ impl Book {
         let take = if floor.is_some() { &take.floored } else { &take.anywhere };
         let frame = short_frame(session);
         let mut statements = self.short_way(&frame);
+        let code = [record.code.as_ref().map(|code| &code[..])];
+        let framed = statements.len() - 1;
+        if row.job.is_some() && record.code.is_some() {
+            statements.push(Statement::standing(SET_CODE, &code));
+        }
         let head = statements.len();
         statements.push(Statement::standing(&self.finish, &end));
         if record.output.is_none() && record.error.is_none() {
@@ -174,7 +191,7 @@ impl Book {
         let mut rows = tried(|| session.transaction(&statements))?;
         let next = rows.len().checked_sub(2).and_then(|at| rows[at].pop()).map(task_row);
         let next = next.map(|next| TaskRow { dressed: true, ..next }).into_iter().collect();
-        tidy(session, &Framed::read(std::mem::take(&mut rows[head - 1])))?;
+        tidy(session, &Framed::read(std::mem::take(&mut rows[framed])))?;
         Ok(Finished { written: !rows[head].is_empty(), next, renewed: true })
     }
 
@@ -232,7 +249,13 @@ impl Book {
         let pause = self.queue.fill(statement::PAUSE_GROUP);
         let repeat = if consequences == Consequences::Full { Some(self.repeat_text(session)?) } else { None };
         let own = [task, attempt];
-        let mut statements = vec![Statement::once(&self.finish, &end)];
+        let code = [record.code.as_ref().map(|code| &code[..])];
+        let mut statements = Vec::new();
+        if row.job.is_some() && record.code.is_some() {
+            statements.push(Statement::once(SET_CODE, &code));
+        }
+        let head = statements.len();
+        statements.push(Statement::once(&self.finish, &end));
         if let Some(repeat) = &repeat {
             statements.push(Statement::once(repeat, &own));
             statements.push(Statement::once(&pause, &own));
@@ -252,7 +275,7 @@ impl Book {
         let mut rows = self.retried(session, &statements)?;
         let next = if asked.is_some() { rows.pop().unwrap_or_default() } else { Vec::new() };
         let next = next.into_iter().map(task_row).collect();
-        Ok(Finished { written: rows.first().is_some_and(|rows| !rows.is_empty()), next, renewed: false })
+        Ok(Finished { written: rows.get(head).is_some_and(|rows| !rows.is_empty()), next, renewed: false })
     }
 
     /// WORK → PLAN, or, for the run of a job, its end; by the session that ran it and runs nothing any more.

@@ -143,7 +143,7 @@ pub fn write_down((birth, clerk): (Birth, &Clerk)) -> ExitCode {
     let state = if result.failed { "FAIL" } else { "DONE" };
     let (output, error) = (result.output.as_deref(), result.error.as_deref());
     let (output, error) = (output.map(str::as_bytes), error.map(str::as_bytes));
-    match run.write(None, Record { state, output, error, reason: None }, false) {
+    match run.write(None, Record { state, output, error, reason: None, code: None }, false) {
         // Nothing was written: the scheduler still has the result.
         Next::Leave(ExitCode::Asked) => ExitCode::Asked,
         Next::Leave(code) => code,

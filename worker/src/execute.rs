@@ -267,7 +267,8 @@ impl Run<'_> {
 
     pub(crate) fn run(self, mut session: Session) -> Next {
         if let Some(text) = self.refused(&session) {
-            let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
+            let code = book::code(Some(b"0A000"));
+            let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None, code };
             return self.write(Some(session), record, true);
         }
         if let Err(error) = self.dress(&mut session) {
@@ -361,7 +362,8 @@ impl Run<'_> {
         match error {
             QueryError::Server(refusal) => {
                 let text = error_text(&refusal, None, self.row.verbosity);
-                let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None };
+                let code = book::code(refusal.code());
+                let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None, code };
                 self.write(Some(session), record, false)
             }
             QueryError::Link(_) => Next::Leave(ExitCode::Temporary),
@@ -439,12 +441,19 @@ impl Run<'_> {
         match verdict(&ending, cancelled, timed_out) {
             Verdict::Done => {
                 let output = texts.output.as_deref();
-                self.write(session, Record { state: "DONE", output, error: None, reason: None }, again)
+                self.write(session, Record { state: "DONE", output, error: None, reason: None, code: None }, again)
             }
             Verdict::Fail { reason, text } => {
                 let error = self.fail_text(text, texts.error, last_word);
                 let output = Some(texts.output.as_deref().unwrap_or_default());
-                self.write(session, Record { state: "FAIL", output, error: Some(&error), reason }, again)
+                let code = match (text, &ending) {
+                    (FailText::Timeout | FailText::Overrun, _) => book::code(Some(QUERY_CANCELED)),
+                    (FailText::Overflow, _) => book::code(Some(b"54000")),
+                    (FailText::Collected | FailText::LastWord, Ending::Ran { code } | Ending::Lost { code, .. }) => {
+                        book::code(code.as_deref())
+                    }
+                };
+                self.write(session, Record { state: "FAIL", output, error: Some(&error), reason, code }, again)
             }
             Verdict::PlanAgain { reason } => Next::Leave(self.give_back(session, reason)),
             Verdict::Nothing => {

@@ -247,7 +247,7 @@ impl Run<'_> {
     }
 
     fn fail(&self, home: Session, text: &[u8], again: bool) -> Next {
-        let record = Record { state: "FAIL", output: Some(b""), error: Some(text), reason: None };
+        let record = Record { state: "FAIL", output: Some(b""), error: Some(text), reason: None, code: None };
         self.write(Some(home), record, again)
     }
 }

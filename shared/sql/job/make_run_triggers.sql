@@ -72,7 +72,6 @@ COMMENT ON FUNCTION {schema}.{run_guard}() IS 'pgmill: only the queue''s user sa
 COMMENT ON FUNCTION {schema}.{run_before}() IS 'pgmill: reports the begin of a run to the catalog';
 COMMENT ON FUNCTION {schema}.{run_after}() IS 'pgmill: reports the end of a run to the catalog';
 COMMENT ON FUNCTION {schema}.{run_delete}() IS 'pgmill: reports a deleted run to the catalog';
-REVOKE ALL ON FUNCTION {schema}.{run_guard}(), {schema}.{run_before}(), {schema}.{run_after}(), {schema}.{run_delete}() FROM PUBLIC;
 CREATE OR REPLACE TRIGGER mill_job_insert BEFORE INSERT ON {queue} FOR EACH ROW
     WHEN ((NEW.run IS NOT NULL OR NEW.job IS NOT NULL) AND NOT pg_catalog.pg_has_role({user}::oid, 'MEMBER')) EXECUTE FUNCTION {schema}.{run_guard}();
 CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF run, job, at, epoch, run_of, failures ON {queue} FOR EACH ROW

@@ -12,7 +12,7 @@ BEGIN
                      OR c.oid IN (SELECT d.objid FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
                                      AND d.refclassid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.deptype = 'a'
                                      AND d.refobjid = {queue_text}::pg_catalog.regclass)) LOOP
-        EXECUTE pg_catalog.format('REVOKE ALL ON %s %s FROM %s', CASE g.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, g.object, g.role);
+        EXECUTE pg_catalog.format('REVOKE ALL ON %s %s FROM %s CASCADE', CASE g.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, g.object, g.role);
     END LOOP;
 END
 $rights$;

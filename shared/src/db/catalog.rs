@@ -138,9 +138,8 @@ pub fn table_text(queue: &Queue) -> String {
     let make = [
         format!("{};", queue.fill_make_table(&ColumnDefaults::default())),
         queue.fill(statement::MAKE_INDEXES),
-        queue.fill(statement::MAKE_TRIGGERS),
+        queue.fill_make_guarded(),
         queue.fill(statement::COMMENT_TABLE),
-        queue.fill(statement::SET_RIGHTS),
     ];
     make.join("\n")
 }

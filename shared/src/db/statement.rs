@@ -12,9 +12,10 @@ pub const MAKE_SCHEMA: &str = include_str!("../../sql/task/make_schema.sql");
 pub const MAKE_STATE: &str = include_str!("../../sql/task/make_state.sql");
 pub const MAKE_TABLE: &str = include_str!("../../sql/task/make_table.sql");
 pub const MAKE_INDEXES: &str = include_str!("../../sql/task/make_indexes.sql");
-pub const MAKE_TRIGGERS: &str = include_str!("../../sql/task/make_triggers.sql");
+const MAKE_TRIGGERS: &str = include_str!("../../sql/task/make_triggers.sql");
 pub const COMMENT_TABLE: &str = include_str!("../../sql/task/comment_table.sql");
-pub const SET_RIGHTS: &str = include_str!("../../sql/task/set_rights.sql");
+const SET_RIGHTS: &str = include_str!("../../sql/task/set_rights.sql");
+const SET_FUNCTION_RIGHTS: &str = include_str!("../../sql/task/set_function_rights.sql");
 pub const HOLD_QUEUE: &str = include_str!("../../sql/task/hold_queue.sql");
 pub const MARK_SESSION: &str = include_str!("../../sql/task/mark_session.sql");
 pub const END_LEFTOVER: &str = include_str!("../../sql/task/end_leftover.sql");
@@ -70,7 +71,7 @@ pub const LIST_PARTITIONS: &str = include_str!("../../sql/task/upgrade/list_part
 pub const LOOK_INDEX: &str = include_str!("../../sql/task/upgrade/look_index.sql");
 pub const MISS_HASH: &str = include_str!("../../sql/task/upgrade/miss_hash.sql");
 pub const FILL_HASH: &str = include_str!("../../sql/task/upgrade/fill_hash.sql");
-pub const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
+const MAKE_HASH_TRIGGER: &str = include_str!("../../sql/task/upgrade/make_hash_trigger.sql");
 pub const NEXT_EVENT: &str = include_str!("../../sql/job/next_event.sql");
 pub const START_JOBS: &str = include_str!("../../sql/job/start_jobs.sql");
 pub const WATCH_JOBS: &str = include_str!("../../sql/job/watch_jobs.sql");
@@ -79,7 +80,7 @@ pub const FILL_NEXT_START: &str = include_str!("../../sql/job/fill_next_start.sq
 pub const DELETE_OLD_RUNS: &str = include_str!("../../sql/job/delete_old_runs.sql");
 pub const LOOK_CLOCK: &str = include_str!("../../sql/job/look_clock.sql");
 pub const LOOK_RUN_TRIGGERS: &str = include_str!("../../sql/job/look_run_triggers.sql");
-pub const MAKE_RUN_TRIGGERS: &str = include_str!("../../sql/job/make_run_triggers.sql");
+const MAKE_RUN_TRIGGERS: &str = include_str!("../../sql/job/make_run_triggers.sql");
 pub const PUT_RUNS: &str = include_str!("../../sql/job/put_runs.sql");
 pub const REFUSE_RUN: &str = include_str!("../../sql/job/refuse_run.sql");
 pub const RECALL_RUNS: &str = include_str!("../../sql/job/recall_runs.sql");
@@ -375,7 +376,21 @@ impl Queue {
             ("{user}".to_owned(), user.to_string()),
             ("{cancelled_text}".to_owned(), literal(CANCELLED)),
         ];
-        self.fill_with(MAKE_RUN_TRIGGERS, ["guard", "before", "after", "delete"].map(name).into_iter().chain(own))
+        let made = self.fill_with(MAKE_RUN_TRIGGERS, ["guard", "before", "after", "delete"].map(name).into_iter().chain(own));
+        format!("{made}\n{}", self.fill(SET_FUNCTION_RIGHTS))
+    }
+
+    /// What a new table has beside its columns, indexes and comments: wake-up triggers, and rights for its owner alone.
+    pub fn fill_make_guarded(&self) -> String {
+        format!("{}\n{}", self.fill_make_triggers(), self.fill(SET_RIGHTS))
+    }
+
+    pub fn fill_make_triggers(&self) -> String {
+        format!("{}\n{}", self.fill(MAKE_TRIGGERS), self.fill(SET_FUNCTION_RIGHTS))
+    }
+
+    pub fn fill_make_hash_trigger(&self) -> String {
+        format!("{}\n{}", self.fill(MAKE_HASH_TRIGGER), self.fill(SET_FUNCTION_RIGHTS))
     }
 
     /// `FINISH_BATCH` with the state as a literal, whatever type the table has for it.
@@ -559,6 +574,7 @@ mod tests {
             MAKE_HASH_TRIGGER,
             LOOK_RUN_TRIGGERS,
             SET_RIGHTS,
+            SET_FUNCTION_RIGHTS,
             LOOK_CLOCK,
         ];
         for statement in all {

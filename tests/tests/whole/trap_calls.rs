@@ -19,8 +19,23 @@ pub struct Swept {
 }
 
 /// These end the launcher's work, keep a lock of the session, or take the catalog away.
-const LEFT_OUT: &[&str] =
-    &["start", "stop", "restart", "send", "pre_restore", "post_restore", "s_watch_graph", "uninstall", "delete_job"];
+const LEFT_OUT: &[&str] = &[
+    "start",
+    "stop",
+    "restart",
+    "send",
+    "pre_restore",
+    "post_restore",
+    "s_watch_graph",
+    "uninstall",
+    "delete_job",
+    // steps of others, by which the owner of a catalog breaks it: rights and numbers of jobs are gone afterwards
+    "revoke_all",
+    "set_rights",
+    "allow",
+    "make_entry_points",
+    "forget",
+];
 
 /// Arguments of the functions for people; what is not here gets arguments by their names and types.
 const CALLS: &[(&str, &[&str])] = &[

@@ -10,11 +10,12 @@ DECLARE
     here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
     served bool;
 BEGIN
-    FOR q IN SELECT k.relid, format('%I.%I', k.schema, k.name) AS name, to_regclass(format('%I.%I', k.schema, k.name)) AS found
-               FROM mill.queue k ORDER BY 2 LOOP
+    FOR q IN SELECT k.relid, format('%I.%I', k.schema, k.name) AS name, c.oid AS found
+               FROM mill.queue k LEFT JOIN pg_namespace n ON n.nspname = k.schema
+               LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = k.name ORDER BY 2 LOOP
         queue := q.name;
         task := NULL;
-        IF q.found IS NULL OR q.found::oid <> q.relid THEN
+        IF q.found IS NULL OR q.found <> q.relid THEN
             problem := format('the catalog knows the table by the OID %s, and it is not there under that number', q.relid);
             RETURN NEXT;
             CONTINUE;

@@ -179,6 +179,22 @@ END
 $function$;
 CREATE CONSTRAINT TRIGGER flow_joined AFTER INSERT OR UPDATE OF flow, owner ON mill.job DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.flow_joined();
+CREATE FUNCTION mill_private.timer_joined() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    joins record;
+BEGIN
+    SELECT t.name, t.owner, f.name AS flow, f.owner AS flow_owner INTO joins
+      FROM mill.timer t JOIN mill.flow f ON f.name = t.flow WHERE t.id = NEW.id;
+    IF FOUND AND NOT mill_private.is_member_of(joins.owner, joins.flow_owner) THEN
+        RAISE EXCEPTION USING MESSAGE = format('timer "%s" cannot join flow "%s": its owner %s is not a member of %s, the owner of the flow',
+            joins.name, joins.flow, joins.owner, joins.flow_owner), ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NULL;
+END
+$function$;
+CREATE CONSTRAINT TRIGGER flow_joined AFTER INSERT OR UPDATE OF flow, owner ON mill.timer DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.timer_joined();
 CREATE CONSTRAINT TRIGGER job_holds AFTER INSERT OR UPDATE OF name, schedule_interval, cron ON mill.job
     DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
     WHEN (NEW.schedule_interval IS NOT NULL OR NEW.cron IS NOT NULL) EXECUTE FUNCTION mill.job_holds();

@@ -123,6 +123,10 @@ CREATE FUNCTION mill.is_member(role name) RETURNS bool
         OR (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user);
 COMMENT ON FUNCTION mill.is_member(name) IS 'pgmill: the reader belongs to this role, if there is one of that name';
 
+CREATE FUNCTION mill_private.role_oid(role name) RETURNS oid
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+    RETURN COALESCE((SELECT r.oid FROM pg_roles r WHERE r.rolname = role_oid.role), 0);
+COMMENT ON FUNCTION mill_private.role_oid(name) IS 'pgmill: the OID of a role, 0 if there is none';
 CREATE FUNCTION mill_private.is_member_of(member name, role name) RETURNS bool
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN COALESCE((SELECT pg_has_role(m.oid, r.oid, 'MEMBER') OR m.rolsuper FROM pg_roles m, pg_roles r
@@ -131,7 +135,9 @@ CREATE FUNCTION mill_private.is_member_of(member name, role name) RETURNS bool
 COMMENT ON FUNCTION mill_private.is_member_of(name, name) IS 'pgmill: a role belongs to another one, which may be gone';
 
 ALTER TABLE mill.job ENABLE ROW LEVEL SECURITY;
-CREATE POLICY by_owner ON mill.job USING (mill.is_member(owner)) WITH CHECK (mill.is_member(owner));
+-- The roles of the reader are looked up once in a query.
+CREATE POLICY by_owner ON mill.job USING (owner = ANY (ARRAY(SELECT r.rolname FROM pg_roles r WHERE pg_has_role(r.oid, 'MEMBER'))))
+    WITH CHECK (mill.is_member(owner));
 
 -- May this role put rows into that table? Asked when the job is written and at every activation.
 CREATE FUNCTION mill.refusal(owner name, relid oid) RETURNS text
@@ -219,7 +225,7 @@ BEGIN
     IF NEW.name IS NULL THEN
         NEW.name := concat_ws(' ', COALESCE(regexp_replace(NEW.routine, '^(CALL|SELECT) (public[.])?', ''), 'job'), NEW.id);
     END IF;
-    place := to_regclass(NEW.queue);
+    place := mill_private.queue_oid(NEW.queue);
     CASE
     WHEN NEW.name = '' OR length(NEW.name) > 200 THEN
         wrong := 'its name must have 1 to 200 characters';
@@ -288,7 +294,7 @@ BEGIN
         PERFORM mill.forget(OLD.id);
         RETURN NULL;
     END IF;
-    relid := to_regclass(NEW.queue);
+    relid := mill_private.queue_oid(NEW.queue);
     IF TG_OP = 'INSERT' THEN
         INSERT INTO mill.job_book (job, queue, scheduled, next_start, fill)
         VALUES (NEW.id, relid, NEW.scheduled, mill.first_start(NEW, moment), NEW.cron IS NOT NULL)
@@ -308,6 +314,9 @@ BEGIN
         stat := mill.open_book(NEW.id);
     ELSE
         SELECT * INTO stat FROM mill.job_book s WHERE s.job = NEW.id FOR NO KEY UPDATE;
+    END IF;
+    IF NEW.owner IS DISTINCT FROM OLD.owner THEN
+        UPDATE mill_private.run r SET owner = mill_private.role_oid(NEW.owner) WHERE r.job = NEW.id;
     END IF;
     IF stat.queue IS DISTINCT FROM relid THEN
         PERFORM mill.touch(stat.queue);

@@ -107,7 +107,8 @@ DECLARE
 BEGIN
     UPDATE mill.meta SET enabled = true;
     -- Restored tables have other OIDs; some may not have come back.
-    FOR old IN SELECT q.relid, to_regclass(format('%I.%I', q.schema, q.name))::oid AS found FROM mill.queue q LOOP
+    FOR old IN SELECT q.relid, c.oid AS found FROM mill.queue q LEFT JOIN pg_namespace n ON n.nspname = q.schema
+                 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = q.name LOOP
         IF old.found IS NULL THEN
             DELETE FROM mill.queue q WHERE q.relid = old.relid;
         ELSIF old.found <> old.relid THEN

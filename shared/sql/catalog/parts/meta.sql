@@ -10,10 +10,12 @@ CREATE TABLE mill.meta (
     one bool PRIMARY KEY DEFAULT true CHECK (one),
     version text NOT NULL,
     enabled bool NOT NULL DEFAULT true,
-    clock interval NOT NULL DEFAULT '0'
+    clock interval NOT NULL DEFAULT '0',
+    relid oid
 );
 COMMENT ON TABLE mill.meta IS 'pgmill: the version of this catalog; one row';
-INSERT INTO mill.meta (version) VALUES ({version});
+COMMENT ON COLUMN mill.meta.relid IS 'the OID of this table; another one: the catalog was restored from a dump';
+INSERT INTO mill.meta (version, relid) VALUES ({version}, 'mill.meta'::regclass);
 CREATE FUNCTION mill.locked(kind int, relid oid, database oid) RETURNS bool
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.database = locked.database

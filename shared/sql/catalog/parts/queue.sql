@@ -18,6 +18,15 @@ CREATE FUNCTION mill.s_version() RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     RETURN (SELECT m.version FROM mill.meta m);
 COMMENT ON FUNCTION mill.s_version() IS 'pgmill: the version of this catalog; the same in every version';
+-- The task table that a job names, also where this role may not look into its schema.
+CREATE FUNCTION mill_private.queue_oid(name text) RETURNS oid
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    RETURN COALESCE((SELECT q.relid FROM mill.queue q WHERE queue_oid.name IN (format('%I.%I', q.schema, q.name), concat(q.schema, '.', q.name)) LIMIT 1),
+                    to_regclass(queue_oid.name)::oid);
+END
+$function$;
+COMMENT ON FUNCTION mill_private.queue_oid(text) IS 'pgmill: the OID of a task table by its name';
 CREATE TABLE mill_private.registration (
     queue oid PRIMARY KEY,
     made_by name NOT NULL
@@ -64,7 +73,12 @@ BEGIN
     ON CONFLICT (relid) DO UPDATE SET schema = EXCLUDED.schema, name = EXCLUDED.name, owner = EXCLUDED.owner, "user" = EXCLUDED."user"
      WHERE (q.schema, q.name, q.owner, q."user") IS DISTINCT FROM (EXCLUDED.schema, EXCLUDED.name, EXCLUDED.owner, EXCLUDED."user");
     UPDATE mill.job_book s SET queue = found.relid FROM mill.job j
-     WHERE j.id = s.job AND to_regclass(j.queue) = found.relid AND s.queue <> found.relid;
+     WHERE j.id = s.job AND mill_private.queue_oid(j.queue) = found.relid AND s.queue <> found.relid;
+    IF EXISTS (SELECT FROM mill.meta m WHERE m.relid IS DISTINCT FROM 'mill.meta'::regclass::oid) THEN
+        -- The catalog comes from a dump: the OIDs of roles may be those of others here.
+        UPDATE mill_private.run r SET owner = COALESCE((SELECT mill_private.role_oid(j.owner) FROM mill.job j WHERE j.id = r.job), 0);
+        UPDATE mill.meta SET relid = 'mill.meta'::regclass;
+    END IF;
     PERFORM mill_private.make_entry_points(found.relid, NEW.made_by, found.owner);
     RETURN NULL;
 END

@@ -41,7 +41,7 @@ $function$;
 CREATE FUNCTION mill_private.revoke_all() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    PERFORM mill_private.allow(format('REVOKE ALL ON %s %s FROM', l.kind, l.object) || ' %I', l.role) FROM mill_private.list_rights() l;
+    PERFORM mill_private.allow(format('REVOKE ALL ON %s %s FROM', l.kind, l.object) || ' %I CASCADE', l.role) FROM mill_private.list_rights() l;
 END
 $function$;
 COMMENT ON FUNCTION mill_private.revoke_all() IS 'pgmill: no role but the owner has rights on the catalog; the end of every installation';
@@ -55,7 +55,7 @@ BEGIN
     found := ARRAY(SELECT DISTINCT COALESCE(r.rolname, '') FROM pg_proc p, aclexplode(COALESCE(p.proacl, acldefault('f', p.proowner))) a
                      LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE p.oid = object AND a.grantee <> p.proowner ORDER BY 1);
     IF found IS DISTINCT FROM wanted THEN
-        PERFORM mill_private.allow(format('REVOKE ALL ON %s %s FROM', kind, object) || ' %I', u) FROM unnest(found) AS u;
+        PERFORM mill_private.allow(format('REVOKE ALL ON %s %s FROM', kind, object) || ' %I CASCADE', u) FROM unnest(found) AS u;
         PERFORM mill_private.allow(format('GRANT EXECUTE ON %s %s TO', kind, object) || ' %I', u) FROM unnest(wanted) AS u;
     END IF;
 END

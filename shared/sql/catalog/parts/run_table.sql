@@ -6,11 +6,11 @@
 --   put:     NOT ordered, no start                   its row is in the queue
 --   running: start                                   its row is TAKE or WORK
 --   ended:   outcome
--- A begin changes no indexed column, so that it stays on its page.
 -- parameters: none; locks: none; caller: installation, once per database
 CREATE TABLE mill_private.run (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job int NOT NULL,
+    owner oid NOT NULL,
     queue oid NOT NULL,
     activation bigint,
     at timestamptz,
@@ -37,8 +37,10 @@ CREATE INDEX run_open ON mill_private.run (job, at) WHERE outcome IS NULL;
 CREATE INDEX run_ordered ON mill_private.run (queue, due, id) WHERE ordered AND NOT held AND outcome IS NULL;
 CREATE INDEX run_held ON mill_private.run (queue, due) WHERE ordered AND held AND outcome IS NULL;
 CREATE INDEX run_recall ON mill_private.run (queue) WHERE recall IS NOT NULL;
+CREATE INDEX run_start ON mill_private.run (start);
 CREATE INDEX run_unsuccessful ON mill_private.run (stop) WHERE COALESCE(outcome, 'running') <> 'succeeded' AND stop IS NOT NULL;
 COMMENT ON TABLE mill_private.run IS 'pgmill: every run of every job: ordered, under way, or ended; mill.run shows those that have begun';
+COMMENT ON COLUMN mill_private.run.owner IS 'the owner of the job, whose members see the run';
 COMMENT ON COLUMN mill_private.run.queue IS 'the task table, by OID; 0 = it needs no worker';
 COMMENT ON COLUMN mill_private.run.activation IS 'the first run of the same activation; NULL = this one';
 COMMENT ON COLUMN mill_private.run.epoch IS 'the generation of the logical time; NULL = made by a schedule or by run_job';
@@ -49,6 +51,6 @@ COMMENT ON COLUMN mill_private.run.recall IS 'what the scheduler is to do with i
 COMMENT ON COLUMN mill_private.run.task IS 'its row in the task table, known once it has begun';
 COMMENT ON COLUMN mill_private.run.sqlstate IS 'SQLSTATE of the error, if the server gave one';
 COMMENT ON COLUMN mill_private.run.definition IS 'the input that was run';
--- A role sees the runs of the jobs that it sees.
+-- A role sees the runs of its jobs. The roles are looked up once in a query.
 ALTER TABLE mill_private.run ENABLE ROW LEVEL SECURITY;
-CREATE POLICY by_job ON mill_private.run FOR SELECT USING (EXISTS (SELECT FROM mill.job j WHERE j.id = run.job));
+CREATE POLICY by_owner ON mill_private.run FOR SELECT USING (owner = ANY (ARRAY(SELECT r.oid FROM pg_roles r WHERE pg_has_role(r.oid, 'MEMBER'))));
