@@ -123,6 +123,8 @@ pub enum Answer {
     Upgraded(Upgraded),
     /// The queue is registered with the catalog, or why not.
     Registered(Result<Access, Lack>),
+    /// So many ordered runs have their rows in the queue.
+    Put(i32),
     /// Rows were recalled from the queue; how many could not be reached yet.
     Recalled {
         left: i64,

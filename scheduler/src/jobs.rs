@@ -29,6 +29,10 @@ const STALE: Duration = Duration::from_millis(50);
 const FOLD: Duration = Duration::from_secs(1);
 /// How often old runs are looked for, at most.
 const RETENTION: Duration = Duration::from_secs(60);
+/// Rows of runs that are inserted with one statement.
+const RUNS_AT_ONCE: i32 = 1000;
+/// While several runs are under way, orders are gathered for so long.
+const GATHERING: Duration = Duration::from_millis(4);
 /// How often runs and rows are compared: a TRUNCATE or a restored table calls no row trigger.
 const COMPARE: Duration = Duration::from_secs(60);
 /// How far apart the tries are to hang the triggers onto a table that somebody else has locked.
@@ -124,6 +128,10 @@ pub struct Jobs {
     watch: Question,
     fill: Question,
     recall: Question,
+    put: Question,
+    /// When ordered runs are put into the queue beside the passes, and when that was done last.
+    put_at: Option<Instant>,
+    put_done: Option<Instant>,
     /// When rows that could not be recalled are tried again, and when runs and rows are compared.
     recall_at: Option<Instant>,
     compare_at: Option<Instant>,
@@ -151,6 +159,9 @@ impl Jobs {
             watch: Question::None,
             fill: Question::None,
             recall: Question::None,
+            put: Question::None,
+            put_at: None,
+            put_done: None,
             recall_at: None,
             compare_at: None,
             keeps: false,
@@ -177,7 +188,8 @@ impl Jobs {
     /// A notification, or the end of a run: there may be runs to put into the queue.
     pub fn hurry(&mut self, now: Instant) {
         if self.statements.is_some() && self.version.is_some_and(|version| version > 0) {
-            self.due = Some(self.due.map_or(now, |due| due.min(now)));
+            let gathered = self.put_done.filter(|_| self.runs.len() > 1).map_or(now, |done| now.max(done + GATHERING));
+            self.put_at = Some(self.put_at.map_or(gathered, |at| at.min(gathered)));
         }
     }
 
@@ -194,9 +206,8 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
         return Ok(Err(why));
     }
     client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
-    let text = async |text: &str| {
-        client.prepare(&queue.fill_of_jobs(text, relid)).await.map_err(|error| Trouble::of(&error))
-    };
+    let text =
+        async |text: &str| client.prepare(&queue.fill_of_jobs(text, relid)).await.map_err(|error| Trouble::of(&error));
     Ok(Ok(JobStatements {
         next_event: text(statement::NEXT_EVENT).await?,
         start: text(statement::START_JOBS).await?,
@@ -209,6 +220,34 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
         fill: text(statement::FILL_NEXT_START).await?,
         delete_old: text(statement::DELETE_OLD_RUNS).await?,
     }))
+}
+
+/// Runs that are ordered and due get their rows: all at once, or, if the table refuses a row, one by one, and the job of each
+/// refused one is paused with the reason.
+pub async fn put_runs(client: &Client, statements: &JobStatements) -> Result<i32, Trouble> {
+    let put = async |most: i32| {
+        let put = client.execute(&statements.put, &[&most]).await;
+        put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| Trouble::of(&error))
+    };
+    match put(RUNS_AT_ONCE).await {
+        Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+        Err(_) => {}
+        rows => return rows,
+    }
+    let mut done = 0;
+    while done < RUNS_AT_ONCE {
+        match put(1).await {
+            Ok(0) => break,
+            Ok(rows) => done += rows,
+            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+            Err(trouble) => {
+                let row = client.query_one(&statements.refuse, &[&trouble.text]).await;
+                let Some(run) = row.map_err(|error| Trouble::of(&error))?.get::<_, Option<i64>>("run") else { break };
+                shared::warning!("a run cannot be put into its queue", run = run, why = trouble);
+            }
+        }
+    }
+    Ok(done)
 }
 
 /// A refusal about jobs is theirs alone; only a lost link is everybody's.
@@ -314,7 +353,8 @@ impl Scheduler {
             shared::warning!("jobs wait: the catalog does not answer as it should", queue = self.label, why = why);
         }
         self.jobs.statements = None;
-        (self.jobs.watch, self.jobs.fill, self.jobs.recall) = (Question::None, Question::None, Question::None);
+        (self.jobs.watch, self.jobs.fill) = (Question::None, Question::None);
+        (self.jobs.recall, self.jobs.put) = (Question::None, Question::None);
         self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
     }
 
@@ -402,6 +442,13 @@ impl Scheduler {
                 contained(next_start::fill(&client, &statements, &label).await.map(Answer::Filled))
             });
         }
+        if self.jobs.put_at.is_some_and(|at| now >= at) && self.jobs.put == Question::None && !self.stopping.asked() {
+            (self.jobs.put_at, self.jobs.put) = (None, Question::InFlight);
+            let statements = statements.clone();
+            link.ask("putting runs into the queue", PATIENCE, move |client| async move {
+                contained(put_runs(&client, &statements).await.map(Answer::Put))
+            });
+        }
         if self.jobs.recall_at.is_some_and(|at| now >= at) {
             self.jobs.recall_at = None;
             self.jobs.recall = Question::Wanted;
@@ -411,7 +458,9 @@ impl Scheduler {
             let statements = statements.clone();
             link.ask("recalling runs", PATIENCE, move |client| async move {
                 let row = client.query_one(&statements.recall, &[]).await.map_err(|error| Trouble::of(&error));
-                contained(row.map(|row| Answer::Recalled { left: row.get::<_, i64>("wanted") - row.get::<_, i64>("done") }))
+                contained(
+                    row.map(|row| Answer::Recalled { left: row.get::<_, i64>("wanted") - row.get::<_, i64>("done") }),
+                )
             });
         }
         // What there is to compare came with the first job.
@@ -420,9 +469,11 @@ impl Scheduler {
             let statements = statements.clone();
             link.ask("comparing runs and rows", PATIENCE, move |client| async move {
                 let row = client.query_one(&statements.compare, &[]).await.map_err(|error| Trouble::of(&error));
-                contained(row.map(|row| {
-                    Answer::Compared(row.get::<_, i64>("closed") + i64::from(row.get::<_, i32>("settled")))
-                }))
+                contained(
+                    row.map(|row| {
+                        Answer::Compared(row.get::<_, i64>("closed") + i64::from(row.get::<_, i32>("settled")))
+                    }),
+                )
             });
         }
         if self.jobs.watch == Question::Wanted {
@@ -466,6 +517,18 @@ impl Scheduler {
         }
     }
 
+    /// Where a slot is free, their rows are claimed at once.
+    pub(crate) fn runs_put(&mut self, rows: i32, now: Instant) {
+        self.jobs.put = Question::None;
+        self.jobs.put_done = Some(now);
+        if rows > 0 && self.start.region.slots().for_workers() > 0 {
+            self.doze.hurry(now);
+        }
+        if rows >= RUNS_AT_ONCE {
+            self.jobs.hurry(now);
+        }
+    }
+
     /// What is left is locked by other transactions.
     pub(crate) fn runs_recalled(&mut self, left: i64, now: Instant) {
         self.jobs.recall = Question::None;
@@ -504,6 +567,7 @@ impl Scheduler {
         let retention = ready.and(self.jobs.retention);
         let compare = ready.and(self.jobs.compare_at).filter(|_| self.jobs.version != Some(0));
         let recall = ready.and(self.jobs.recall_at);
-        [self.jobs.deadline(), retention, compare, recall, self.jobs.attach_at].into_iter().flatten().min()
+        let put = ready.and(self.jobs.put_at).filter(|_| self.jobs.put == Question::None && !self.stopping.asked());
+        [self.jobs.deadline(), retention, compare, recall, put, self.jobs.attach_at].into_iter().flatten().min()
     }
 }

@@ -5,7 +5,7 @@
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
 use crate::errands::{Ends, unless_refused};
-use crate::jobs::{JobsAsk, Pulse};
+use crate::jobs::{JobsAsk, Pulse, put_runs};
 use crate::queue::Prepared;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
@@ -27,8 +27,6 @@ const GROUPS: i32 = 1000;
 const FEW_GROUPS: usize = 32;
 /// Candidates over all groups in one go.
 const CANDIDATES: usize = 4000;
-/// Rows of runs that are inserted with one statement.
-const RUNS_AT_ONCE: i32 = 1000;
 /// Rounds of expiry in one look: a backlog of expired rows is worked off in several looks.
 const EXPIRY_ROUNDS: usize = 4;
 
@@ -457,36 +455,10 @@ impl Look {
     async fn start_jobs(&self, jobs: &JobsAsk, slots: usize) -> Result<Pulse, Trouble> {
         let slots = i32::try_from(slots).unwrap_or(i32::MAX);
         let slots: Values<'_> = &[&slots];
-        let (row, put) = both(self.one(&jobs.statements.start, slots), self.put_runs(jobs)).await;
+        let put = put_runs(&self.client, &jobs.statements);
+        let (row, put) = both(self.one(&jobs.statements.start, slots), put).await;
         let (row, put) = (row?, put?);
         Ok(Pulse { started: Some(row.get::<_, i32>("started") + put), until: row.get("until"), ..Pulse::default() })
-    }
-
-    /// All at once; if the table refuses a row, one by one, and the job of each refused one is paused with the reason.
-    async fn put_runs(&self, jobs: &JobsAsk) -> Result<i32, Trouble> {
-        let put = async |most: i32| {
-            let put = self.client.execute(&jobs.statements.put, &[&most]).await;
-            put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| Trouble::of(&error))
-        };
-        match put(RUNS_AT_ONCE).await {
-            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
-            Err(_) => {}
-            rows => return rows,
-        }
-        let mut done = 0;
-        while done < RUNS_AT_ONCE {
-            match put(1).await {
-                Ok(0) => break,
-                Ok(rows) => done += rows,
-                Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
-                Err(trouble) => {
-                    let row = self.one(&jobs.statements.refuse, &[&trouble.text]).await?;
-                    let Some(run) = row.get::<_, Option<i64>>("run") else { break };
-                    shared::warning!("a run cannot be put into its queue", run = run, why = trouble);
-                }
-            }
-        }
-        Ok(done)
     }
 
     /// Takes or gives back one of our session locks on the queue. True: it was done.

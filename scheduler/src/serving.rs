@@ -83,6 +83,7 @@ impl Scheduler {
             Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
             Answer::Registered(Ok(access)) => self.ask_jobs(access),
             Answer::Registered(Err(lack)) => self.say_lack(lack),
+            Answer::Put(rows) => self.runs_put(rows, now),
             Answer::Recalled { left } => self.runs_recalled(left, now),
             Answer::Compared(found) => self.runs_compared(found, now),
         }

@@ -48,7 +48,10 @@ pub fn waits(wait: WaitFor) -> bool {
 
 pub async fn marker(client: &Client, queue: &Queue) -> Result<Option<Marker>, Trouble> {
     let names = [queue.schema.as_str(), queue.table.as_str()];
-    let found = client.query_opt(&bare(statement::LOOK_MARKER), &[&names[0], &names[1]]).await.map_err(|error| Trouble::of(&error))?;
+    let found = client
+        .query_opt(&bare(statement::LOOK_MARKER), &[&names[0], &names[1]])
+        .await
+        .map_err(|error| Trouble::of(&error))?;
     Ok(found.map(|row| Marker {
         relid: row.get("marker"),
         may: row.get::<_, Option<bool>>("may").unwrap_or(false),

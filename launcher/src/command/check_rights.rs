@@ -265,7 +265,10 @@ async fn row_lacks(
     } else if !has("trusted") && is("queue") {
         let owner: &str = installed.get("owner");
         let advice = catalog::consent_advice(&queue, owner);
-        lacks.push(format!("cannot use the catalog mill of {} unless the queue agrees to it; run: {advice}", quoted(owner)));
+        lacks.push(format!(
+            "cannot use the catalog mill of {} unless the queue agrees to it; run: {advice}",
+            quoted(owner)
+        ));
     } else if !has("admitted") {
         if !helper.admits {
             let (owner, advice) = (quoted(installed.get("owner")), catalog::admission_advice(installed.get("me")));

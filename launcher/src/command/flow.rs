@@ -8,8 +8,8 @@ use super::{login_in, print, print_error, read_config};
 use crate::cli::Place;
 use crate::dot_text;
 use serde_json::Value;
-use shared::db::one_shot;
 use shared::db::trouble::Trouble;
+use shared::db::{catalog, one_shot};
 use shared::exit_code::launcher_status;
 use std::io::Write;
 use std::path::Path;
@@ -54,6 +54,7 @@ struct Question {
 }
 
 async fn put(client: Rc<Client>, question: Question) -> Result<String, Trouble> {
+    catalog::look_trusted(&client).await?;
     // What is made belongs to the catalog's owner, not to the login that happened to carry it.
     let owner = "SELECT n.nspowner::pg_catalog.regrole::text FROM pg_catalog.pg_namespace n WHERE n.nspname = 'mill' \
                  AND pg_catalog.pg_has_role(n.nspowner, 'MEMBER')";

@@ -6,8 +6,8 @@ use super::install::PATIENCE;
 use super::{login_in, print, print_error, status};
 use crate::cli::Place;
 use serde_json::Value;
-use shared::db::one_shot;
 use shared::db::trouble::Trouble;
+use shared::db::{catalog, one_shot};
 use shared::exit_code::launcher_status;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -54,6 +54,7 @@ pub fn run(place: &Place, database: &str) -> u8 {
 }
 
 async fn differences(client: Rc<Client>) -> Result<Vec<String>, Trouble> {
+    catalog::look_trusted(&client).await?;
     let sql = "SELECT pg_catalog.concat_ws(' ', f.queue || ':', 'task ' || f.task || ':', f.problem) AS line \
                FROM mill.fsck() AS f";
     let rows = client.query(sql, &[]).await.map_err(|error| Trouble::of(&error))?;

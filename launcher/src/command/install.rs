@@ -85,6 +85,7 @@ async fn install(client: Rc<Client>, rows: Rows) -> Result<Outcome, Trouble> {
         return Err(Trouble::standing("the schema mill is not pgmill's; rename it"));
     }
     if there {
+        catalog::look_trusted(&client).await?;
         let version = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
         let version: String = version.get("version");
         if version != VERSION {

@@ -47,6 +47,7 @@ async fn uninstall(client: Rc<Client>) -> Result<bool, Trouble> {
             "the catalog belongs to {owner}; run as that role: SELECT mill.uninstall()"
         )));
     }
+    catalog::look_trusted(&client).await?;
     client.batch_execute("SELECT mill.uninstall()").await.map_err(trouble)?;
     Ok(true)
 }

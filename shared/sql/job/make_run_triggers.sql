@@ -8,62 +8,61 @@ BEGIN
         USING ERRCODE = '42501', HINT = 'SELECT mill.run_job(id) runs a job.';
 END
 $function$;
-CREATE OR REPLACE FUNCTION {schema}.{run_before}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp AS $function$
+CREATE OR REPLACE FUNCTION {schema}.{run_before}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
 -- pgmill run triggers 1
 DECLARE
-    was text := OLD.state::text;
-    becomes text := NEW.state::text;
+    was pg_catalog.text := OLD.state::pg_catalog.text;
+    becomes pg_catalog.text := NEW.state::pg_catalog.text;
 BEGIN
-    IF was = becomes OR to_regproc('mill_private.q{oid}_begin') IS NULL THEN
+    IF was OPERATOR(pg_catalog.=) becomes OR pg_catalog.to_regproc('mill_private.q{oid}_begin') IS NULL THEN
         RETURN NEW;
-    ELSIF was = 'PLAN' AND becomes IN ('TAKE', 'WORK') THEN
+    ELSIF was OPERATOR(pg_catalog.=) 'PLAN' AND becomes OPERATOR(pg_catalog.=) ANY ('{TAKE,WORK}'::pg_catalog.text[]) THEN
         -- nothing is begun that is paused, recalled or ended meanwhile: the row stays, and its scheduler sees to it
-        IF mill_private.q{oid}_begin(OLD.run::bigint, OLD.id::bigint, NEW.attempt::int) THEN
+        IF mill_private.q{oid}_begin(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, NEW.attempt::pg_catalog.int4) THEN
             RETURN NEW;
         END IF;
         RETURN NULL;
-    ELSIF was IN ('DONE', 'FAIL', 'GONE') THEN
+    ELSIF was OPERATOR(pg_catalog.=) ANY ('{DONE,FAIL,GONE}'::pg_catalog.text[]) THEN
         RAISE EXCEPTION 'run % of job % has ended, and stays so', OLD.run, OLD.job
-            USING ERRCODE = '55000', HINT = format('SELECT mill.run_job(%s) runs it again.', OLD.job);
-    ELSIF was = 'WORK' AND becomes IN ('PLAN', 'TAKE') THEN
+            USING ERRCODE = '55000', HINT = pg_catalog.format('SELECT mill.run_job(%s) runs it again.', OLD.job);
+    ELSIF was OPERATOR(pg_catalog.=) 'WORK' AND becomes OPERATOR(pg_catalog.=) ANY ('{PLAN,TAKE}'::pg_catalog.text[]) THEN
         RAISE EXCEPTION 'run % of job % has begun, and cannot be planned again', OLD.run, OLD.job
             USING ERRCODE = '55000', HINT = 'Set its state to STOP to cancel it.';
-    ELSIF was IN ('PLAN', 'TAKE', 'WORK') AND becomes = 'STOP' THEN
+    ELSIF was OPERATOR(pg_catalog.=) ANY ('{PLAN,TAKE,WORK}'::pg_catalog.text[]) AND becomes OPERATOR(pg_catalog.=) 'STOP' THEN
         NEW.state := 'FAIL';
         NEW.reason := 'cancelled';
         NEW.error := {cancelled_text};
-        NEW.stop := statement_timestamp();
-        IF NOT pg_try_advisory_xact_lock_shared({bell_key}, {oid}::oid::int4) THEN
-            PERFORM pg_notify('mill_{oid}', '');
+        NEW.stop := pg_catalog.statement_timestamp();
+        IF NOT pg_catalog.pg_try_advisory_xact_lock_shared({bell_key}, {oid}::pg_catalog.oid::pg_catalog.int4) THEN
+            PERFORM pg_catalog.pg_notify('mill_{oid}', '');
         END IF;
     END IF;
     RETURN NEW;
 END
 $function$;
-CREATE OR REPLACE FUNCTION {schema}.{run_after}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp AS $function$
+CREATE OR REPLACE FUNCTION {schema}.{run_after}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
 -- pgmill run triggers 1
 DECLARE
-    becomes text := NEW.state::text;
+    was pg_catalog.text := OLD.state::pg_catalog.text;
+    becomes pg_catalog.text := NEW.state::pg_catalog.text;
 BEGIN
-    IF to_regproc('mill_private.q{oid}_end') IS NULL OR OLD.state::text IN ('DONE', 'FAIL', 'GONE') THEN
+    IF was OPERATOR(pg_catalog.=) ANY ('{DONE,FAIL,GONE}'::pg_catalog.text[]) OR pg_catalog.to_regproc('mill_private.q{oid}_end') IS NULL THEN
         RETURN NULL;
-    ELSIF becomes IN ('DONE', 'FAIL', 'GONE') THEN
-        PERFORM mill_private.q{oid}_end(OLD.run::bigint, OLD.id::bigint, becomes, NEW.reason::text, NEW.error::text, NEW.output::text,
-                                        current_setting('mill.sqlstate', true));
-    ELSIF becomes = 'PLAN' AND OLD.state::text = 'TAKE' THEN
-        PERFORM mill_private.q{oid}_unbegin(OLD.run::bigint);
+    ELSIF becomes OPERATOR(pg_catalog.=) ANY ('{DONE,FAIL,GONE}'::pg_catalog.text[]) THEN
+        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, becomes, NEW.reason::pg_catalog.text,
+                                        NEW.error::pg_catalog.text, NEW.output::pg_catalog.text,
+                                        pg_catalog.current_setting('mill.sqlstate', true));
+    ELSIF becomes OPERATOR(pg_catalog.=) 'PLAN' AND was OPERATOR(pg_catalog.=) 'TAKE' THEN
+        PERFORM mill_private.q{oid}_unbegin(OLD.run::pg_catalog.int8);
     END IF;
     RETURN NULL;
 END
 $function$;
-CREATE OR REPLACE FUNCTION {schema}.{run_delete}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp AS $function$
+CREATE OR REPLACE FUNCTION {schema}.{run_delete}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
 -- pgmill run triggers 1
 BEGIN
-    IF to_regproc('mill_private.q{oid}_end') IS NOT NULL THEN
-        PERFORM mill_private.q{oid}_end(OLD.run::bigint, OLD.id::bigint, 'FAIL', 'cancelled', {cancelled_text}, NULL, NULL);
+    IF pg_catalog.to_regproc('mill_private.q{oid}_end') IS NOT NULL THEN
+        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, 'FAIL', 'cancelled', {cancelled_text}, NULL, NULL);
     END IF;
     RETURN NULL;
 END

@@ -6,6 +6,7 @@
 
 use super::identifier::literal;
 use super::statement::{self, Queue};
+use super::trouble::Trouble;
 use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
 use tokio_postgres::{Client, Row};
@@ -54,6 +55,19 @@ pub const LOCK_TIMEOUT: &str = "2s";
 pub async fn look(client: &Client, queue: Option<&Queue>) -> Result<Row, tokio_postgres::Error> {
     let (schema, table) = (queue.map(|queue| queue.schema.as_str()), queue.map(|queue| queue.table.as_str()));
     client.query_one(&statement::bare(statement::LOOK_CATALOG), &[&schema, &table]).await
+}
+
+/// The same for a command that is about to call functions of the catalog: they run with the rights of its login, so a catalog of
+/// a role that the login does not trust is refused. Above all a superuser uses no catalog of a role that is none.
+pub async fn look_trusted(client: &Client) -> Result<Row, Trouble> {
+    let found = look(client, None).await.map_err(|error| Trouble::of(&error))?;
+    if found.get::<_, bool>("there") && !found.get::<_, bool>("trusted") {
+        let (owner, me) = (identifier::quoted(found.get("owner")), identifier::quoted(found.get("me")));
+        return Err(Trouble::standing(format!(
+            "the catalog mill belongs to {owner}, who could run anything with the rights of {me}; log in as {owner}"
+        )));
+    }
+    Ok(found)
 }
 
 /// The statements that make the catalog of this version.
@@ -147,10 +161,7 @@ pub fn table_text(queue: &Queue) -> String {
 /// The first task table is made known, and those who serve queues here are let in.
 pub fn admit_text(users: &[String]) -> String {
     let users = users.iter().map(|user| format!("{};\n", admission(user)));
-    format!(
-        "SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}",
-        users.collect::<String>()
-    )
+    format!("SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}", users.collect::<String>())
 }
 
 /// The whole installation as one transaction, to be run by hand.

@@ -376,7 +376,8 @@ impl Queue {
             ("{user}".to_owned(), user.to_string()),
             ("{cancelled_text}".to_owned(), literal(CANCELLED)),
         ];
-        let made = self.fill_with(MAKE_RUN_TRIGGERS, ["guard", "before", "after", "delete"].map(name).into_iter().chain(own));
+        let made =
+            self.fill_with(MAKE_RUN_TRIGGERS, ["guard", "before", "after", "delete"].map(name).into_iter().chain(own));
         format!("{made}\n{}", self.fill(SET_FUNCTION_RIGHTS))
     }
 

@@ -2,21 +2,24 @@
 -- body, SECURITY DEFINER as the catalog's owner, EXECUTE for the queue's user and the owner of the table. The server checks
 -- EXECUTE against current_user, so a function of another role on the stack cannot call them, whatever session_user is. Their
 -- arguments and results are of types of pg_catalog only: casts of a table's own types run in its row triggers, as its queue's user.
+-- A body of one word is that of the function of that name, with `relid` as a constant.
 -- parameters: none; locks: none; caller: installation, once per database
 CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE (name name, arguments text, result text, body text)
-    LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
-    SELECT concat('q', relid, '_', e.name)::name, e.arguments, e.result, format(E'\n#variable_conflict use_variable\nBEGIN\n    %s;\nEND\n', format(e.body, relid))
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+    SELECT concat('q', relid, '_', e.name)::name, e.arguments, e.result,
+           CASE WHEN e.body ~ ' ' THEN format(E'\n#variable_conflict use_variable\nBEGIN\n    %s;\nEND\n', format(e.body, relid))
+                ELSE (SELECT replace(p.prosrc, E'\nDECLARE\n', format(E'\nDECLARE\n    relid CONSTANT oid := %s;\n', relid)) FROM pg_proc p
+                       WHERE p.pronamespace = 'mill_private'::regnamespace AND p.proname = e.body) END
       FROM (VALUES
-        ('begin', 'run bigint, task bigint, attempt int', 'bool', 'RETURN mill_private.begin_run(%s, run, task, attempt)'),
+        ('begin', 'run bigint, task bigint, attempt int', 'bool', 'begin_run'),
         ('unbegin', 'run bigint', 'void', 'PERFORM mill_private.unbegin_run(%s, run)'),
-        ('end', 'run bigint, task bigint, state text, reason text, error text, output text, code text', 'void',
-            'PERFORM mill_private.end_run(%s, run, task, state, reason, error, output, code)'),
+        ('end', 'run bigint, task bigint, state text, reason text, error text, output text, code text', 'void', 'end_run'),
         ('pulse', 'since timestamptz, folds bool', 'TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, recalls bool)',
             'RETURN QUERY SELECT * FROM mill_private.pulse(%s, since, folds)'),
         ('start', 'slots int', 'TABLE (started int, until timestamptz)', 'RETURN QUERY SELECT * FROM mill_private.start_jobs(%s, slots)'),
         ('put', 'most int', 'TABLE (run bigint, job int, at timestamptz, epoch int, run_of bigint, failures int, attempt int,
             priority int, due timestamptz, input text, active interval, live interval, timeout interval, count int, max int,
-            "group" text, remote text, atomic bool)', 'RETURN QUERY SELECT * FROM mill_private.put_runs(%s, most)'),
+            "group" text, remote text, atomic bool)', 'put_runs'),
         ('refuse', 'why text', 'bigint', 'RETURN mill_private.refuse_run(%s, why)'),
         ('recalls', '', 'TABLE (run bigint, what text, reason text, error text)', 'RETURN QUERY SELECT * FROM mill_private.list_recalls(%s)'),
         ('withdraw', 'runs bigint[]', 'bigint[]', 'RETURN mill_private.withdraw_runs(%s, runs)'),

@@ -130,15 +130,18 @@ BEGIN
 END
 $function$;
 
+-- (The body of this function, of `end_run` and of `put_runs` is also that of the entry point of each queue, with `relid` as a
+-- constant, because a call in between costs as much as a statement. So nothing in it is qualified by the function's name.)
 -- A worker, or a claim of the scheduler, wants to begin a run. False: not now. The run is held, recalled, ended or not this
 -- queue's, or its row (or, of a schedule's own run, the book of its job) is locked by a transaction that changes it.
 CREATE FUNCTION mill_private.begin_run(relid oid, run bigint, task bigint, attempt int) RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+#variable_conflict use_variable
 DECLARE
     r record;
 BEGIN
     SELECT u.id, u.job, u.epoch, COALESCE(u.activation, u.id) AS root INTO r FROM mill_private.run u
-     WHERE u.id = begin_run.run AND u.queue = begin_run.relid AND NOT u.ordered AND NOT u.held AND u.recall IS NULL
+     WHERE u.id = run AND u.queue = relid AND NOT u.ordered AND NOT u.held AND u.recall IS NULL
        AND u.start IS NULL AND u.outcome IS NULL
        FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
@@ -152,7 +155,7 @@ BEGIN
         END IF;
         UPDATE mill.job_book s SET next_start = NULL WHERE s.job = r.job;
     END IF;
-    UPDATE mill_private.run u SET start = clock_timestamp(), task = begin_run.task, attempt = begin_run.attempt WHERE u.id = r.id;
+    UPDATE mill_private.run u SET start = clock_timestamp(), task = task, attempt = attempt WHERE u.id = r.id;
     RETURN true;
 END
 $function$;
@@ -180,20 +183,21 @@ COMMENT ON FUNCTION mill_private.unbegin_run(oid, bigint) IS 'pgmill: a run was 
 CREATE FUNCTION mill_private.end_run(relid oid, run bigint, task bigint, state text, reason text, error text, output text, code text)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+#variable_conflict use_variable
 DECLARE
     r record;
     whole mill_private.run;
 BEGIN
-    UPDATE mill_private.run u SET outcome = CASE WHEN end_run.reason IN ('crashed', 'interrupted', 'cancelled', 'skipped') THEN end_run.reason
-                                                 WHEN end_run.state = 'DONE' THEN 'succeeded' ELSE 'failed' END,
-           stop = clock_timestamp(), task = COALESCE(u.task, end_run.task), reason = end_run.reason, error = end_run.error,
-           output = end_run.output, sqlstate = CASE WHEN end_run.state <> 'DONE' AND code ~ '^[0-9A-Z]{5}$' THEN code END, recall = NULL
-     WHERE u.id = end_run.run AND u.queue = end_run.relid AND u.outcome IS NULL AND NOT u.ordered
+    UPDATE mill_private.run u SET outcome = CASE WHEN reason IN ('crashed', 'interrupted', 'cancelled', 'skipped') THEN reason
+                                                 WHEN state = 'DONE' THEN 'succeeded' ELSE 'failed' END,
+           stop = clock_timestamp(), task = COALESCE(u.task, task), reason = reason, error = error,
+           output = output, sqlstate = CASE WHEN state <> 'DONE' AND code ~ '^[0-9A-Z]{5}$' THEN code END, recall = NULL
+     WHERE u.id = run AND u.queue = relid AND u.outcome IS NULL AND NOT u.ordered
     RETURNING u.id, u.job, u.at, u.epoch, COALESCE(u.activation, u.id) AS root, u.start, u.stop INTO r;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    IF end_run.state = 'DONE' AND end_run.reason IS NULL AND r.start IS NOT NULL THEN
+    IF state = 'DONE' AND reason IS NULL AND r.start IS NOT NULL THEN
         -- That it is not its schedule's own run stays so: which one is, is written when it is made.
         INSERT INTO mill.job_tally (job, moment, lasted)
         SELECT s.job, r.stop + m.clock, r.stop - r.start FROM mill.job_book s, mill.meta m WHERE s.job = r.job AND s.run IS DISTINCT FROM r.root;
@@ -206,8 +210,8 @@ BEGIN
         END IF;
     END IF;
     SELECT * INTO whole FROM mill_private.run u WHERE u.id = r.id;
-    PERFORM mill.mark_end(whole, end_run.state = 'DONE',
-                          COALESCE(end_run.reason = 'marked' OR end_run.reason = 'cancelled' AND end_run.error = {cancelled_text}, false));
+    PERFORM mill.mark_end(whole, state = 'DONE',
+                          COALESCE(reason = 'marked' OR reason = 'cancelled' AND error = {cancelled_text}, false));
 END
 $function$;
 COMMENT ON FUNCTION mill_private.end_run(oid, bigint, bigint, text, text, text, text, text) IS 'pgmill: the end of a run, once';

@@ -3,7 +3,7 @@
 //! The machine is shared and noisy, so a figure counts only as a ratio to something that was measured beside it. Each
 //! benchmark has a work and a reference (mostly pgbench); a round runs both, and what is told is the median of the
 //! rounds' ratios with their spread. `rig` is the server and what runs on it, `works` are the benchmarks, `graphs` those
-//! of timers and graphs, `idle` the one that measures rest, `costs` what one task costs, `peers` what others need for
+//! of timers and graphs, `idle` the one that measures rest, `costs` what one task costs, `history` how long mill.run takes to answer, `peers` what others need for
 //! the same work, `report` the table and the file. Started by
 //! `scripts/bench`, which builds everything first.
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@
 mod costs;
 mod graphs;
 mod growth;
+mod history;
 mod idle;
 mod peers;
 mod report;
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
     // Not part of the everyday run: it takes a while.
     if asked.names.iter().any(|name| name.eq_ignore_ascii_case("growth")) {
         lines.extend(growth::measure(&rig));
+    }
+    if asked.names.iter().any(|name| name.eq_ignore_ascii_case("history")) {
+        lines.extend(history::measure(&rig));
     }
     if asked.peers {
         lines.extend(peers::measure(&rig, asked.rounds));
@@ -133,7 +137,7 @@ fn read_arguments() -> Result<Asked, String> {
 fn names() -> Vec<&'static str> {
     let known =
         |bench: &'static works::Bench| std::iter::once(bench.name).chain(bench.also.iter().map(|also| also.name));
-    works::ALL.iter().flat_map(known).chain(["P8", "growth"]).collect()
+    works::ALL.iter().flat_map(known).chain(["P8", "growth", "history"]).collect()
 }
 
 fn known(name: &str) -> bool {
