@@ -153,7 +153,7 @@ pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option
             "SET LOCAL lock_timeout = '{}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); {}",
             catalog::LOCK_TIMEOUT,
             lock_key::INSTALL,
-            queue.fill_run_triggers(relid, row.get("me"))
+            queue.fill_run_triggers(relid, row.get::<_, u32>("me"))
         );
         if let Err(error) = client.batch_execute(&script).await {
             let refused = trouble(error);

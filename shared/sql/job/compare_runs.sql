@@ -5,9 +5,9 @@ WITH open AS MATERIALIZED (
     SELECT o.run, o.begun FROM mill_private.q{oid}_open() AS o
 ), missing AS MATERIALIZED (
     SELECT COALESCE(array_agg(o.run) FILTER (WHERE NOT EXISTS (
-               SELECT FROM {queue} t WHERE t.run = o.run AND t.state IN ('PLAN', 'TAKE', 'WORK', 'STOP'))), '{}') AS gone,
+               SELECT FROM {queue} t WHERE t.run = o.run AND t.state IN ('PLAN', 'TAKE', 'WORK', 'STOP'))), ARRAY[]::bigint[]) AS gone,
            COALESCE(array_agg(o.run) FILTER (WHERE o.begun AND EXISTS (
-               SELECT FROM {queue} t WHERE t.run = o.run AND t.state = 'PLAN')), '{}') AS waiting
+               SELECT FROM {queue} t WHERE t.run = o.run AND t.state = 'PLAN')), ARRAY[]::bigint[]) AS waiting
       FROM open o
 ), closed AS (
     UPDATE {queue} t SET state = 'FAIL', stop = statement_timestamp(), reason = 'cancelled',

@@ -16,19 +16,19 @@ DECLARE
 BEGIN
     IF was OPERATOR(pg_catalog.=) becomes OR pg_catalog.to_regproc('mill_private.q{oid}_begin') IS NULL THEN
         RETURN NEW;
-    ELSIF was OPERATOR(pg_catalog.=) 'PLAN' AND becomes OPERATOR(pg_catalog.=) ANY ('{TAKE,WORK}'::pg_catalog.text[]) THEN
+    ELSIF was OPERATOR(pg_catalog.=) 'PLAN' AND becomes OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']) THEN
         -- nothing is begun that is paused, recalled or ended meanwhile: the row stays, and its scheduler sees to it
         IF mill_private.q{oid}_begin(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, NEW.attempt::pg_catalog.int4) THEN
             RETURN NEW;
         END IF;
         RETURN NULL;
-    ELSIF was OPERATOR(pg_catalog.=) ANY ('{DONE,FAIL,GONE}'::pg_catalog.text[]) THEN
+    ELSIF was OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) THEN
         RAISE EXCEPTION 'run % of job % has ended, and stays so', OLD.run, OLD.job
             USING ERRCODE = '55000', HINT = pg_catalog.format('SELECT mill.run_job(%s) runs it again.', OLD.job);
-    ELSIF was OPERATOR(pg_catalog.=) 'WORK' AND becomes OPERATOR(pg_catalog.=) ANY ('{PLAN,TAKE}'::pg_catalog.text[]) THEN
+    ELSIF was OPERATOR(pg_catalog.=) 'WORK' AND becomes OPERATOR(pg_catalog.=) ANY (ARRAY['PLAN', 'TAKE']) THEN
         RAISE EXCEPTION 'run % of job % has begun, and cannot be planned again', OLD.run, OLD.job
             USING ERRCODE = '55000', HINT = 'Set its state to STOP to cancel it.';
-    ELSIF was OPERATOR(pg_catalog.=) ANY ('{PLAN,TAKE,WORK}'::pg_catalog.text[]) AND becomes OPERATOR(pg_catalog.=) 'STOP' THEN
+    ELSIF was OPERATOR(pg_catalog.=) ANY (ARRAY['PLAN', 'TAKE', 'WORK']) AND becomes OPERATOR(pg_catalog.=) 'STOP' THEN
         NEW.state := 'FAIL';
         NEW.reason := 'cancelled';
         NEW.error := {cancelled_text};
@@ -46,9 +46,9 @@ DECLARE
     was pg_catalog.text := OLD.state::pg_catalog.text;
     becomes pg_catalog.text := NEW.state::pg_catalog.text;
 BEGIN
-    IF was OPERATOR(pg_catalog.=) ANY ('{DONE,FAIL,GONE}'::pg_catalog.text[]) OR pg_catalog.to_regproc('mill_private.q{oid}_end') IS NULL THEN
+    IF was OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) OR pg_catalog.to_regproc('mill_private.q{oid}_end') IS NULL THEN
         RETURN NULL;
-    ELSIF becomes OPERATOR(pg_catalog.=) ANY ('{DONE,FAIL,GONE}'::pg_catalog.text[]) THEN
+    ELSIF becomes OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) THEN
         PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, becomes, NEW.reason::pg_catalog.text,
                                         NEW.error::pg_catalog.text, NEW.output::pg_catalog.text,
                                         pg_catalog.current_setting('mill.sqlstate', true));

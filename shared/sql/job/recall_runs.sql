@@ -9,10 +9,10 @@ WITH wanted AS MATERIALIZED (
        AND CASE WHEN w.what = 'WITHDRAW' THEN t.state = 'PLAN' ELSE t.state IN ('PLAN', 'TAKE', 'WORK') END
        FOR UPDATE OF t SKIP LOCKED
 ), gone AS MATERIALIZED (
-    SELECT COALESCE(array_agg(w.run), '{}') AS runs FROM wanted w
+    SELECT COALESCE(array_agg(w.run), ARRAY[]::bigint[]) AS runs FROM wanted w
      WHERE w.what = 'WITHDRAW' AND NOT EXISTS (SELECT FROM {queue} t WHERE t.run = w.run AND t.state IN ('PLAN', 'TAKE', 'WORK', 'STOP'))
 ), withdrawn AS MATERIALIZED (
-    SELECT mill_private.q{oid}_withdraw((SELECT COALESCE(array_agg(r.run), '{}') FROM rows r WHERE r.what = 'WITHDRAW') || g.runs) AS runs FROM gone g
+    SELECT mill_private.q{oid}_withdraw((SELECT COALESCE(array_agg(r.run), ARRAY[]::bigint[]) FROM rows r WHERE r.what = 'WITHDRAW') || g.runs) AS runs FROM gone g
 ), deleted AS (
     DELETE FROM {queue} t USING rows r, withdrawn w WHERE t.id = r.id AND r.what = 'WITHDRAW' AND r.run = ANY (w.runs)
     RETURNING t.id

@@ -164,11 +164,23 @@ pub fn admit_text(users: &[String]) -> String {
     format!("SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}", users.collect::<String>())
 }
 
+/// The row triggers of jobs on the first task table, for the role that runs the text.
+fn run_triggers_text() -> String {
+    let (table, user) = ("@TABLE@", "@USER@");
+    format!(
+        "DO $run_triggers$\nBEGIN\n    EXECUTE replace(replace($statements${}$statements$, '{table}', \
+         'public.task'::pg_catalog.regclass::oid::text), '{user}', (SELECT r.oid::text FROM pg_catalog.pg_roles r \
+         WHERE r.rolname = current_user));\nEND\n$run_triggers$;",
+        first_queue().fill_run_triggers(table, user)
+    )
+}
+
 /// The whole installation as one transaction, to be run by hand.
 pub fn install_text(version: &str) -> String {
     let head = "-- pgmill: the catalog mill and the task table public.task, in one transaction. Run it in the database\n\
                 -- concerned, as the role that is to own them: psql -d DATABASE -f THIS_FILE";
-    format!("{head}\n{}\n{}\n{}\n{}{RESTART}COMMIT;", alone(), text(version), task_text(), admit_text(&[]))
+    let (catalog, task, triggers) = (text(version), task_text(), run_triggers_text());
+    format!("{head}\n{}\n{catalog}\n{task}\n{}{triggers}\n{RESTART}COMMIT;", alone(), admit_text(&[]))
 }
 
 /// What the owner of the catalog has to run for a queue's user that may not use it.

@@ -6,6 +6,7 @@
 use super::identifier::{literal, qualified, quoted};
 use super::lock_key;
 use crate::config::ColumnDefaults;
+use std::fmt::Display;
 
 pub const LOOK_QUEUE: &str = include_str!("../../sql/task/look_queue.sql");
 pub const MAKE_SCHEMA: &str = include_str!("../../sql/task/make_schema.sql");
@@ -368,8 +369,8 @@ impl Queue {
         self.fill_with(statement, [("{oid}".to_owned(), relid.to_string())])
     }
 
-    /// `MAKE_RUN_TRIGGERS` for the table and the role with these OIDs.
-    pub fn fill_run_triggers(&self, relid: u32, user: u32) -> String {
+    /// `MAKE_RUN_TRIGGERS` for the table and the role with these OIDs, or what is later replaced by them.
+    pub fn fill_run_triggers(&self, relid: impl Display, user: impl Display) -> String {
         let name = |what: &str| (format!("{{run_{what}}}"), format!("mill_run_{relid}_{user}_{what}"));
         let own = [
             ("{oid}".to_owned(), relid.to_string()),

@@ -59,7 +59,7 @@ fn fill(database: &Database, member: &str, jobs: i64, count: i64) {
          RESET session_replication_role; \
          INSERT INTO mill.job_book (job, queue, scheduled) SELECT id, 'public.task'::regclass, true FROM mill.job; \
          INSERT INTO mill_private.run (job, owner, queue, at, due, ordered, task, start, stop, outcome, definition) \
-         SELECT j.id, mill_private.role_oid(j.owner), 'public.task'::regclass, now(), now(), false, i, now() - i * interval '1 s', \
+         SELECT j.id, j.owner, 'public.task'::regclass, now(), now(), false, i, now() - i * interval '1 s', \
            now() - i * interval '1 s', CASE WHEN i / {jobs} % 100 = 7 THEN 'failed' ELSE 'succeeded' END, 'SELECT 1' \
            FROM generate_series({count}, 1, -1) AS i JOIN mill.job j ON j.id = 1 + i * 7919 % {jobs}; \
          ANALYZE mill.job; ANALYZE mill_private.run"

@@ -58,9 +58,9 @@ BEGIN
     END LOOP;
     WITH made AS (
         INSERT INTO mill_private.run (job, owner, queue, at, epoch, priority, due)
-        SELECT j.id, o.oid, CASE WHEN j.input IS NULL THEN 0 ELSE s.queue END, u.at, 0, j.priority - CASE WHEN u.low THEN 1000 ELSE 0 END, moment
+        SELECT j.id, j.owner, CASE WHEN j.input IS NULL THEN 0 ELSE s.queue END, u.at, 0, j.priority - CASE WHEN u.low THEN 1000 ELSE 0 END, moment
           FROM unnest(activate_all.jobs, ats, lows) WITH ORDINALITY AS u (job, at, low, place)
-          JOIN mill.job j ON j.id = u.job JOIN mill.job_book s ON s.job = j.id JOIN pg_roles o ON o.rolname = j.owner
+          JOIN mill.job j ON j.id = u.job JOIN mill.job_book s ON s.job = j.id
          WHERE NOT u.job = ANY (refused) ORDER BY u.place
         RETURNING queue)
     SELECT count(*), array_agg(DISTINCT m.queue) INTO done, queues FROM made m;

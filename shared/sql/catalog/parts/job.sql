@@ -123,10 +123,6 @@ CREATE FUNCTION mill.is_member(role name) RETURNS bool
         OR (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user);
 COMMENT ON FUNCTION mill.is_member(name) IS 'pgmill: the reader belongs to this role, if there is one of that name';
 
-CREATE FUNCTION mill_private.role_oid(role name) RETURNS oid
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-    RETURN COALESCE((SELECT r.oid FROM pg_roles r WHERE r.rolname = role_oid.role), 0);
-COMMENT ON FUNCTION mill_private.role_oid(name) IS 'pgmill: the OID of a role, 0 if there is none';
 CREATE FUNCTION mill_private.is_member_of(member name, role name) RETURNS bool
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN COALESCE((SELECT pg_has_role(m.oid, r.oid, 'MEMBER') OR m.rolsuper FROM pg_roles m, pg_roles r
@@ -316,7 +312,7 @@ BEGIN
         SELECT * INTO stat FROM mill.job_book s WHERE s.job = NEW.id FOR NO KEY UPDATE;
     END IF;
     IF NEW.owner IS DISTINCT FROM OLD.owner THEN
-        UPDATE mill_private.run r SET owner = mill_private.role_oid(NEW.owner) WHERE r.job = NEW.id;
+        UPDATE mill_private.run r SET owner = NEW.owner WHERE r.job = NEW.id;
     END IF;
     IF stat.queue IS DISTINCT FROM relid THEN
         PERFORM mill.touch(stat.queue);

@@ -4,18 +4,24 @@
 -- parameters: none (the version stands in the text); locks: the schema's name; caller: whoever installs, once per database
 CREATE SCHEMA mill;
 COMMENT ON SCHEMA mill IS 'pgmill: what is known about the task tables of this database';
+-- DROP SCHEMA mill CASCADE by hand leaves the other schema behind.
+DO $block$
+BEGIN
+    IF pg_catalog.obj_description(pg_catalog.to_regnamespace('mill_private')::oid, 'pg_namespace') ^@ 'pgmill: ' THEN
+        DROP SCHEMA mill_private CASCADE;
+    END IF;
+END
+$block$;
 CREATE SCHEMA mill_private;
 COMMENT ON SCHEMA mill_private IS 'pgmill: runs of jobs, and the functions that the schedulers of this database call';
 CREATE TABLE mill.meta (
     one bool PRIMARY KEY DEFAULT true CHECK (one),
     version text NOT NULL,
     enabled bool NOT NULL DEFAULT true,
-    clock interval NOT NULL DEFAULT '0',
-    relid oid
+    clock interval NOT NULL DEFAULT '0'
 );
 COMMENT ON TABLE mill.meta IS 'pgmill: the version of this catalog; one row';
-COMMENT ON COLUMN mill.meta.relid IS 'the OID of this table; another one: the catalog was restored from a dump';
-INSERT INTO mill.meta (version, relid) VALUES ({version}, 'mill.meta'::regclass);
+INSERT INTO mill.meta (version) VALUES ({version});
 CREATE FUNCTION mill.locked(kind int, relid oid, database oid) RETURNS bool
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
     RETURN EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.database = locked.database

@@ -74,11 +74,6 @@ BEGIN
      WHERE (q.schema, q.name, q.owner, q."user") IS DISTINCT FROM (EXCLUDED.schema, EXCLUDED.name, EXCLUDED.owner, EXCLUDED."user");
     UPDATE mill.job_book s SET queue = found.relid FROM mill.job j
      WHERE j.id = s.job AND mill_private.queue_oid(j.queue) = found.relid AND s.queue <> found.relid;
-    IF EXISTS (SELECT FROM mill.meta m WHERE m.relid IS DISTINCT FROM 'mill.meta'::regclass::oid) THEN
-        -- The catalog comes from a dump: the OIDs of roles may be those of others here.
-        UPDATE mill_private.run r SET owner = COALESCE((SELECT mill_private.role_oid(j.owner) FROM mill.job j WHERE j.id = r.job), 0);
-        UPDATE mill.meta SET relid = 'mill.meta'::regclass;
-    END IF;
     PERFORM mill_private.make_entry_points(found.relid, NEW.made_by, found.owner);
     RETURN NULL;
 END

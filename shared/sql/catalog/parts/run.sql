@@ -21,7 +21,7 @@ DECLARE
     made bigint;
     place oid;
 BEGIN
-    SELECT k.owner, mill_private.role_oid(k.owner) AS role, k.priority, k.input IS NULL AS idle, s.queue INTO j FROM mill.job k JOIN mill.job_book s ON s.job = k.id WHERE k.id = activate.job;
+    SELECT k.owner, k.priority, k.input IS NULL AS idle, s.queue INTO j FROM mill.job k JOIN mill.job_book s ON s.job = k.id WHERE k.id = activate.job;
     wrong := mill.refusal(j.owner, j.queue);
     IF wrong IS NOT NULL THEN
         PERFORM mill.pause_job(job, wrong);
@@ -29,7 +29,7 @@ BEGIN
     END IF;
     place := CASE WHEN j.idle OR skips THEN 0 ELSE j.queue END;
     INSERT INTO mill_private.run (job, owner, queue, activation, at, epoch, attempt, failures, priority, due, held, reason)
-    VALUES (activate.job, j.role, place, activate.activation, activate.at, activate.epoch, activate.attempt, activate.failures,
+    VALUES (activate.job, j.owner, place, activate.activation, activate.at, activate.epoch, activate.attempt, activate.failures,
             COALESCE(activate.priority, j.priority), activate.due, activate.held, CASE WHEN skips THEN 'skipped' END)
     RETURNING id INTO made;
     IF NOT held THEN

@@ -10,7 +10,7 @@
 CREATE TABLE mill_private.run (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job int NOT NULL,
-    owner oid NOT NULL,
+    owner text NOT NULL,
     queue oid NOT NULL,
     activation bigint,
     at timestamptz,
@@ -53,4 +53,4 @@ COMMENT ON COLUMN mill_private.run.sqlstate IS 'SQLSTATE of the error, if the se
 COMMENT ON COLUMN mill_private.run.definition IS 'the input that was run';
 -- A role sees the runs of its jobs. The roles are looked up once in a query.
 ALTER TABLE mill_private.run ENABLE ROW LEVEL SECURITY;
-CREATE POLICY by_owner ON mill_private.run FOR SELECT USING (owner = ANY (ARRAY(SELECT r.oid FROM pg_roles r WHERE pg_has_role(r.oid, 'MEMBER'))));
+CREATE POLICY by_owner ON mill_private.run FOR SELECT USING (owner = ANY (ARRAY(SELECT r.rolname::text FROM pg_roles r WHERE pg_has_role(r.oid, 'MEMBER'))));
