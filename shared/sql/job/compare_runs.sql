@@ -12,10 +12,10 @@ WITH open AS MATERIALIZED (
 ), closed AS (
     UPDATE {queue} t SET state = 'FAIL', stop = statement_timestamp(), reason = 'cancelled',
            error = 'ERROR:  the catalog does not know the run of this task'
-     WHERE t.id IN (SELECT f.id FROM {queue} f WHERE f.run IS NOT NULL AND f.state = 'PLAN'
-                       AND NOT EXISTS (SELECT FROM open o WHERE o.run = f.run)
-                       AND NOT EXISTS (SELECT FROM mill_private.q{oid}_recalls() AS r WHERE r.run = f.run)
-                     LIMIT 1000 FOR UPDATE SKIP LOCKED)
+     WHERE t.id = ANY (ARRAY(SELECT f.id FROM {queue} f WHERE f.run IS NOT NULL AND f.state = 'PLAN'
+                                AND NOT EXISTS (SELECT FROM open o WHERE o.run = f.run)
+                                AND NOT EXISTS (SELECT FROM mill_private.q{oid}_recalls() AS r WHERE r.run = f.run)
+                              LIMIT 1000 FOR UPDATE SKIP LOCKED))
     RETURNING t.id
 )
 SELECT (SELECT count(*) FROM closed) AS closed,

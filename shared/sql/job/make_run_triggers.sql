@@ -1,22 +1,29 @@
 -- The row triggers of jobs. They belong to the queue's user, and run as him: he alone may call the entry points of the queue,
 -- and what the types and functions of the table do runs as him. Without the catalog they let a row run as a plain task.
+-- The conditions are short, because the server reads them anew for every statement, also for plain tasks.
 -- parameters: none (the OIDs of the queue and of its user stand in the text); locks: the table, against writers; caller: scheduler
 CREATE OR REPLACE FUNCTION {schema}.{run_guard}() RETURNS trigger LANGUAGE plpgsql AS $function$
--- pgmill run triggers 1
+-- pgmill run triggers 2
 BEGIN
+    IF pg_catalog.pg_has_role({user}::pg_catalog.oid, 'MEMBER') THEN
+        RETURN NEW;
+    END IF;
     RAISE EXCEPTION 'job, run, at, epoch, run_of and failures are pgmill''s own; insert a task without them'
         USING ERRCODE = '42501', HINT = 'SELECT mill.run_job(id) runs a job.';
 END
 $function$;
 CREATE OR REPLACE FUNCTION {schema}.{run_before}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
--- pgmill run triggers 1
+-- pgmill run triggers 2
 DECLARE
     was pg_catalog.text := OLD.state::pg_catalog.text;
     becomes pg_catalog.text := NEW.state::pg_catalog.text;
 BEGIN
-    IF was OPERATOR(pg_catalog.=) becomes OR pg_catalog.to_regproc('mill_private.q{oid}_begin') IS NULL THEN
+    IF was OPERATOR(pg_catalog.=) becomes OR becomes OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) THEN
         RETURN NEW;
     ELSIF was OPERATOR(pg_catalog.=) 'PLAN' AND becomes OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']) THEN
+        IF pg_catalog.to_regproc('mill_private.q{oid}_begin') IS NULL THEN
+            RETURN NEW;
+        END IF;
         -- nothing is begun that is paused, recalled or ended meanwhile: the row stays, and its scheduler sees to it
         IF mill_private.q{oid}_begin(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, NEW.attempt::pg_catalog.int4) THEN
             RETURN NEW;
@@ -41,7 +48,7 @@ BEGIN
 END
 $function$;
 CREATE OR REPLACE FUNCTION {schema}.{run_after}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
--- pgmill run triggers 1
+-- pgmill run triggers 2
 DECLARE
     was pg_catalog.text := OLD.state::pg_catalog.text;
     becomes pg_catalog.text := NEW.state::pg_catalog.text;
@@ -59,7 +66,7 @@ BEGIN
 END
 $function$;
 CREATE OR REPLACE FUNCTION {schema}.{run_delete}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
--- pgmill run triggers 1
+-- pgmill run triggers 2
 BEGIN
     IF pg_catalog.to_regproc('mill_private.q{oid}_end') IS NOT NULL THEN
         PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, 'FAIL', 'cancelled', {cancelled_text}, NULL, NULL);
@@ -72,13 +79,13 @@ COMMENT ON FUNCTION {schema}.{run_before}() IS 'pgmill: reports the begin of a r
 COMMENT ON FUNCTION {schema}.{run_after}() IS 'pgmill: reports the end of a run to the catalog';
 COMMENT ON FUNCTION {schema}.{run_delete}() IS 'pgmill: reports a deleted run to the catalog';
 CREATE OR REPLACE TRIGGER mill_job_insert BEFORE INSERT ON {queue} FOR EACH ROW
-    WHEN ((NEW.run IS NOT NULL OR NEW.job IS NOT NULL) AND NOT pg_catalog.pg_has_role({user}::oid, 'MEMBER')) EXECUTE FUNCTION {schema}.{run_guard}();
+    WHEN (NEW.job IS NOT NULL) EXECUTE FUNCTION {schema}.{run_guard}();
 CREATE OR REPLACE TRIGGER mill_job_change BEFORE UPDATE OF run, job, at, epoch, run_of, failures ON {queue} FOR EACH ROW
-    WHEN ((NEW.run IS NOT NULL OR OLD.run IS NOT NULL OR NEW.job IS NOT NULL) AND NOT pg_catalog.pg_has_role({user}::oid, 'MEMBER'))
+    WHEN (NEW.run IS NOT NULL OR OLD.run IS NOT NULL OR NEW.job IS NOT NULL)
     EXECUTE FUNCTION {schema}.{run_guard}();
 CREATE OR REPLACE TRIGGER mill_job_before BEFORE UPDATE ON {queue} FOR EACH ROW
-    WHEN (OLD.run IS NOT NULL AND NEW.state NOT IN ('DONE', 'FAIL', 'GONE')) EXECUTE FUNCTION {schema}.{run_before}();
+    WHEN (OLD.run IS NOT NULL AND NEW.state <> 'DONE') EXECUTE FUNCTION {schema}.{run_before}();
 CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON {queue} FOR EACH ROW
-    WHEN (OLD.run IS NOT NULL AND NEW.state NOT IN ('TAKE', 'WORK', 'STOP')) EXECUTE FUNCTION {schema}.{run_after}();
+    WHEN (OLD.run IS NOT NULL AND NEW.state <> 'WORK') EXECUTE FUNCTION {schema}.{run_after}();
 CREATE OR REPLACE TRIGGER mill_job_delete AFTER DELETE ON {queue} FOR EACH ROW
     WHEN (OLD.run IS NOT NULL AND OLD.state NOT IN ('DONE', 'FAIL', 'GONE')) EXECUTE FUNCTION {schema}.{run_delete}();

@@ -14,13 +14,14 @@ WITH wanted AS MATERIALIZED (
 ), withdrawn AS MATERIALIZED (
     SELECT mill_private.q{oid}_withdraw((SELECT COALESCE(array_agg(r.run), ARRAY[]::bigint[]) FROM rows r WHERE r.what = 'WITHDRAW') || g.runs) AS runs FROM gone g
 ), deleted AS (
-    DELETE FROM {queue} t USING rows r, withdrawn w WHERE t.id = r.id AND r.what = 'WITHDRAW' AND r.run = ANY (w.runs)
+    DELETE FROM {queue} t USING rows r, withdrawn w
+     WHERE t.id = ANY (ARRAY(SELECT id FROM rows)) AND t.id = r.id AND r.what = 'WITHDRAW' AND r.run = ANY (w.runs)
     RETURNING t.id
 ), ended AS (
     -- t.state is never the value: it lends its type, which is not the same in every table, to the other two
     UPDATE {queue} t SET state = CASE WHEN r.what = 'DONE' THEN 'DONE' WHEN true THEN 'FAIL' ELSE t.state END, held = false,
            start = COALESCE(t.start, statement_timestamp()), stop = statement_timestamp(), reason = r.reason, error = r.error
-      FROM rows r WHERE t.id = r.id AND r.what <> 'WITHDRAW'
+      FROM rows r WHERE t.id = ANY (ARRAY(SELECT id FROM rows)) AND t.id = r.id AND r.what <> 'WITHDRAW'
     RETURNING t.id
 )
 SELECT (SELECT count(*) FROM deleted) + (SELECT count(*) FROM ended) + (SELECT cardinality(g.runs) FROM gone g) AS done,

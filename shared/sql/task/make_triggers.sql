@@ -21,10 +21,12 @@ END
 $function$;
 CREATE OR REPLACE FUNCTION {schema}.mill_claimed() RETURNS trigger LANGUAGE plpgsql AS $function$
 BEGIN
-    NEW.state := 'PLAN';
-    NEW.start := NULL;
-    NEW.pid := NULL;
-    NEW.remote_session := NULL;
+    IF NEW.state::pg_catalog.text OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']) THEN
+        NEW.state := 'PLAN';
+        NEW.start := NULL;
+        NEW.pid := NULL;
+        NEW.remote_session := NULL;
+    END IF;
     RETURN NEW;
 END
 $function$;
@@ -34,7 +36,7 @@ COMMENT ON FUNCTION {schema}.mill_claimed() IS 'pgmill: no row is inserted as cl
 CREATE OR REPLACE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON {queue} FOR EACH ROW
     WHEN (NEW.plan > statement_timestamp()) EXECUTE FUNCTION {schema}.mill_hold();
 CREATE OR REPLACE TRIGGER mill_claimed BEFORE INSERT ON {queue} FOR EACH ROW
-    WHEN (NEW.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION {schema}.mill_claimed();
+    WHEN (NEW.state <> 'PLAN') EXECUTE FUNCTION {schema}.mill_claimed();
 CREATE OR REPLACE TRIGGER mill_ring_insert AFTER INSERT ON {queue} FOR EACH STATEMENT EXECUTE FUNCTION {schema}.mill_ring();
 CREATE OR REPLACE TRIGGER mill_ring_update AFTER UPDATE OF plan, state, "max", priority ON {queue} FOR EACH ROW
     WHEN (NEW.state = 'PLAN' OR (OLD.state IN ('TAKE', 'WORK') AND NEW.state = 'STOP'))

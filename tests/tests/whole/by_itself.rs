@@ -136,7 +136,7 @@ fn an_uninstall_that_is_rolled_back_is_waited_for_and_changes_nothing() {
     mill.wait("a new scheduler waits")
         .within(SOON)
         .until(|| mill.schedulers().iter().any(|one| one.pid != old) && waits_for_lock(&database, "relation"));
-    // the task table is locked too, for its triggers go with the catalog: nobody inserts meanwhile
+    // for the catalog alone: the row triggers of the task table are not of it, but nobody would take a row meanwhile
     steadily("it waits", Duration::from_millis(500), || waits_for_lock(&database, "relation"));
     must(&mut owner, "ROLLBACK");
     let id = database.insert("SELECT 1");

@@ -79,7 +79,7 @@ fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
         assert_eq!(wrong, 0, "job {job}: every minute exactly once");
     }
     let low: bool =
-        one(&database, "SELECT bool_and(priority = -1000) FROM public.task WHERE at < now() - interval '1 month'");
+        one(&database, "SELECT bool_and(priority = -1000) FROM mill_private.run WHERE at < now() - interval '1 month'");
     assert!(low, "behind live work");
     let after = resident_kib(mill.schedulers()[0].pid);
     println!("scheduler: {before} KiB before, {after} KiB after {minutes} times; at most {widest} open");

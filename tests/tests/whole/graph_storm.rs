@@ -88,7 +88,8 @@ fn nine_jobs_run_exactly_once_per_time_through_random_kills() {
         began.elapsed()
     );
     mill.wait("nothing is left to do").within(Duration::from_secs(60)).until(|| {
-        let sql = "SELECT count(*) FROM public.task WHERE job IS NOT NULL AND at < '2026-01-01' AND state NOT IN ('DONE', 'FAIL', 'GONE')";
+        let sql = "SELECT (SELECT count(*) FROM mill_private.run WHERE at < '2026-01-01' AND outcome IS NULL) \
+                        + (SELECT count(*) FROM public.task WHERE at < '2026-01-01' AND state NOT IN ('DONE', 'FAIL', 'GONE'))";
         database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
     });
     let wrong: Vec<String> = all(
@@ -99,6 +100,7 @@ fn nine_jobs_run_exactly_once_per_time_through_random_kills() {
                LEFT JOIN mill.token k ON k.job = j.id AND k.at = g.at WHERE k.activations IS DISTINCT FROM 1 \
              UNION ALL SELECT concat_ws(' ', j.name, s.total_successes, s.total_failures) FROM mill.job_stat s JOIN mill.job j ON j.id = s.job \
               WHERE s.total_successes + s.total_failures <> {times} \
+             UNION ALL SELECT concat_ws(' ', r.job, r.at) FROM mill_private.run r GROUP BY r.job, r.at HAVING count(DISTINCT COALESCE(r.activation, r.id)) > 1 \
              UNION ALL SELECT concat_ws(' ', t.job, t.at) FROM public.task t GROUP BY t.job, t.at HAVING count(DISTINCT t.run_of) > 1 LIMIT 20",
             times - 1
         ),

@@ -7,6 +7,7 @@ use tests::{Cluster, Supervisor, sized};
 
 use crate::asking::{all, linger, one, refusal};
 use crate::graphs::{balanced, declare, ended, ready, say, wait_ended};
+use crate::job_desk::put_held;
 
 const ETL: &str = "BEGIN;
     INSERT INTO mill.edge (job, from_timer) VALUES ('load', 'daily');
@@ -62,15 +63,14 @@ fn a_chain_of_fifty_jobs_without_input_is_through_in_a_moment_without_a_worker()
     declare(&database, "SELECT mill.run('n1', '2026-01-01')");
     mill.wait("the last one is done").within(Duration::from_secs(30)).until(|| ended(&database, "n50", "true") == 1);
     println!("50 jobs without input: {:?}", began.elapsed());
-    let took: f64 = one(
-        &database,
-        "SELECT extract(epoch FROM max(stop) - min(plan))::float8 FROM public.task WHERE job IS NOT NULL",
-    );
-    println!("from the first plan to the last stop: {took:.3} s");
+    let took: f64 = one(&database, "SELECT extract(epoch FROM max(stop) - min(due))::float8 FROM mill_private.run");
+    println!("from the first order to the last stop: {took:.3} s");
     assert!(took < 10.0, "{took}");
-    let all_done: bool =
-        one(&database, "SELECT bool_and(state = 'DONE' AND attempt = 0 AND pid IS NULL) FROM public.task");
-    assert!(all_done, "no worker was needed");
+    let all_done: bool = one(
+        &database,
+        "SELECT count(*) = 50 AND bool_and(outcome = 'succeeded' AND attempt = 0 AND task IS NULL) FROM mill_private.run",
+    );
+    assert!(all_done && one::<i64>(&database, "SELECT count(*) FROM public.task") == 0, "no worker was needed");
     balanced(&database);
 }
 
@@ -120,8 +120,8 @@ fn two_parents_that_finish_in_the_same_moment_activate_their_child_once() {
          INSERT INTO mill.job (flow, name, input) VALUES ('f', 'left', 'SELECT 1'), ('f', 'right', 'SELECT 1'), ('f', 'join', 'SELECT 1');
          INSERT INTO mill.edge (job, from_job) VALUES ('join', 'left'), ('join', 'right')",
     );
-    declare(
-        &database,
+    put_held(
+        &mut database.connect(),
         &format!(
             "SELECT mill.activate(j.id, '2026-01-01'::timestamptz + i * interval '1 min', mill.now(), held => true, epoch => 0)
                FROM mill.job j, generate_series(1, {times}) AS i WHERE j.name IN ('left', 'right') ORDER BY i, j.id"
@@ -158,8 +158,8 @@ fn two_parents_that_finish_in_the_same_moment_activate_their_child_once() {
         &database,
         "UPDATE mill.job SET input = 'SELECT 1', live = '1 hour' WHERE name = 'join'; SELECT mill.pause(job => 'left'), mill.pause(job => 'right')",
     );
-    declare(
-        &database,
+    put_held(
+        &mut database.connect(),
         &format!(
             "SELECT mill.activate(j.id, '2027-01-01'::timestamptz + i * interval '1 min', mill.now(), held => true, epoch => 0)
                FROM mill.job j, generate_series(1, {times}) AS i WHERE j.name IN ('left', 'right') ORDER BY i, j.id"
@@ -235,7 +235,7 @@ fn a_job_that_would_be_activated_without_end_is_stopped_after_a_hundred_times() 
     wait_ended(&mill, &database, "a", 103);
     wait_ended(&mill, &database, "b", 103);
     assert_eq!(ended(&database, "b", "state = 'DONE'"), 100);
-    let error: String = one(&database, "SELECT DISTINCT error FROM public.task WHERE reason = 'loop'");
+    let error: String = one(&database, "SELECT DISTINCT error FROM mill.run WHERE reason = 'loop'");
     assert!(error.starts_with("ERROR:  job \"b\" has been activated 100 times for 2026-01-01"), "{error}");
     balanced(&database);
 }

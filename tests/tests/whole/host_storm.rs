@@ -161,7 +161,7 @@ fn no_kill_cut_or_freeze_makes_two_schedulers_of_one_queue() {
         counts[5],
         100.0 * served as f64 / f64::from(samples),
     );
-    let times = "SELECT count(DISTINCT at) FROM public.task WHERE job IS NOT NULL GROUP BY job";
+    let times = "SELECT count(DISTINCT at) FROM mill_private.run GROUP BY job";
     tests::wait("jobs and timers have gone on").within(Duration::from_secs(60)).until(|| {
         database.look(times, &[]).is_some_and(|rows| rows.len() == 2 && rows.iter().all(|row| row.get::<_, i64>(0) > 1))
     });
@@ -169,13 +169,14 @@ fn no_kill_cut_or_freeze_makes_two_schedulers_of_one_queue() {
     declare(&database, "UPDATE mill.timer SET enabled = false; UPDATE mill.job SET scheduled = false");
     let told = || {
         let sql = "SELECT concat_ws(' ', t.id, t.job, t.at, t.state, t.held, t.attempt, t.plan, mill.why(t.id)) FROM public.task t \
-                    WHERE t.state NOT IN ('DONE', 'FAIL') AND NOT t.held LIMIT 20";
+                    WHERE t.state NOT IN ('DONE', 'FAIL') UNION ALL SELECT r::text FROM mill_private.run r WHERE r.outcome IS NULL LIMIT 20";
         let open: Vec<String> = all(&database, sql);
         let logs: Vec<String> = hosts.iter().map(|host| host.mill.log().tail(40)).collect();
         format!("{open:#?}\n{}", logs.join("\n--\n"))
     };
     tests::wait("everything has come to its end").within(Duration::from_secs(120)).telling(told).until(|| {
-        let sql = "SELECT count(*) FROM public.task WHERE state NOT IN ('DONE', 'FAIL') AND NOT held";
+        let sql = "SELECT (SELECT count(*) FROM public.task WHERE state NOT IN ('DONE', 'FAIL')) \
+             + (SELECT count(*) FROM mill_private.run WHERE outcome IS NULL AND NOT (held AND ordered))";
         database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
     });
     // plain tasks: none lost, none failed, never two attempts at once; atomic ones exactly once
@@ -195,7 +196,11 @@ fn no_kill_cut_or_freeze_makes_two_schedulers_of_one_queue() {
     let twice: Vec<String> = all(
         &database,
         "SELECT concat_ws(' ', t.job, t.at, count(DISTINCT t.run_of), count(*) FILTER (WHERE t.state = 'DONE')) FROM public.task t \
-          WHERE t.job IS NOT NULL GROUP BY t.job, t.at HAVING count(DISTINCT t.run_of) > 1 OR count(*) FILTER (WHERE t.state = 'DONE') > 1",
+          WHERE t.job IS NOT NULL GROUP BY t.job, t.at HAVING count(DISTINCT t.run_of) > 1 OR count(*) FILTER (WHERE t.state = 'DONE') > 1 \
+         UNION ALL SELECT concat_ws(' ', 'run', r.job, r.at, count(DISTINCT COALESCE(r.activation, r.id)), count(*) FILTER (WHERE r.outcome = 'succeeded')) \
+           FROM mill_private.run r GROUP BY r.job, r.at \
+          HAVING count(DISTINCT COALESCE(r.activation, r.id)) > 1 OR count(*) FILTER (WHERE r.outcome = 'succeeded') > 1 \
+         UNION ALL SELECT concat_ws(' ', 'row', t.run, count(*)) FROM public.task t WHERE t.run IS NOT NULL GROUP BY t.run HAVING count(*) > 1",
     );
     assert!(twice.is_empty(), "more than once: {twice:#?}");
     let tokens: Vec<String> =

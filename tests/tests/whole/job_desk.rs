@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use postgres::Client;
 use postgres::types::FromSqlOwned;
 use tests::{Database, Supervisor};
 
@@ -44,7 +45,7 @@ pub fn status(database: &Database, job: i32) -> (String, String) {
 /// The states of its runs in the order of their attempts.
 #[track_caller]
 pub fn runs(database: &Database, job: i32) -> Vec<String> {
-    let sql = format!("SELECT state FROM mill.run WHERE job = {job} ORDER BY task");
+    let sql = format!("SELECT state FROM mill.run WHERE job = {job} ORDER BY id");
     // none while the server is away
     database.look(&sql, &[]).unwrap_or_default().iter().map(|row| row.get(0)).collect()
 }
@@ -57,6 +58,36 @@ pub fn skip_to_next_start(database: &Database, job: i32) {
          + interval '1 ms'"
     );
     database.connect().batch_execute(&sql).expect("the catalog's owner may move the clock");
+}
+
+/// Activates jobs as it happens in the catalog, but that the runs are held, and puts them into the queue by hand, as rows
+/// that are held: no scheduler takes them, and whoever has called this is their worker. `activations` is a query of calls of
+/// `mill.activate(.., held => true)`. The tasks, in the order of the runs.
+#[track_caller]
+pub fn put_held(client: &mut Client, activations: &str) -> Vec<i64> {
+    let mut work = client.transaction().expect("BEGIN");
+    let runs: Vec<i64> = match work.query(activations, &[]) {
+        Ok(rows) => rows.iter().map(|row| row.get::<_, Option<i64>>(0).expect("a run")).collect(),
+        Err(error) => panic!("{activations}: {:?}", error.as_db_error()),
+    };
+    work.execute("UPDATE mill_private.run SET ordered = false, held = false WHERE id = ANY ($1)", &[&runs])
+        .expect("the catalog's owner may");
+    let sql = "INSERT INTO public.task (input, held, job, run, at, epoch, run_of, failures, attempt, plan) \
+         SELECT COALESCE(j.input, ''), true, r.job, r.id, r.at, r.epoch, COALESCE(r.activation, r.id), r.failures, r.attempt, r.due \
+           FROM mill_private.run r JOIN mill.job j ON j.id = r.job WHERE r.id = ANY ($1) ORDER BY r.id RETURNING id";
+    let rows = work.query(sql, &[&runs]).expect("the rows of the runs");
+    assert_eq!(rows.len(), runs.len(), "a row for each run");
+    work.commit().expect("COMMIT");
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// The task of a run, as soon as it is in the queue.
+#[track_caller]
+pub fn task_of(mill: &Supervisor<'_>, database: &Database, run: i64) -> i64 {
+    mill.eventually("the run is in the queue", || {
+        let rows = database.look("SELECT id FROM public.task WHERE run = $1", &[&run])?;
+        rows.first().map(|row| row.get(0))
+    })
 }
 
 /// Waits until a run of the job is at work; gives its task, backend and worker.

@@ -55,14 +55,15 @@ fn the_waits_of_a_failing_job_double_within_the_jitter_and_stop_at_max_retries()
         let wait: f64 = stat(&database, job, "extract(epoch FROM next_start - last_finish)::float8");
         let wanted = (60.0 * f64::from(1 << (failure - 1))).min(5.0 * 3600.0);
         assert!((wanted * 0.875..=wanted * 1.125).contains(&wait), "after failure {failure}: {wait} s");
-        let row = database.look(
-            &format!(
-                "SELECT failures::bigint, attempt::bigint, held FROM public.task WHERE job = {job} AND state = 'PLAN'"
-            ),
-            &[],
+        // it waits outside of the queue, and nothing but its time keeps it back
+        let sql = format!(
+            "SELECT r.failures::bigint, r.attempt::bigint, \
+                    r.ordered AND NOT r.held AND r.due > mill.now() AND NOT EXISTS (SELECT FROM public.task t WHERE t.run = r.id) \
+               FROM mill_private.run r WHERE r.job = {job} AND r.outcome IS NULL"
         );
-        let row = &row.expect("an answer")[0];
-        assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1), row.get::<_, bool>(2)), (failure, failure, true));
+        let rows = database.look(&sql, &[]).expect("an answer");
+        let found: Vec<(i64, i64, bool)> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
+        assert_eq!(found, [(failure, failure, true)]);
         job_desk::skip_to_next_start(&database, job);
     }
     mill.eventually("it is paused", || status(&database, job).0 == "Paused");

@@ -3,7 +3,7 @@
 
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{one, refusal};
+use crate::asking::{all, one, refusal};
 use crate::job_desk::{self, insert, runs, status};
 
 /// A role that may use the mill and insert tasks; gone with the database's own.
@@ -51,7 +51,7 @@ fn each_user_sees_changes_and_runs_the_jobs_of_his_own_roles_alone() {
         assert!(said.contains("is not there, or not yours"), "{said}");
     }
     assert_eq!(b.execute("UPDATE mill.job SET scheduled = false WHERE id = $1", &[&hers]).expect("no row"), 0);
-    assert_eq!(b.query("SELECT * FROM mill.runs($1)", &[&hers]).expect("no row").len(), 0);
+    assert_eq!(b.query("SELECT * FROM mill.run WHERE job = $1", &[&hers]).expect("no row").len(), 0);
     assert_eq!(status(&database, hers).0, "Scheduled");
     let said = refusal(&mut a, &format!("INSERT INTO mill.job (name, input, owner) VALUES ('x', 'SELECT 1', '{bob}')"));
     assert!(said.starts_with("42501"), "{said}");
@@ -84,18 +84,38 @@ fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
     let said =
         refusal(&mut client, "INSERT INTO public.task (input) VALUES ('SELECT 1'); UPDATE public.task SET job = 1");
     assert!(said.contains("are pgmill's own"), "{said}");
-    for function in
-        ["mill.task_after()", "mill.activate(1, now(), now())", "mill.mark_start(1, 1)", "mill.s_start(1, 1, now())"]
-    {
+    // neither the steps of the catalog nor the entry points of the queue, whose names anybody knows
+    let queue: u32 = one(&database, "SELECT 'public.task'::regclass::oid");
+    for function in [
+        "mill.activate(1, now(), now())".to_owned(),
+        format!("mill_private.begin_run({queue}, 1, 1, 1)"),
+        format!("mill_private.end_run({queue}, 1, 1, 'DONE', NULL, NULL, NULL, NULL)"),
+        "mill_private.close_run(1, true, 'marked', NULL)".to_owned(),
+        format!("mill_private.start_jobs({queue}, 1)"),
+        format!("mill_private.put_runs({queue}, 1)"),
+        format!("mill_private.q{queue}_begin(1, 1, 1)"),
+        format!("mill_private.q{queue}_end(1, 1, 'DONE', NULL, NULL, NULL, NULL)"),
+        format!("mill_private.q{queue}_start(1)"),
+        format!("mill_private.q{queue}_put(1)"),
+    ] {
         let said = refusal(&mut client, &format!("SELECT {function}"));
         assert!(said.starts_with("42501"), "{function}: {said}");
+        // it is the right that is missing, and not a function of that name
+        database.run(&format!("BEGIN; SELECT {function}; ROLLBACK"));
     }
-    let said = refusal(
-        &mut client,
-        "CREATE TABLE public.own (LIKE public.task); \
-         CREATE TRIGGER forged AFTER UPDATE ON public.own FOR EACH ROW EXECUTE FUNCTION mill.task_after()",
+    // the triggers of the table run as its user: on a table of her own they would run for her
+    let triggers: Vec<String> = all(
+        &database,
+        "SELECT DISTINCT t.tgfoid::regproc::text FROM pg_trigger t WHERE t.tgrelid = 'public.task'::regclass AND t.tgname LIKE 'mill_job_%'",
     );
-    assert!(said.starts_with("42501"), "{said}");
+    assert_eq!(triggers.len(), 4, "{triggers:?}");
+    client.batch_execute("CREATE TABLE public.own (LIKE public.task)").expect("her own");
+    for function in &triggers {
+        let sql =
+            format!("CREATE TRIGGER forged AFTER UPDATE ON public.own FOR EACH ROW EXECUTE FUNCTION {function}()");
+        let said = refusal(&mut client, &sql);
+        assert!(said.starts_with("42501"), "{function}: {said}");
+    }
     drop(client);
     drop_users(&database, &[&eve]);
 }

@@ -14,14 +14,11 @@ fn a_one_second_job_runs_on_its_grid_and_no_time_twice() {
     job_desk::open(&mill, &database);
     let seconds: i64 = sized(6, 60);
     let job = insert(&database, "tick", "input, schedule_interval", "'SELECT 1', '1 s'");
-    mill.wait("it has run for a while").within(Duration::from_secs(seconds as u64 + 30)).until(|| {
-        one::<bool>(
-            &database,
-            &format!(
-                "SELECT COALESCE(max(at) - min(at) >= interval '{seconds} s', false) FROM mill.run WHERE job = {job}"
-            ),
-        )
-    });
+    let long =
+        format!("SELECT COALESCE(max(at) - min(at) >= interval '{seconds} s', false) FROM mill.run WHERE job = {job}");
+    mill.wait("it has run for a while")
+        .within(Duration::from_secs(seconds as u64 + 30))
+        .until(|| one::<bool>(&database, &long));
     let row = database
         .connect()
         .query_one(
@@ -109,8 +106,8 @@ fn any_change_by_any_client_takes_effect_at_once() {
         runs(&database, job).len() == before
     });
     assert!(status(&database, job).1.contains("paused"), "{:?}", status(&database, job));
-    let task: i64 = client.query_one(&format!("SELECT mill.run_job({job})"), &[]).expect("run_job").get(0);
-    mill.finished(&database, task);
+    let run: i64 = client.query_one(&format!("SELECT mill.run_job({job})"), &[]).expect("run_job").get(0);
+    mill.finished(&database, job_desk::task_of(&mill, &database, run));
     assert_eq!(runs(&database, job).len(), before + 1, "run_job runs also a paused job");
     client.batch_execute(&format!("SELECT mill.alter_job({job}, scheduled => true)")).expect("alter_job");
     mill.eventually("it goes on", || runs(&database, job).len() > before + 1);
@@ -377,29 +374,47 @@ fn old_runs_are_deleted_by_number_and_by_age() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     job_desk::open(&mill, &database);
-    let job = insert(&database, "busy", "input", "'SELECT 1'");
+    // runs that have come to their end, with their rows: of one job too many, of another too old ones, and of the last an
+    // activation whose end is too old, behind a crash that is not
+    let owner = database.owner();
+    let [busy, old, crashed] = ["busy", "old", "crashed"].map(|name| insert(&database, name, "input", "'SELECT 1'"));
     database.run(&format!(
-        "INSERT INTO public.task (input, state, job, at, start, stop) SELECT 'SELECT 1', \
-           CASE WHEN i % 2 = 0 THEN 'DONE' ELSE 'FAIL' END::public.state, {job}, now(), now(), now() FROM generate_series(1, 2500) AS i; \
-         INSERT INTO public.task (input, state, job, at, start, stop) SELECT 'SELECT 1', 'DONE', {job} + 1, now(), now(), \
-           now() - i * interval '20 days' FROM generate_series(0, 3) AS i; \
-         WITH crashed AS (INSERT INTO public.task (input, state, reason, job, at, start, stop) \
-           VALUES ('SELECT 1', 'FAIL', 'crashed', {job} + 2, now(), now(), now()) RETURNING id) \
-         INSERT INTO public.task (input, state, job, at, run_of, start, stop) \
-           SELECT 'SELECT 1', 'DONE', {job} + 2, now(), id, now(), now() - interval '2 months' FROM crashed"
+        "WITH ends AS (
+             SELECT {busy} AS job, CASE WHEN i % 2 = 0 THEN 'succeeded' ELSE 'failed' END AS outcome, now() AS stop, i FROM generate_series(1, 2500) AS i
+             UNION ALL SELECT {old}, 'succeeded', now() - i * interval '20 days', i FROM generate_series(0, 3) AS i)
+         INSERT INTO mill_private.run (job, owner, queue, at, due, ordered, start, stop, outcome)
+         SELECT e.job, '{owner}', 'public.task'::regclass, now(), now(), false, e.stop, e.stop, e.outcome FROM ends e ORDER BY e.job, e.i;
+         WITH first AS (
+             INSERT INTO mill_private.run (job, owner, queue, at, due, ordered, start, stop, outcome, reason)
+             VALUES ({crashed}, '{owner}', 'public.task'::regclass, now(), now(), false, now(), now(), 'crashed', 'crashed')
+             RETURNING id, owner, queue)
+         INSERT INTO mill_private.run (job, owner, queue, activation, at, due, ordered, start, stop, outcome)
+         SELECT {crashed}, f.owner, f.queue, f.id, now(), now(), false, now(), now() - interval '2 months', 'succeeded' FROM first f;
+         INSERT INTO public.task (input, state, job, run, run_of, at, start, stop, reason)
+         SELECT 'SELECT 1', CASE WHEN r.outcome = 'succeeded' THEN 'DONE' ELSE 'FAIL' END::public.state, r.job, r.id,
+                COALESCE(r.activation, r.id), r.at, r.start, r.stop, r.reason FROM mill_private.run r ORDER BY r.id;
+         UPDATE mill_private.run r SET task = t.id FROM public.task t WHERE t.run = r.id;
+         -- a task of a person's own is none of them
+         INSERT INTO public.task (input, state, start, stop) VALUES ('SELECT 1', 'DONE', now(), now() - interval '2 months')"
     ));
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill_private.run WHERE task IS NOT NULL"), 2506);
     drop(mill);
     let mill = Supervisor::of(&database).row_key("sleep", 50).start();
-    mill.wait("what is too much has gone").within(Duration::from_secs(60)).until(|| {
-        one::<bool>(
-            &database,
-            &format!(
-                "SELECT count(*) FILTER (WHERE job = {job} AND state = 'DONE') = 1000 \
-                 AND count(*) FILTER (WHERE job = {job} AND state = 'FAIL') = 1000 \
-                 AND count(*) FILTER (WHERE job = {job} + 1) = 2 AND count(*) FILTER (WHERE job = {job} + 2) = 0 FROM public.task"
-            ),
-        )
-    });
+    // the history and the rows
+    for (table, success, failure) in [
+        ("mill_private.run", "outcome = 'succeeded'", "outcome = 'failed'"),
+        ("public.task", "state = 'DONE'", "state = 'FAIL'"),
+    ] {
+        let sql = format!(
+            "SELECT count(*) FILTER (WHERE job = {busy} AND {success}) = 1000 AND count(*) FILTER (WHERE job = {busy} AND {failure}) = 1000 \
+             AND count(*) FILTER (WHERE job = {old}) = 2 AND count(*) FILTER (WHERE job = {crashed}) = 0 FROM {table}"
+        );
+        mill.wait("what is too much has gone").within(Duration::from_secs(60)).until(|| one::<bool>(&database, &sql));
+    }
+    let apart = "SELECT (SELECT count(*) FROM public.task t WHERE t.job IS NOT NULL AND NOT EXISTS (SELECT FROM mill_private.run r WHERE r.id = t.run)) \
+         + (SELECT count(*) FROM mill_private.run r WHERE NOT EXISTS (SELECT FROM public.task t WHERE t.run = r.id))";
+    assert_eq!(one::<i64>(&database, apart), 0, "rows go with their runs");
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE job IS NULL"), 1);
     // it is said behind the commit
     mill.eventually("that is said", || mill.log_contains("old runs deleted"));
 }

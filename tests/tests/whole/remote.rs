@@ -491,7 +491,8 @@ fn a_pid_of_a_remote_is_never_taken_for_one_of_our_own_server() {
     let there = conninfo_at(&far, gone).replace('\'', "''");
     // as a dead worker would have left it: the number is that of an innocent session here
     home.run(&format!(
-        "INSERT INTO public.task (input, remote, state, attempt, start, pid, remote_session) \
+        "SET session_replication_role = replica; \
+         INSERT INTO public.task (input, remote, state, attempt, start, pid, remote_session) \
          VALUES ('SELECT 1', '{there}', 'WORK', 1, now() + interval '1 hour', {pid}, '0 1 1')"
     ));
     mill.kill9(mill.schedulers()[0].pid);

@@ -337,9 +337,14 @@ fn a_session_that_only_has_the_pid_of_an_unfinished_task_is_left_alone() {
     drop(mill);
     let mut innocent = database.connect();
     let pid: i32 = innocent.query_one("SELECT pg_backend_pid()", &[]).expect("pid").get(0);
-    let sql = "INSERT INTO public.task (input, state, attempt, pid, start) \
-               VALUES ('SELECT 1', 'WORK', 1, $1, now() - interval '1 hour') RETURNING id";
-    let id: i64 = innocent.query_one(sql, &[&pid]).expect("an unfinished row").get(0);
+    // nobody can insert it so
+    let sql = "INSERT INTO public.task (input, state, pid, start) VALUES ('SELECT 1', 'WORK', $1, now()) RETURNING id, state::text, pid, start IS NULL";
+    let row = innocent.query_one(sql, &[&pid]).expect("a row");
+    let (id, state, start): (i64, &str, bool) = (row.get(0), row.get(1), row.get(3));
+    assert_eq!((state, row.get::<_, Option<i32>>(2), start), ("PLAN", None, true));
+    let sql =
+        "UPDATE public.task SET state = 'WORK', attempt = 1, pid = $2, start = now() - interval '1 hour' WHERE id = $1";
+    assert_eq!(innocent.execute(sql, &[&id, &pid]).expect("an unfinished row"), 1);
     let mill = Supervisor::of(&database).start();
     let row = mill.finished(&database, id);
     assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &2.into()), "it was run again");

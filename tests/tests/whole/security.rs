@@ -481,11 +481,17 @@ fn a_role_that_owns_its_table_and_not_the_catalog_gets_no_more_of_it() {
     });
     drop(first);
     let row = json!({"data": database.name(), "user": name, "schema": "theirs"});
-    let mill = Supervisor::of(&database).row(row).start();
-    mill.eventually("their queue is known", || {
-        database.look("SELECT FROM mill.queue WHERE schema = 'theirs'", &[]).is_some_and(|rows| rows.len() == 1)
-    });
+    let mill = Supervisor::of(&database).row(row.clone()).start();
+    // they have not agreed to a catalog that would put runs into their queue
+    mill.eventually("it is said", || mill.log_contains("the queue has not agreed to it"));
+    let queues = "SELECT schema::text FROM mill.queue ORDER BY schema";
+    assert_eq!(all::<String>(&database, queues), ["public"]);
+    drop(mill);
     let mut client = database.server().try_connect(&name, database.name()).expect("the owner of a queue");
+    let consent = format!("GRANT INSERT ON theirs.task TO {}", quote_ident(database.owner()));
+    client.batch_execute(&consent).expect("they agree");
+    let mill = Supervisor::of(&database).row(row).start();
+    mill.eventually("their queue is known", || all::<String>(&database, queues) == ["public", "theirs"]);
     let id: i64 = client
         .query_one("INSERT INTO theirs.task (input) VALUES ('SELECT 1') RETURNING id", &[])
         .expect("a task")
@@ -501,6 +507,10 @@ fn a_role_that_owns_its_table_and_not_the_catalog_gets_no_more_of_it() {
         "DELETE FROM mill.queue",
         "INSERT INTO mill.queue VALUES (1, 'a', 'b', 'c')",
         "SELECT mill.s_register('public.task'::regclass)",
+        "SELECT * FROM mill_private.run FOR UPDATE",
+        "UPDATE mill_private.run SET held = true",
+        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_put(1)', 'public.task'::regclass::oid); END$$",
+        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_end(1, 1, ''DONE'', NULL, NULL, NULL, NULL)', 'public.task'::regclass::oid); END$$",
         "ALTER TABLE mill.meta OWNER TO CURRENT_USER",
         "CREATE TABLE mill.mine ()",
         "CREATE FUNCTION mill.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",

@@ -346,14 +346,15 @@ fn what_is_taken_of_the_only_group_is_what_a_look_at_all_groups_would_take() {
         // one table in two has only the one group and nothing odd in it
         let odd = if seed % 2 == 0 { 0.0 } else { 0.15 };
         work.batch_execute(&format!(
-            "SELECT setseed({seed} / 1000.0); TRUNCATE public.task RESTART IDENTITY; \
+            "SET LOCAL session_replication_role = replica; SELECT setseed({seed} / 1000.0); TRUNCATE public.task RESTART IDENTITY; \
              INSERT INTO public.task (input, state, attempt, pid, \"group\", \"max\", priority, plan, active, live, start, held) \
              SELECT 'SELECT 1', CASE WHEN r < 0.2 THEN 'WORK' WHEN r < 0.3 THEN 'DONE' ELSE 'PLAN' END::public.state, \
                     (r * 3)::int, CASE WHEN r < 0.2 THEN 1000 + i END, CASE WHEN random() < {odd} THEN 'other' ELSE 'only' END, \
                     (random() * random() * 9)::int, (random() * 2)::int, \
                     now() - CASE WHEN random() < {odd} / 3 THEN interval '2 hours' ELSE interval '1 min' END, interval '1 hour', \
                     CASE WHEN random() < {odd} / 3 THEN interval '1 hour' ELSE '0' END, now(), random() < {odd} \
-               FROM (SELECT i, random() AS r FROM generate_series(1, 5 + {seed} % 20) AS i) AS s"
+               FROM (SELECT i, random() AS r FROM generate_series(1, 5 + {seed} % 20) AS i) AS s; \
+             SET LOCAL session_replication_role = origin"
         ))
         .expect("rows");
         let rows =

@@ -140,14 +140,21 @@ CREATE FUNCTION mill_private.begin_run(relid oid, run bigint, task bigint, attem
 DECLARE
     r record;
 BEGIN
-    SELECT u.id, u.job, u.epoch, COALESCE(u.activation, u.id) AS root INTO r FROM mill_private.run u
+    -- one that edges or a person have made has an epoch, and needs no book
+    UPDATE mill_private.run u SET start = clock_timestamp(), task = task, attempt = attempt
+     WHERE u.id = (SELECT w.id FROM mill_private.run w
+                    WHERE w.id = run AND w.queue = relid AND NOT w.ordered AND NOT w.held AND w.recall IS NULL
+                      AND w.start IS NULL AND w.outcome IS NULL AND w.epoch IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED);
+    IF FOUND THEN
+        RETURN true;
+    END IF;
+    SELECT u.id, u.job, COALESCE(u.activation, u.id) AS root INTO r FROM mill_private.run u
      WHERE u.id = run AND u.queue = relid AND NOT u.ordered AND NOT u.held AND u.recall IS NULL
-       AND u.start IS NULL AND u.outcome IS NULL
+       AND u.start IS NULL AND u.outcome IS NULL AND u.epoch IS NULL
        FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
-    END IF;
-    IF r.epoch IS NULL AND EXISTS (SELECT FROM mill.job_book s WHERE s.job = r.job AND s.run = r.root) THEN
+    ELSIF EXISTS (SELECT FROM mill.job_book s WHERE s.job = r.job AND s.run = r.root) THEN
         -- The start of a schedule's own run changes the plan of its job.
         PERFORM FROM mill.job_book s WHERE s.job = r.job AND s.run = r.root FOR NO KEY UPDATE SKIP LOCKED;
         IF NOT FOUND THEN

@@ -6,6 +6,7 @@
 --   put:     NOT ordered, no start                   its row is in the queue
 --   running: start                                   its row is TAKE or WORK
 --   ended:   outcome
+-- A begin changes no indexed column, so that the row stays on its page.
 -- parameters: none; locks: none; caller: installation, once per database
 CREATE TABLE mill_private.run (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -37,7 +38,6 @@ CREATE INDEX run_open ON mill_private.run (job, at) WHERE outcome IS NULL;
 CREATE INDEX run_ordered ON mill_private.run (queue, due, id) WHERE ordered AND NOT held AND outcome IS NULL;
 CREATE INDEX run_held ON mill_private.run (queue, due) WHERE ordered AND held AND outcome IS NULL;
 CREATE INDEX run_recall ON mill_private.run (queue) WHERE recall IS NOT NULL;
-CREATE INDEX run_start ON mill_private.run (start);
 CREATE INDEX run_unsuccessful ON mill_private.run (stop) WHERE COALESCE(outcome, 'running') <> 'succeeded' AND stop IS NOT NULL;
 COMMENT ON TABLE mill_private.run IS 'pgmill: every run of every job: ordered, under way, or ended; mill.run shows those that have begun';
 COMMENT ON COLUMN mill_private.run.owner IS 'the owner of the job, whose members see the run';

@@ -21,7 +21,7 @@ pub fn timers(database: &Database) -> f64 {
     wait("all know their next time").within(Duration::from_secs(120)).until(|| known() == TIMERS);
     database.run("VACUUM ANALYZE");
     database.run("UPDATE mill.meta SET clock = (SELECT min(due) FROM mill.timer) - clock_timestamp() - interval '1 s'");
-    let activated = || number(database, "SELECT count(*) FROM public.task WHERE job IS NOT NULL") as i64;
+    let activated = || number(database, "SELECT count(*) FROM mill_private.run") as i64;
     wait("all are activated").within(Duration::from_secs(120)).until(|| activated() >= TIMERS);
     // as others see it: the rows are committed
     let took = number(database, "SELECT extract(epoch FROM mill.now() - min(k.at)) FROM mill.token k");
@@ -57,6 +57,6 @@ pub fn nine_jobs(database: &Database) -> f64 {
 
 fn clear(database: &Database) {
     database.run(
-        "DELETE FROM mill.timer; DELETE FROM mill.job; DELETE FROM mill.flow; UPDATE mill.meta SET clock = '0'; TRUNCATE public.task",
+        "DELETE FROM mill.timer; DELETE FROM mill.job; DELETE FROM mill.flow; UPDATE mill.meta SET clock = '0'; TRUNCATE public.task, mill_private.run",
     );
 }

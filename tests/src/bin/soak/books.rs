@@ -233,6 +233,10 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
         "SELECT {one} || ' ' || mill.why(t.id) FROM public.task t \
          WHERE {WAITING}"
     );
+    // runs of a graph without an end, also those that are in no queue; of a paused job they wait for ever
+    let open = "SELECT concat_ws(' ', 'run', r.id, j.name, r.at, 'attempt', r.attempt, CASE WHEN r.ordered THEN 'ordered' END, \
+         CASE WHEN r.held THEN 'held' END, r.recall, r.start, r.error) FROM mill_private.run r JOIN mill.job j ON j.id = r.job \
+         WHERE r.outcome IS NULL AND (j.flow IS NOT NULL OR r.start IS NOT NULL)";
     let fsck = "SELECT concat_ws(' ', queue, task, problem) FROM mill.fsck()";
     // what is there only for a moment is no fault
     let mut differences = lines(database, fsck);
@@ -254,7 +258,7 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
         runs: count(database, "SELECT coalesce(sum(total_runs), 0)::bigint FROM mill.job_stat"),
         overlapping: [overlapping, graph::OVERLAPPING].into_iter().flat_map(|sql| lines(database, sql)).collect(),
         wrong: lines(database, &wrong),
-        stuck: lines(database, &stuck),
+        stuck: [&stuck, open].into_iter().flat_map(|sql| lines(database, sql)).collect(),
         fsck: differences,
     }
 }

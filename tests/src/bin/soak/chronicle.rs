@@ -39,13 +39,16 @@ impl Chronicle {
         fs::write(path, launcher.log().lines().join("\n")).expect("write a log");
     }
 
-    /// Every task of a database that is still there, jobs first.
+    /// Every task of a database that is still there, jobs first, and every run.
     pub fn keep_runs(&self, database: &Database) {
         let Some(folder) = &self.folder else { return };
         let sql = "SELECT concat_ws(' ', t.id, coalesce(j.name || ' ' || t.at, 'max ' || t.max), t.state, 'attempt', t.attempt, 'of', t.run_of, 'plan', t.plan, 'start', t.start, \
              'stop', t.stop, t.reason, left(t.error, 60)) FROM public.task t LEFT JOIN mill.job j ON j.id = t.job ORDER BY j.name, t.id";
-        let rows = database.look(sql, &[]).unwrap_or_default();
-        let lines: Vec<String> = rows.iter().map(|row| row.get::<_, String>(0).replace('\n', " ")).collect();
+        let runs = "SELECT concat_ws(' ', 'run', r.id, j.name, r.at, coalesce(r.outcome, 'open'), 'attempt', r.attempt, 'of', r.activation, 'due', r.due, \
+             CASE WHEN r.ordered THEN 'ordered' END, CASE WHEN r.held THEN 'held' END, r.recall, 'task', r.task, 'start', r.start, 'stop', r.stop, \
+             r.reason, left(r.error, 60)) FROM mill_private.run r LEFT JOIN mill.job j ON j.id = r.job ORDER BY j.name, r.id";
+        let rows = [sql, runs].map(|sql| database.look(sql, &[]).unwrap_or_default());
+        let lines: Vec<String> = rows.iter().flatten().map(|row| row.get::<_, String>(0).replace('\n', " ")).collect();
         fs::write(folder.join(format!("runs-{}.log", database.name())), lines.join("\n")).expect("write the runs");
     }
 }

@@ -60,9 +60,10 @@ pub fn stop(database: &Database) {
     database.run("UPDATE mill.timer SET stop = clock_timestamp()");
 }
 
-/// What is not yet in the task table, as a number.
-pub const UNFILLED: &str =
-    "(SELECT count(*) FROM mill.backfill WHERE finished IS NULL) + (SELECT count(*) FROM mill.errand)";
+/// What is not in the task table, as a number: times that are yet to be filled in, and runs of the graph that are yet to be put
+/// into the queue or to be brought to their end.
+pub const UNFILLED: &str = "(SELECT count(*) FROM mill.backfill WHERE finished IS NULL) \
+     + (SELECT count(*) FROM mill_private.run r JOIN mill.job j ON j.id = r.job WHERE j.flow IS NOT NULL AND r.outcome IS NULL)";
 
 /// How many logical times there were.
 pub const TIMES: &str = "SELECT count(DISTINCT at) FROM public.node";
