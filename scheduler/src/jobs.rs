@@ -78,6 +78,8 @@ pub struct Pulse {
     pub waiting: Option<Duration>,
     /// Next starts wait to be computed.
     pub fill: bool,
+    /// Rows of runs are to be inserted.
+    pub orders: bool,
     /// Rows of runs are to leave the queue, or to end.
     pub recalls: bool,
     /// What runs had tallied was entered.
@@ -327,6 +329,10 @@ impl Scheduler {
         }
         if pulse.fill && jobs.fill == Question::None {
             jobs.fill = Question::Wanted;
+        }
+        if pulse.orders && slots == 0 {
+            // No pass starts anything before a slot is free; but workers that go on find the rows.
+            jobs.hurry(now);
         }
         if pulse.recalls && jobs.recall == Question::None && jobs.recall_at.is_none() {
             jobs.recall = Question::Wanted;

@@ -445,6 +445,7 @@ impl Look {
             due: wait(&row, "due_ms"),
             waiting: wait(&row, "waiting_ms"),
             fill: row.get("fill"),
+            orders: row.get("orders"),
             recalls: row.get("recalls"),
             folded: jobs.fold,
             ..seen.pulse.unwrap_or_default()

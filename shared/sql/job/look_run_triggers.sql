@@ -3,5 +3,5 @@
 SELECT (SELECT count(*) = 5 FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
          WHERE t.tgrelid = $1::oid AND pg_catalog.starts_with(t.tgname::text, 'mill_job_') AND p.proowner = r.oid
            AND pg_catalog.starts_with(p.proname::text, pg_catalog.concat('mill_run_', $1::oid, '_', r.oid, '_'))
-           AND p.prosrc LIKE '%pgmill run triggers 2%') AS there, r.oid AS me
+           AND p.prosrc LIKE '%pgmill run triggers 3%') AS there, r.oid AS me
   FROM pg_catalog.pg_roles r WHERE r.rolname = current_user

@@ -3,7 +3,7 @@
 -- The conditions are short, because the server reads them anew for every statement, also for plain tasks.
 -- parameters: none (the OIDs of the queue and of its user stand in the text); locks: the table, against writers; caller: scheduler
 CREATE OR REPLACE FUNCTION {schema}.{run_guard}() RETURNS trigger LANGUAGE plpgsql AS $function$
--- pgmill run triggers 2
+-- pgmill run triggers 3
 BEGIN
     IF pg_catalog.pg_has_role({user}::pg_catalog.oid, 'MEMBER') THEN
         RETURN NEW;
@@ -13,7 +13,7 @@ BEGIN
 END
 $function$;
 CREATE OR REPLACE FUNCTION {schema}.{run_before}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
--- pgmill run triggers 2
+-- pgmill run triggers 3
 DECLARE
     was pg_catalog.text := OLD.state::pg_catalog.text;
     becomes pg_catalog.text := NEW.state::pg_catalog.text;
@@ -48,7 +48,7 @@ BEGIN
 END
 $function$;
 CREATE OR REPLACE FUNCTION {schema}.{run_after}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
--- pgmill run triggers 2
+-- pgmill run triggers 3
 DECLARE
     was pg_catalog.text := OLD.state::pg_catalog.text;
     becomes pg_catalog.text := NEW.state::pg_catalog.text;
@@ -56,7 +56,7 @@ BEGIN
     IF was OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) OR pg_catalog.to_regproc('mill_private.q{oid}_end') IS NULL THEN
         RETURN NULL;
     ELSIF becomes OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) THEN
-        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, becomes, NEW.reason::pg_catalog.text,
+        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, becomes, NEW.start::pg_catalog.timestamptz, NEW.reason::pg_catalog.text,
                                         NEW.error::pg_catalog.text, NEW.output::pg_catalog.text,
                                         pg_catalog.current_setting('mill.sqlstate', true));
     ELSIF becomes OPERATOR(pg_catalog.=) 'PLAN' AND was OPERATOR(pg_catalog.=) 'TAKE' THEN
@@ -66,10 +66,10 @@ BEGIN
 END
 $function$;
 CREATE OR REPLACE FUNCTION {schema}.{run_delete}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
--- pgmill run triggers 2
+-- pgmill run triggers 3
 BEGIN
     IF pg_catalog.to_regproc('mill_private.q{oid}_end') IS NOT NULL THEN
-        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, 'FAIL', 'cancelled', {cancelled_text}, NULL, NULL);
+        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, 'FAIL', NULL, 'cancelled', {cancelled_text}, NULL, NULL);
     END IF;
     RETURN NULL;
 END
@@ -89,3 +89,16 @@ CREATE OR REPLACE TRIGGER mill_job_after AFTER UPDATE ON {queue} FOR EACH ROW
     WHEN (OLD.run IS NOT NULL AND NEW.state <> 'WORK') EXECUTE FUNCTION {schema}.{run_after}();
 CREATE OR REPLACE TRIGGER mill_job_delete AFTER DELETE ON {queue} FOR EACH ROW
     WHEN (OLD.run IS NOT NULL AND OLD.state NOT IN ('DONE', 'FAIL', 'GONE')) EXECUTE FUNCTION {schema}.{run_delete}();
+-- Those of an earlier user or OID of the table (it was restored from a dump) are used by no trigger any more.
+DO $former$
+DECLARE
+    former record;
+BEGIN
+    FOR former IN SELECT p.oid::pg_catalog.regprocedure AS name FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+                   WHERE n.nspname = {schema_text} AND pg_catalog.starts_with(p.proname::text, 'mill_run_')
+                     AND pg_catalog.pg_get_userbyid(p.proowner) = current_user
+                     AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger t WHERE t.tgfoid = p.oid) LOOP
+        EXECUTE pg_catalog.format('DROP FUNCTION %s', former.name);
+    END LOOP;
+END
+$former$;

@@ -188,13 +188,15 @@ pub fn admission_advice(user: &str) -> String {
     format!("SELECT mill.admit({})", literal(user))
 }
 
-/// Lets a queue's user in. The first one also keeps timers and tokens, or nothing would.
+/// Lets a queue's user in. Where the login that does so owns the catalog, and no other user keeps timers and tokens, this one
+/// does, or nothing would. The catalog of a queue's user is kept by its own scheduler.
 pub fn admission(user: &str) -> String {
     let user = literal(user);
     format!(
-        "SELECT mill.admit({user}, keeps => NOT EXISTS (SELECT FROM pg_catalog.pg_proc p, pg_catalog.aclexplode(p.proacl) a \
-         WHERE p.pronamespace = 'mill'::pg_catalog.regnamespace AND p.proname = 's_watch_graph' AND a.grantee <> p.proowner \
-         AND pg_catalog.pg_get_userbyid(a.grantee) <> {user}))"
+        "SELECT mill.admit({user}, keeps => EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'mill'::pg_catalog.regnamespace \
+         AND p.proname = 's_watch_graph' AND pg_catalog.pg_get_userbyid(p.proowner) = current_user \
+         AND NOT EXISTS (SELECT FROM pg_catalog.aclexplode(p.proacl) a WHERE a.grantee <> p.proowner \
+         AND pg_catalog.pg_get_userbyid(a.grantee) <> {user})))"
     )
 }
 

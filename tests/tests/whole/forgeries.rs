@@ -264,7 +264,7 @@ fn functions_that_keep_the_graph_are_for_its_keepers_alone() {
     let stage = Stage::new(CatalogOf::Superuser);
     let mill = stage.serve();
     let keepers = "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace AND p.proname IN \
-        ('s_fire', 's_set_timers', 's_list_timers', 's_list_backfills', 's_fill_back', 's_stop_backfill', 's_sweep_graph', 's_run_errands') \
+        ('s_fire', 's_set_timers', 's_list_timers', 's_list_backfills', 's_fill_back', 's_stop_backfill', 's_sweep_graph', 's_end_idle_runs') \
         ORDER BY 1";
     let functions: Vec<String> = all(&stage.database, keepers);
     assert!(functions.len() >= 6, "{functions:?}");

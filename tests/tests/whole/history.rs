@@ -101,7 +101,6 @@ fn the_server_finds_runs_by_indexes_for_a_member_and_for_the_owner() {
     let version: i32 = one(&database, "SELECT current_setting('server_version_num')::int");
     let mut queries = vec![
         "SELECT * FROM mill.run ORDER BY id DESC LIMIT 20",
-        "SELECT * FROM mill.run ORDER BY start DESC LIMIT 20",
         "SELECT * FROM mill.run WHERE job = 1000",
         "SELECT * FROM mill.run WHERE name = 'job 1000'",
         "SELECT * FROM mill.run WHERE state = 'failed' AND stop > now() - interval '1 hour'",

@@ -94,7 +94,7 @@ fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
         format!("mill_private.start_jobs({queue}, 1)"),
         format!("mill_private.put_runs({queue}, 1)"),
         format!("mill_private.q{queue}_begin(1, 1, 1)"),
-        format!("mill_private.q{queue}_end(1, 1, 'DONE', NULL, NULL, NULL, NULL)"),
+        format!("mill_private.q{queue}_end(1, 1, 'DONE', NULL, NULL, NULL, NULL, NULL)"),
         format!("mill_private.q{queue}_start(1)"),
         format!("mill_private.q{queue}_put(1)"),
     ] {

@@ -179,6 +179,26 @@ END
 $function$;
 CREATE CONSTRAINT TRIGGER flow_joined AFTER INSERT OR UPDATE OF flow, owner ON mill.job DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.flow_joined();
+-- A flow that gets another owner: its jobs and timers have agreed to the commands of the old one.
+CREATE FUNCTION mill_private.flow_given() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    part text;
+BEGIN
+    SELECT p.what INTO part
+      FROM mill.flow f, LATERAL (
+        SELECT format('job "%s" of %s', j.name, j.owner) AS what, j.owner FROM mill.job j WHERE j.flow = f.name
+        UNION ALL SELECT format('timer "%s" of %s', t.name, t.owner), t.owner FROM mill.timer t WHERE t.flow = f.name) AS p
+     WHERE f.name = NEW.name AND NOT mill_private.is_member_of(p.owner, f.owner) ORDER BY 1 LIMIT 1;
+    IF part IS NOT NULL THEN
+        RAISE EXCEPTION USING MESSAGE = format('flow "%s" cannot belong to %s: %s is in it, whose owner is not a member of that role',
+            NEW.name, NEW.owner, part), ERRCODE = 'insufficient_privilege';
+    END IF;
+    RETURN NULL;
+END
+$function$;
+CREATE CONSTRAINT TRIGGER flow_given AFTER UPDATE OF owner ON mill.flow DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW WHEN (NEW.owner <> OLD.owner) EXECUTE FUNCTION mill_private.flow_given();
 CREATE FUNCTION mill_private.timer_joined() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE

@@ -1,6 +1,7 @@
 -- By hand: run, rerun, clear, cancel, skip, mark, fire, pause, resume. An INSERT into mill.command does it, in its own
 -- transaction, and stays as the audit trail; functions of the same names wrap it. The row notes who writes it (current_user, in a
--- trigger that runs as the writer), and the work is done for that role. Runs are locked before flows, flows before tokens.
+-- trigger that runs as the writer), and the work is done for that role. Runs are locked before books of
+-- jobs, books before flows, flows before tokens.
 -- parameters: none; locks: none; caller: whoever installs, once per database
 CREATE TABLE mill.command (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -35,6 +36,14 @@ BEGIN
     RETURN QUERY SELECT r.* FROM mill_private.run r
                   WHERE r.job = ANY (jobs) AND r.outcome IS NULL AND (open_runs.at IS NULL OR r.at = open_runs.at)
                   ORDER BY r.id FOR NO KEY UPDATE;
+END
+$function$;
+
+-- An end locks the book of its job before a flow; so do commands that end runs under the lock of a flow.
+CREATE FUNCTION mill_private.open_books(jobs int[]) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    PERFORM FROM mill.job_book b WHERE b.job = ANY (jobs) ORDER BY b.job FOR NO KEY UPDATE;
 END
 $function$;
 
@@ -141,6 +150,7 @@ BEGIN
       FROM mill.downstream(first_ones, array_fill(rerun_jobs.at, ARRAY[cardinality(first_ones)])) d;
     -- runs first
     PERFORM FROM unnest(part_jobs, part_times) AS u (job, at), LATERAL mill.open_runs(ARRAY[u.job], u.at) o;
+    PERFORM mill_private.open_books(part_jobs);
     PERFORM mill.enter((SELECT array_agg(DISTINCT n.flow) FROM mill.job n WHERE n.id = ANY (part_jobs)), true);
     PERFORM mill.begin_anew(part_jobs, part_times, false);
     FOR j IN SELECT * FROM mill.job n WHERE n.id = ANY (first_ones) ORDER BY n.id LOOP
@@ -252,6 +262,7 @@ BEGIN
         END IF;
     WHEN 'clear' THEN
         n := (SELECT count(*) FROM mill.open_runs(jobs, NEW.at) o WHERE o.start IS NOT NULL);
+        PERFORM mill_private.open_books(jobs);
         PERFORM mill.enter(ARRAY[COALESCE(f.name, j.flow)], true);
         PERFORM mill.begin_anew(jobs, array_fill(NEW.at, ARRAY[cardinality(jobs)]), true);
         NEW.result := format('%s jobs cleared, %s of them are running and will deliver nothing', cardinality(jobs), n);

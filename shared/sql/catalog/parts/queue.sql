@@ -62,6 +62,13 @@ BEGIN
             quote_ident(found.name) USING ERRCODE = '42501';
     END IF;
     PERFORM pg_advisory_xact_lock({install_key}, 0);
+    -- The queue stays with its user, as long as he may serve it, unless this session is the scheduler that holds the queue.
+    IF EXISTS (SELECT FROM mill.queue q JOIN pg_roles r ON r.rolname = q."user"
+                WHERE q.relid = found.relid AND q."user" <> NEW.made_by AND has_table_privilege(r.oid, q.relid, 'UPDATE'))
+       AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = {queue_key}::oid AND l.objid = found.relid
+                          AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock' AND l.pid = pg_backend_pid()) THEN
+        RETURN NULL;
+    END IF;
     FOR former IN DELETE FROM mill.queue q
          WHERE q.relid <> found.relid AND ((q.schema, q.name) = (found.schema, found.name)
             OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = q.relid))

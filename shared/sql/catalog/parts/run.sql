@@ -3,7 +3,7 @@
 -- tokens and orders what follows: a successor (a retry, or the run after a crash or an interruption), or the end of the
 -- activation, for which `activation_ended` is called exactly once, because a run ends once (its outcome is set under the
 -- lock of its row).
--- Lock order: task row (in the session that changes it), run, flow, token. `begin_run` waits for no lock.
+-- Lock order: task row (in the session that changes it), run, book of the job, flow, token. `begin_run` waits for no lock.
 -- Functions called below `end_run` (activation_ended, deliver, consume and the like) set no search_path of their own: it would
 -- cost as much as a short statement each time. Only functions that have set it call them, and only the catalog's owner may.
 -- parameters: none; locks: none; caller: installation, once per database
@@ -185,9 +185,10 @@ $function$;
 COMMENT ON FUNCTION mill_private.unbegin_run(oid, bigint) IS 'pgmill: a run was claimed and given back before it began';
 
 -- The row of a run has come to its end, and with it the run, once: a second, late or forged end finds no run that is open.
+-- It began when its input did (`began`), which is after the claim that was noted.
 -- The most frequent case, the success of a run that is not its schedule's own, is one row in the tally: nothing to plan,
 -- nothing to retry, and nothing to wait for.
-CREATE FUNCTION mill_private.end_run(relid oid, run bigint, task bigint, state text, reason text, error text, output text, code text)
+CREATE FUNCTION mill_private.end_run(relid oid, run bigint, task bigint, state text, began timestamptz, reason text, error text, output text, code text)
     RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 #variable_conflict use_variable
@@ -197,6 +198,7 @@ DECLARE
 BEGIN
     UPDATE mill_private.run u SET outcome = CASE WHEN reason IN ('crashed', 'interrupted', 'cancelled', 'skipped') THEN reason
                                                  WHEN state = 'DONE' THEN 'succeeded' ELSE 'failed' END,
+           start = CASE WHEN began BETWEEN u.start AND clock_timestamp() THEN began ELSE u.start END,
            stop = clock_timestamp(), task = COALESCE(u.task, task), reason = reason, error = error,
            output = output, sqlstate = CASE WHEN state <> 'DONE' AND code ~ '^[0-9A-Z]{5}$' THEN code END, recall = NULL
      WHERE u.id = run AND u.queue = relid AND u.outcome IS NULL AND NOT u.ordered
@@ -221,7 +223,7 @@ BEGIN
                           COALESCE(reason = 'marked' OR reason = 'cancelled' AND error = {cancelled_text}, false));
 END
 $function$;
-COMMENT ON FUNCTION mill_private.end_run(oid, bigint, bigint, text, text, text, text, text) IS 'pgmill: the end of a run, once';
+COMMENT ON FUNCTION mill_private.end_run(oid, bigint, bigint, text, timestamptz, text, text, text, text) IS 'pgmill: the end of a run, once';
 
 -- What the end of a run means for its job: its numbers, its plan, a successor, the end of the activation. `by_user`: a person
 -- stopped, deleted or marked it.
@@ -396,7 +398,7 @@ DECLARE
 BEGIN
     FOR one IN SELECT u.id FROM mill_private.run u WHERE u.id = ANY (missing) AND u.queue = relid AND u.outcome IS NULL AND NOT u.ordered
                 ORDER BY u.id FOR NO KEY UPDATE SKIP LOCKED LOOP
-        PERFORM mill_private.end_run(relid, one, NULL, 'FAIL', 'cancelled', {cancelled_text}, NULL, NULL);
+        PERFORM mill_private.end_run(relid, one, NULL, 'FAIL', NULL, 'cancelled', {cancelled_text}, NULL, NULL);
         done := done + 1;
     END LOOP;
     FOR one IN SELECT u.id FROM mill_private.run u WHERE u.id = ANY (waiting) AND u.queue = relid AND u.outcome IS NULL AND u.start IS NOT NULL

@@ -5,22 +5,24 @@
 
 -- At every full pass, as part of a query that is sent anyway: has something changed, and when is something due? Once in a
 -- while the tally is entered, of whatever queue: the numbers of a queue whose scheduler sleeps must be entered too.
--- `wait_ms` is of runs that are kept back until their time, from `since` on.
+-- `wait_ms` is of runs that are kept back until their time, from `since` on. `orders`: rows of runs are to be inserted.
 CREATE FUNCTION mill_private.pulse(relid oid, since timestamptz, folds bool)
-    RETURNS TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, recalls bool)
+    RETURNS TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, orders bool, recalls bool)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     moment timestamptz;
+    first timestamptz;
 BEGIN
     IF folds THEN
         PERFORM mill.fold_all();
     END IF;
     version := COALESCE((SELECT sum(v.n) FROM mill.job_version v WHERE v.queue = relid), 0);
     moment := mill.now();
-    due_ms := ceil(extract(epoch FROM LEAST(
-        (SELECT s.due FROM mill.job_book s WHERE s.queue = relid AND s.due IS NOT NULL ORDER BY s.due LIMIT 1),
-        (SELECT r.due FROM mill_private.run r WHERE r.queue = relid AND r.ordered AND NOT r.held AND r.outcome IS NULL
-          ORDER BY r.due, r.id LIMIT 1)) - moment) * 1000);
+    first := (SELECT r.due FROM mill_private.run r WHERE r.queue = relid AND r.ordered AND NOT r.held AND r.outcome IS NULL
+               ORDER BY r.due, r.id LIMIT 1);
+    orders := COALESCE(first <= moment, false);
+    due_ms := ceil(extract(epoch FROM LEAST(first,
+        (SELECT s.due FROM mill.job_book s WHERE s.queue = relid AND s.due IS NOT NULL ORDER BY s.due LIMIT 1)) - moment) * 1000);
     wait_ms := (SELECT ceil(extract(epoch FROM r.due - moment) * 1000) FROM mill_private.run r
                  WHERE r.queue = relid AND r.ordered AND r.held AND r.outcome IS NULL AND r.due > since AND r.due < 'infinity'
                  ORDER BY r.due LIMIT 1);

@@ -12,7 +12,7 @@ const REPEATS: usize = 9;
 const BOUND_MS: f64 = 50.0;
 
 const QUERIES: [(&str, &str); 5] = [
-    ("the latest 20 of all", "SELECT * FROM mill.run ORDER BY start DESC LIMIT 20"),
+    ("the latest 20 of all", "SELECT * FROM mill.run ORDER BY id DESC LIMIT 20"),
     ("the runs of one job", "SELECT * FROM mill.run WHERE job = 4242"),
     ("failed since an hour", "SELECT * FROM mill.run WHERE state = 'failed' AND stop > now() - interval '1 hour'"),
     (
