@@ -100,14 +100,14 @@ fn the_server_finds_runs_by_indexes_for_a_member_and_for_the_owner() {
     fill(&database, &member, 3_000, 60_000);
     let version: i32 = one(&database, "SELECT current_setting('server_version_num')::int");
     let mut queries = vec![
-        "SELECT * FROM mill.run ORDER BY id DESC LIMIT 20",
         "SELECT * FROM mill.run WHERE job = 1000",
         "SELECT * FROM mill.run WHERE name = 'job 1000'",
         "SELECT * FROM mill.run WHERE state = 'failed' AND stop > now() - interval '1 hour'",
         "SELECT * FROM mill.run WHERE state IN ('failed', 'crashed') AND stop > now() - interval '1 hour'",
     ];
-    // see part `job_face` of the catalog: before version 15 the view keeps a join away from the indexes
+    // see part `job_face` of the catalog: before version 15 the view keeps a join and a LIMIT away from the indexes
     if version >= 150_000 {
+        queries.push("SELECT * FROM mill.run ORDER BY id DESC LIMIT 20");
         queries.push("SELECT r.* FROM mill.run r JOIN mill.job j ON j.id = r.job WHERE j.name = 'job 1000'");
         queries.push("SELECT r.* FROM mill.run r JOIN mill.job j ON j.name = r.name WHERE j.name = 'job 1000'");
     }

@@ -195,6 +195,11 @@ DECLARE
     n int := cardinality(times);
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
+    -- the timer first, as a DELETE of it does, which takes its back-fills along
+    PERFORM FROM mill.timer k WHERE k.name = (SELECT f.timer FROM mill.backfill f WHERE f.id = s_fill_back.id) FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
     SELECT * INTO b FROM mill.backfill k WHERE k.id = s_fill_back.id FOR NO KEY UPDATE SKIP LOCKED;
     IF b.id IS NULL OR b.fired <> was_fired OR b.paused OR b.finished IS NOT NULL THEN
         RETURN NULL;

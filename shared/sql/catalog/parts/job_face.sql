@@ -224,7 +224,8 @@ BEGIN
           FROM mill_private.run r JOIN mill.job j ON j.id = r.job LEFT JOIN mill.queue q ON q.relid = r.queue
          WHERE (r.start IS NOT NULL OR r.outcome IS NOT NULL) %s$view$,
         CASE WHEN current_setting('server_version_num')::int >= 150000 THEN 'security_invoker' ELSE 'security_barrier' END,
-        CASE WHEN current_setting('server_version_num')::int >= 150000 THEN '' ELSE 'AND mill.is_member(j.owner)' END);
+        CASE WHEN current_setting('server_version_num')::int >= 150000 THEN ''
+             ELSE $right$AND j.owner = ANY (ARRAY(SELECT o.rolname FROM pg_roles o WHERE pg_has_role(o.oid, 'MEMBER')))$right$ END);
 END
 $block$;
 COMMENT ON VIEW mill.run IS 'pgmill: every run of every job that has begun or ended';
