@@ -208,8 +208,8 @@ BEGIN
     END IF;
     IF state = 'DONE' AND reason IS NULL AND r.start IS NOT NULL THEN
         -- That it is not its schedule's own run stays so: which one is, is written when it is made.
-        INSERT INTO mill.job_tally (job, moment, lasted)
-        SELECT s.job, r.stop + m.clock, r.stop - r.start FROM mill.job_book s, mill.meta m WHERE s.job = r.job AND s.run IS DISTINCT FROM r.root;
+        INSERT INTO mill.job_tally (job, run, moment, lasted)
+        SELECT s.job, r.id, r.stop + m.clock, r.stop - r.start FROM mill.job_book s, mill.meta m WHERE s.job = r.job AND s.run IS DISTINCT FROM r.root;
         IF FOUND THEN
             IF mill.activation_ended(r.job, r.at, r.epoch, 'succeeded') IS NULL THEN
                 -- The job was deleted meanwhile.

@@ -6,7 +6,8 @@
 --   put:     NOT ordered, no start                   its row is in the queue
 --   running: start                                   its row is TAKE or WORK
 --   ended:   outcome
--- A begin changes no indexed column, so that the row stays on its page.
+-- A begin changes no indexed column, so that the row stays on its page. There are no CHECK constraints: the server would read
+-- them anew for every statement, and only the functions of the catalog write here.
 -- parameters: none; locks: none; caller: installation, once per database
 CREATE TABLE mill_private.run (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -22,11 +23,11 @@ CREATE TABLE mill_private.run (
     due timestamptz NOT NULL,
     ordered bool NOT NULL DEFAULT true,
     held bool NOT NULL DEFAULT false,
-    recall text CHECK (recall IN ('WITHDRAW', 'DONE', 'FAIL')),
+    recall text,
     task bigint,
     start timestamptz,
     stop timestamptz,
-    outcome text CHECK (outcome IN ('succeeded', 'failed', 'crashed', 'interrupted', 'cancelled', 'skipped')),
+    outcome text,
     sqlstate text,
     reason text,
     error text,
@@ -48,6 +49,7 @@ COMMENT ON COLUMN mill_private.run.failures IS 'failed runs of the activation be
 COMMENT ON COLUMN mill_private.run.ordered IS 'its row is not in the queue yet';
 COMMENT ON COLUMN mill_private.run.held IS 'kept back: the job or its flow is paused, or the flow has as many runs as it may';
 COMMENT ON COLUMN mill_private.run.recall IS 'what the scheduler is to do with its row: remove it (WITHDRAW), or end it as DONE or FAIL';
+COMMENT ON COLUMN mill_private.run.outcome IS 'succeeded, failed, crashed, interrupted, cancelled or skipped; NULL = it has not ended';
 COMMENT ON COLUMN mill_private.run.task IS 'its row in the task table, known once it has begun';
 COMMENT ON COLUMN mill_private.run.sqlstate IS 'SQLSTATE of the error, if the server gave one';
 COMMENT ON COLUMN mill_private.run.definition IS 'the input that was run';

@@ -43,6 +43,8 @@ DECLARE
 BEGIN
     started := 0;
     until := mill.now();
+    -- as below: what is ordered here is lost together with the plan of its job
+    PERFORM set_config('synchronous_commit', 'off', true);
     FOR due IN SELECT s.job, s.next_start FROM mill.job_book s WHERE s.queue = relid AND s.due <= until
                 ORDER BY s.due, s.job LIMIT slots FOR NO KEY UPDATE SKIP LOCKED LOOP
         made := mill.activate(due.job, due.next_start, due.next_start,
@@ -71,7 +73,8 @@ BEGIN
     IF current_setting('mill.put', true) = place THEN
         RETURN;
     END IF;
-    PERFORM set_config('mill.put', place, true);
+    -- A crash of the server takes back order and row together, so the commit need not wait for the disk.
+    PERFORM set_config('mill.put', place, true), set_config('synchronous_commit', 'off', true);
     RETURN QUERY
     WITH picked AS (
         SELECT r.id, r.job FROM mill_private.run r

@@ -5,16 +5,16 @@
 -- under the lock of the book.
 -- parameters: none; locks: none; caller: installation, once per database
 CREATE TABLE mill.job_tally (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     job int NOT NULL,
+    run bigint NOT NULL,
     moment timestamptz NOT NULL,
     lasted interval,
-    gone bool NOT NULL DEFAULT false
+    gone bool NOT NULL DEFAULT false,
+    PRIMARY KEY (job, run)
 -- All of it is new every second: a share of its size says nothing, and deleted rows must not be read again and again.
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
--- A run that fails reads the tally of its own job, not of all jobs.
-CREATE INDEX ON mill.job_tally (job);
 COMMENT ON TABLE mill.job_tally IS 'pgmill: successes that have not been entered in mill.job_book yet; mill.job_stat counts them';
+COMMENT ON COLUMN mill.job_tally.run IS 'the run that has succeeded; 0 where `gone`';
 COMMENT ON COLUMN mill.job_tally.gone IS 'the job was deleted while its book was in use';
 
 -- The book and the tally together.
@@ -87,11 +87,10 @@ BEGIN
     DELETE FROM mill.job_book b
      WHERE b.job IN (SELECT f.job FROM mill.job_book f WHERE f.job = forget.job FOR UPDATE SKIP LOCKED);
     IF EXISTS (SELECT FROM mill.job_book b WHERE b.job = forget.job) THEN
-        INSERT INTO mill.job_tally (job, moment, gone) SELECT forget.job, clock_timestamp(), true
-         WHERE NOT EXISTS (SELECT FROM mill.job_tally t WHERE t.job = forget.job AND t.gone);
+        INSERT INTO mill.job_tally (job, run, moment, gone) VALUES (forget.job, 0, clock_timestamp(), true) ON CONFLICT DO NOTHING;
     ELSE
         DELETE FROM mill.job_tally t
-         WHERE t.id = ANY (ARRAY(SELECT f.id FROM mill.job_tally f WHERE f.job = forget.job FOR UPDATE SKIP LOCKED));
+         WHERE t.job = forget.job AND t.run = ANY (ARRAY(SELECT f.run FROM mill.job_tally f WHERE f.job = forget.job FOR UPDATE SKIP LOCKED));
     END IF;
 END
 $function$;
