@@ -45,6 +45,7 @@ pub struct JobStatements {
     pub next_event: Statement,
     pub start: Statement,
     pub put: Statement,
+    pub next: Statement,
     pub refuse: Statement,
     recall: Statement,
     compare: Statement,
@@ -214,6 +215,7 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
         next_event: text(statement::NEXT_EVENT).await?,
         start: text(statement::START_JOBS).await?,
         put: text(statement::PUT_RUNS).await?,
+        next: text(statement::NEXT_ORDER).await?,
         refuse: text(statement::REFUSE_RUN).await?,
         recall: text(statement::RECALL_RUNS).await?,
         compare: text(statement::COMPARE_RUNS).await?,
@@ -227,24 +229,24 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
 /// Runs that are ordered and due get their rows: all at once, or, if the table refuses a row, one by one, and the job of each
 /// refused one is paused with the reason.
 pub async fn put_runs(client: &Client, statements: &JobStatements) -> Result<i32, Trouble> {
-    let put = async |most: i32| {
-        let put = client.execute(&statements.put, &[&most]).await;
+    let put = async |most: i32, only: Option<i64>| {
+        let put = client.execute(&statements.put, &[&most, &only]).await;
         put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| Trouble::of(&error))
     };
-    match put(RUNS_AT_ONCE).await {
+    match put(RUNS_AT_ONCE, None).await {
         Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
         Err(_) => {}
         rows => return rows,
     }
     let mut done = 0;
-    while done < RUNS_AT_ONCE {
-        match put(1).await {
-            Ok(0) => break,
+    for _ in 0..RUNS_AT_ONCE {
+        let row = client.query_one(&statements.next, &[]).await.map_err(|error| Trouble::of(&error))?;
+        let Some(run) = row.get::<_, Option<i64>>("run") else { break };
+        match put(1, Some(run)).await {
             Ok(rows) => done += rows,
             Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
             Err(trouble) => {
-                let row = client.query_one(&statements.refuse, &[&trouble.text]).await;
-                let Some(run) = row.map_err(|error| Trouble::of(&error))?.get::<_, Option<i64>>("run") else { break };
+                client.query(&statements.refuse, &[&run, &trouble.text]).await.map_err(|error| Trouble::of(&error))?;
                 shared::warning!("a run cannot be put into its queue", run = run, why = trouble);
             }
         }

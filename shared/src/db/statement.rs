@@ -83,6 +83,7 @@ pub const LOOK_CLOCK: &str = include_str!("../../sql/job/look_clock.sql");
 pub const LOOK_RUN_TRIGGERS: &str = include_str!("../../sql/job/look_run_triggers.sql");
 const MAKE_RUN_TRIGGERS: &str = include_str!("../../sql/job/make_run_triggers.sql");
 pub const PUT_RUNS: &str = include_str!("../../sql/job/put_runs.sql");
+pub const NEXT_ORDER: &str = include_str!("../../sql/job/next_order.sql");
 pub const REFUSE_RUN: &str = include_str!("../../sql/job/refuse_run.sql");
 pub const RECALL_RUNS: &str = include_str!("../../sql/job/recall_runs.sql");
 pub const COMPARE_RUNS: &str = include_str!("../../sql/job/compare_runs.sql");
@@ -587,6 +588,7 @@ mod tests {
             NEXT_EVENT,
             START_JOBS,
             PUT_RUNS,
+            NEXT_ORDER,
             REFUSE_RUN,
             RECALL_RUNS,
             COMPARE_RUNS,

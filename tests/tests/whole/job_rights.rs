@@ -89,7 +89,7 @@ fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
     for function in [
         "mill.activate(1, now(), now())".to_owned(),
         format!("mill_private.begin_run({queue}, 1, 1, 1)"),
-        format!("mill_private.end_run({queue}, 1, 1, 'DONE', NULL, NULL, NULL, NULL)"),
+        format!("mill_private.end_run({queue}, 1, 1, 'DONE', NULL, NULL, NULL, NULL, NULL)"),
         "mill_private.close_run(1, true, 'marked', NULL)".to_owned(),
         format!("mill_private.start_jobs({queue}, 1)"),
         format!("mill_private.put_runs({queue}, 1)"),

@@ -214,7 +214,7 @@ COMMENT ON VIEW mill.job_status IS 'pgmill: whether each job runs, waits or is p
 -- The runs that have begun or ended. On PostgreSQL 15 and later the view reads as its reader, so that the planner sees through it
 -- and the row security of the tables decides; before, a barrier keeps other roles' runs apart, and a join with mill.job by
 -- its name reads all runs of the reader.
-DO $block$
+DO $function$
 BEGIN
     EXECUTE format($view$
         CREATE VIEW mill.run WITH (%s) AS
@@ -227,7 +227,7 @@ BEGIN
         CASE WHEN current_setting('server_version_num')::int >= 150000 THEN ''
              ELSE $right$AND j.owner = ANY (ARRAY(SELECT o.rolname FROM pg_roles o WHERE pg_has_role(o.oid, 'MEMBER')))$right$ END);
 END
-$block$;
+$function$;
 COMMENT ON VIEW mill.run IS 'pgmill: every run of every job that has begun or ended';
 COMMENT ON COLUMN mill.run.id IS 'what mill.run and mill.run_job return; never used again';
 COMMENT ON COLUMN mill.run.name IS 'the name of the job';

@@ -5,13 +5,13 @@
 CREATE SCHEMA mill;
 COMMENT ON SCHEMA mill IS 'pgmill: what is known about the task tables of this database';
 -- DROP SCHEMA mill CASCADE by hand leaves the other schema behind.
-DO $block$
+DO $function$
 BEGIN
     IF pg_catalog.obj_description(pg_catalog.to_regnamespace('mill_private')::oid, 'pg_namespace') ^@ 'pgmill: ' THEN
         DROP SCHEMA mill_private CASCADE;
     END IF;
 END
-$block$;
+$function$;
 CREATE SCHEMA mill_private;
 COMMENT ON SCHEMA mill_private IS 'pgmill: runs of jobs, and the functions that the schedulers of this database call';
 CREATE TABLE mill.meta (

@@ -59,8 +59,8 @@ $function$;
 COMMENT ON FUNCTION mill_private.start_jobs(oid, int) IS 'pgmill: orders runs of the due jobs of a queue';
 
 -- The rows that the scheduler of a queue inserts now, oldest first; they count as put with the end of this transaction. Once in
--- a transaction: a rule on the task table can make the server evaluate the source of an INSERT twice.
-CREATE FUNCTION mill_private.put_runs(relid oid, most int)
+-- a transaction (`single`: this one alone): a rule on the task table can make the server evaluate the source of an INSERT twice.
+CREATE FUNCTION mill_private.put_runs(relid oid, most int, single bigint)
     RETURNS TABLE (run bigint, job int, at timestamptz, epoch int, run_of bigint, failures int, attempt int, priority int,
                    due timestamptz, input text, active interval, live interval, timeout interval, count int, max int,
                    "group" text, remote text, atomic bool)
@@ -78,7 +78,7 @@ BEGIN
     RETURN QUERY
     WITH picked AS (
         SELECT r.id, r.job FROM mill_private.run r
-         WHERE r.queue = relid AND r.ordered AND NOT r.held AND r.outcome IS NULL AND r.due <= moment
+         WHERE r.queue = relid AND r.ordered AND NOT r.held AND r.outcome IS NULL AND r.due <= moment AND (single IS NULL OR r.id = single)
          ORDER BY r.due, r.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED
     ), put AS (
         UPDATE mill_private.run r SET ordered = false, definition = j.input
@@ -90,26 +90,30 @@ BEGIN
     SELECT * FROM put p ORDER BY p.due, p.id;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.put_runs(oid, int) IS 'pgmill: the runs whose rows the scheduler inserts into its queue now';
+COMMENT ON FUNCTION mill_private.put_runs(oid, int, bigint) IS 'pgmill: the runs whose rows the scheduler inserts into its queue now';
 
--- The queue refuses the row of the run that `put_runs` would take next.
-CREATE FUNCTION mill_private.refuse_run(relid oid, why text) RETURNS bigint
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-DECLARE
-    r record;
+-- The run that `put_runs` would take first.
+CREATE FUNCTION mill_private.next_order(relid oid) RETURNS bigint
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    SELECT u.id, u.job INTO r FROM mill_private.run u
-     WHERE u.queue = relid AND u.ordered AND NOT u.held AND u.outcome IS NULL AND u.due <= mill.now()
-     ORDER BY u.due, u.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    UPDATE mill_private.run u SET held = true WHERE u.id = r.id;
-    PERFORM mill.pause_job(r.job, format('it cannot be started: %s', why));
-    RETURN r.id;
+    RETURN (SELECT r.id FROM mill_private.run r
+             WHERE r.queue = relid AND r.ordered AND NOT r.held AND r.outcome IS NULL AND r.due <= mill.now() ORDER BY r.due, r.id LIMIT 1);
 END
 $function$;
-COMMENT ON FUNCTION mill_private.refuse_run(oid, text) IS 'pgmill: pauses the job of a run whose row the queue refuses';
+-- The queue refuses the row of a run.
+CREATE FUNCTION mill_private.refuse_run(relid oid, run bigint, why text) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    refused int;
+BEGIN
+    UPDATE mill_private.run u SET held = true
+     WHERE u.id = refuse_run.run AND u.queue = refuse_run.relid AND u.ordered AND NOT u.held AND u.outcome IS NULL RETURNING u.job INTO refused;
+    IF FOUND THEN
+        PERFORM mill.pause_job(refused, format('it cannot be started: %s', why));
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.refuse_run(oid, bigint, text) IS 'pgmill: pauses the job of a run whose row the queue refuses';
 
 -- Rows that are to leave the queue, or to end. STABLE: it sees what the statement sees that looks for the rows.
 CREATE FUNCTION mill_private.list_recalls(relid oid)
@@ -138,11 +142,11 @@ $function$;
 COMMENT ON FUNCTION mill_private.withdraw_runs(oid, bigint[]) IS 'pgmill: rows of runs leave their queue before they have begun';
 
 -- Runs that should have a row in the queue. STABLE, as above.
-CREATE FUNCTION mill_private.list_open(relid oid) RETURNS TABLE (run bigint, begun bool)
+CREATE FUNCTION mill_private.list_open(relid oid) RETURNS TABLE (run bigint, begun bool, recalled bool)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    RETURN QUERY SELECT r.id, r.start IS NOT NULL FROM mill_private.run r
-                  WHERE r.outcome IS NULL AND NOT r.ordered AND r.queue = relid AND r.recall IS DISTINCT FROM 'WITHDRAW';
+    RETURN QUERY SELECT r.id, r.start IS NOT NULL, r.recall IS NOT NULL FROM mill_private.run r
+                  WHERE r.outcome IS NULL AND NOT r.ordered AND r.queue = relid;
 END
 $function$;
 
