@@ -92,11 +92,11 @@ fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
         format!("mill_private.end_run({queue}, 1, 1, 'DONE', NULL, NULL, NULL, NULL, NULL)"),
         "mill_private.close_run(1, true, 'marked', NULL)".to_owned(),
         format!("mill_private.start_jobs({queue}, 1)"),
-        format!("mill_private.put_runs({queue}, 1)"),
+        format!("mill_private.put_runs({queue}, 1, NULL)"),
         format!("mill_private.q{queue}_begin(1, 1, 1)"),
         format!("mill_private.q{queue}_end(1, 1, 'DONE', NULL, NULL, NULL, NULL, NULL)"),
         format!("mill_private.q{queue}_start(1)"),
-        format!("mill_private.q{queue}_put(1)"),
+        format!("mill_private.q{queue}_put(1, NULL)"),
     ] {
         let said = refusal(&mut client, &format!("SELECT {function}"));
         assert!(said.starts_with("42501"), "{function}: {said}");
