@@ -9,17 +9,17 @@ use crate::catalog::Access;
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::graph_state::GraphEvent;
 use crate::job_state::{self, Effect, JobEvent, JobState, Why};
+use crate::job_statements::{self, JobStatements, RUNS_AT_ONCE, put_runs};
 use crate::look::Taken;
+use crate::next_start;
 use crate::run_table::RunId;
-use crate::{catalog, next_start};
 use shared::db::back_off::BackOff;
-use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::region::Cancel;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::Client;
 
 /// How long a due job that somebody else is just changing is left alone.
 pub(crate) const LOCKED_PAUSE: Duration = Duration::from_millis(50);
@@ -29,8 +29,6 @@ const STALE: Duration = Duration::from_millis(50);
 const FOLD: Duration = Duration::from_secs(1);
 /// How often old runs are looked for, at most.
 const RETENTION: Duration = Duration::from_secs(60);
-/// Rows of runs that are inserted with one statement.
-const RUNS_AT_ONCE: i32 = 1000;
 /// While several runs are under way, orders are gathered for so long.
 const GATHERING: Duration = Duration::from_millis(4);
 /// How often runs and rows are compared: a TRUNCATE or a restored table calls no row trigger.
@@ -38,22 +36,6 @@ const COMPARE: Duration = Duration::from_secs(60);
 /// How far apart the tries are to hang the triggers onto a table that somebody else has locked.
 const ATTACH_FIRST: Duration = Duration::from_secs(1);
 const ATTACH_LAST: Duration = Duration::from_secs(60);
-
-/// The statements about jobs, prepared once per session. None where the catalog is missing.
-#[derive(Debug)]
-pub struct JobStatements {
-    pub next_event: Statement,
-    pub start: Statement,
-    pub put: Statement,
-    pub next: Statement,
-    pub refuse: Statement,
-    recall: Statement,
-    compare: Statement,
-    pub watch: Statement,
-    pub unfilled: Statement,
-    pub fill: Statement,
-    pub delete_old: Statement,
-}
 
 /// What a look is to do about jobs.
 #[derive(Clone, Debug)]
@@ -202,58 +184,6 @@ impl Jobs {
     }
 }
 
-/// Hangs the triggers of jobs onto the table if they are missing, and prepares what is asked about jobs. Err(why): not
-/// now, somebody stands in the way.
-pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<JobStatements, String>, Trouble> {
-    if let Some(why) = catalog::attach(client, queue, relid).await? {
-        return Ok(Err(why));
-    }
-    client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
-    let text =
-        async |text: &str| client.prepare(&queue.fill_of_jobs(text, relid)).await.map_err(|error| Trouble::of(&error));
-    Ok(Ok(JobStatements {
-        next_event: text(statement::NEXT_EVENT).await?,
-        start: text(statement::START_JOBS).await?,
-        put: text(statement::PUT_RUNS).await?,
-        next: text(statement::NEXT_ORDER).await?,
-        refuse: text(statement::REFUSE_RUN).await?,
-        recall: text(statement::RECALL_RUNS).await?,
-        compare: text(statement::COMPARE_RUNS).await?,
-        watch: text(statement::WATCH_JOBS).await?,
-        unfilled: text(statement::LIST_UNFILLED).await?,
-        fill: text(statement::FILL_NEXT_START).await?,
-        delete_old: text(statement::DELETE_OLD_RUNS).await?,
-    }))
-}
-
-/// Runs that are ordered and due get their rows: all at once, or, if the table refuses a row, one by one, and the job of each
-/// refused one is paused with the reason.
-pub async fn put_runs(client: &Client, statements: &JobStatements) -> Result<i32, Trouble> {
-    let put = async |most: i32, only: Option<i64>| {
-        let put = client.execute(&statements.put, &[&most, &only]).await;
-        put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| Trouble::of(&error))
-    };
-    match put(RUNS_AT_ONCE, None).await {
-        Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
-        Err(_) => {}
-        rows => return rows,
-    }
-    let mut done = 0;
-    for _ in 0..RUNS_AT_ONCE {
-        let row = client.query_one(&statements.next, &[]).await.map_err(|error| Trouble::of(&error))?;
-        let Some(run) = row.get::<_, Option<i64>>("run") else { break };
-        match put(1, Some(run)).await {
-            Ok(rows) => done += rows,
-            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
-            Err(trouble) => {
-                client.query(&statements.refuse, &[&run, &trouble.text]).await.map_err(|error| Trouble::of(&error))?;
-                shared::warning!("a run cannot be put into its queue", run = run, why = trouble);
-            }
-        }
-    }
-    Ok(done)
-}
-
 /// A refusal about jobs is theirs alone; only a lost link is everybody's.
 fn contained(answer: Result<Answer, Trouble>) -> Result<Answer, Trouble> {
     match answer {
@@ -284,7 +214,9 @@ impl Scheduler {
         if let (Some(link), Some(statements)) = (&mut self.link, statements) {
             link.ask("preparing jobs", PATIENCE, move |client| async move {
                 contained(
-                    prepare(&client, &queue, statements.relid).await.map(|ready| Answer::Jobs(ready.map(Rc::new))),
+                    job_statements::prepare(&client, &queue, statements.relid)
+                        .await
+                        .map(|ready| Answer::Jobs(ready.map(Rc::new))),
                 )
             });
         }

@@ -22,6 +22,7 @@ mod graph_pass;
 mod graph_state;
 mod guests;
 mod job_state;
+mod job_statements;
 mod jobs;
 mod lending;
 mod look;

@@ -5,7 +5,8 @@
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
 use crate::errands::{Ends, unless_refused};
-use crate::jobs::{JobsAsk, Pulse, put_runs};
+use crate::job_statements::put_runs;
+use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};

@@ -1,7 +1,7 @@
 //! Next starts that the server cannot compute: those of cron expressions. The calendar does, and the catalog is told; a
 //! job whose zone or expression the calendar does not know is paused with the reason.
 
-use crate::jobs::JobStatements;
+use crate::job_statements::JobStatements;
 use shared::calendar::{Columns, Error, Interval, Moment, Occasion, Plan, next_start};
 use shared::db::trouble::Trouble;
 use std::time::SystemTime;
