@@ -510,7 +510,7 @@ fn a_role_that_owns_its_table_and_not_the_catalog_gets_no_more_of_it() {
         "SELECT * FROM mill_private.run FOR UPDATE",
         "UPDATE mill_private.run SET held = true",
         "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_put(1, NULL)', 'public.task'::regclass::oid); END$$",
-        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_end(1, 1, ''DONE'', NULL, NULL, NULL, NULL)', 'public.task'::regclass::oid); END$$",
+        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_end(1, 1, ''DONE'', NULL, NULL, NULL, NULL, NULL)', 'public.task'::regclass::oid); END$$",
         "ALTER TABLE mill.meta OWNER TO CURRENT_USER",
         "CREATE TABLE mill.mine ()",
         "CREATE FUNCTION mill.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",

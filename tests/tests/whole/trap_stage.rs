@@ -130,6 +130,8 @@ impl Stage {
                 )
             });
         }
+        // An ANALYZE of the server's own evaluates index expressions as the table's owner, in a worker whose login is a superuser.
+        stage.say(&stage.evil, "ALTER TABLE evil.task SET (autovacuum_enabled = false)");
         // Whoever may insert tasks may have jobs there; a catalog is used with the consent of the queue.
         stage.say(&stage.evil, &format!("GRANT SELECT, INSERT ON evil.task TO {app}, {member}; GRANT USAGE ON ALL SEQUENCES IN SCHEMA evil TO {app}, {member}"));
         stage.say(stage.database.owner(), &format!("GRANT SELECT, INSERT ON public.task TO {member}"));
