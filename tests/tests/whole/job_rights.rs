@@ -71,6 +71,34 @@ fn each_user_sees_changes_and_runs_the_jobs_of_his_own_roles_alone() {
 }
 
 #[test]
+fn a_renamed_job_keeps_the_edges_of_makers_who_have_left() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    job_desk::open(&mill, &database);
+    let (team, bob) = (user(&database, "team"), user(&database, "bob"));
+    database.run(&format!("GRANT \"{team}\" TO \"{bob}\""));
+    let connect = |role: &str| database.server().try_connect(role, database.name()).expect("he may log in");
+    let (mut t, mut b) = (connect(&team), connect(&bob));
+    t.batch_execute("INSERT INTO mill.job (name, input) VALUES ('first', 'SELECT 1'), ('second', 'SELECT 2')")
+        .expect("jobs");
+    b.batch_execute("INSERT INTO mill.edge (job, from_job) VALUES ('second', 'first')").expect("an edge of a member");
+    database.run(&format!("REVOKE \"{team}\" FROM \"{bob}\""));
+    t.batch_execute("UPDATE mill.job SET name = 'last' WHERE name = 'second'; UPDATE mill.job SET name = 'start' WHERE name = 'first'")
+        .expect("renamed");
+    let edge: String = one(&database, "SELECT concat_ws(' ', from_job, job, made_by) FROM mill.edge");
+    assert_eq!(edge, format!("start last {bob}"));
+    let said = refusal(&mut b, "INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('last', 'start', 'failure')");
+    assert!(said.starts_with("42501"), "he has left: {said}");
+    t.batch_execute("SELECT mill.run('start', '2026-01-01Z')").expect("run");
+    mill.eventually("the edge leads on", || {
+        one::<bool>(&database, "SELECT EXISTS (SELECT FROM mill.run WHERE name = 'last' AND state = 'succeeded')")
+    });
+    drop((t, b));
+    database.run("DELETE FROM mill.job");
+    drop_users(&database, &[&bob, &team]);
+}
+
+#[test]
 fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();

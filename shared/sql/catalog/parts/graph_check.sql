@@ -127,6 +127,11 @@ BEGIN
     IF j.id IS NULL THEN
         RETURN NULL;
     END IF;
+    -- not of an edge that was only taken along by a renamed job: its maker may have left since
+    IF TG_OP = 'UPDATE' AND (NEW.made_by, NEW.made_in) = (OLD.made_by, OLD.made_in) AND (NEW.job, NEW.from_job, NEW.from_timer)
+            IS DISTINCT FROM (OLD.job, OLD.from_job, OLD.from_timer) THEN
+        RETURN NULL;
+    END IF;
     PERFORM mill_private.check_commander(e.made_by, format('job "%s"', j.name), j.owner);
     PERFORM mill_private.check_commander(e.made_by, format('job "%s"', s.name), s.owner) FROM mill.job s WHERE s.name = e.from_job;
     PERFORM mill_private.check_commander(e.made_by, format('timer "%s"', t.name), t.owner) FROM mill.timer t WHERE t.name = e.from_timer;

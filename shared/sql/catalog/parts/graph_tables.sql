@@ -255,10 +255,13 @@ CREATE FUNCTION mill.edge_changes() RETURNS trigger
 DECLARE
     reason text;
 BEGIN
-    -- a renamed job or timer takes its edges along, as the catalog's owner: they stay as their makers made them
-    IF TG_OP = 'INSERT' OR current_user <> (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'mill') THEN
-        NEW.made_by := current_user;
+    -- A renamed job or timer takes its edges along: a trigger of the server does so as the catalog's owner, and the edges stay as
+    -- their makers made them.
+    IF TG_OP = 'UPDATE' AND pg_trigger_depth() > 1
+            AND current_user = (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'mill') THEN
+        RETURN NEW;
     END IF;
+    NEW.made_by := current_user;
     reason := CASE
         WHEN NEW.job IS NULL THEN 'an edge leads to a job'
         WHEN (NEW.from_job IS NULL) = (NEW.from_timer IS NULL)
