@@ -52,7 +52,7 @@ impl RowTable {
         self.reconcile_found(now);
     }
 
-    /// Its task tables are to be looked for now: somebody has said that there is something to serve.
+    /// A START message, or the end of a transaction that asked for a restart: its task tables are searched now.
     pub fn look_again(&mut self, database: u32) {
         if self.covers(database) {
             self.to_look.insert(database);

@@ -1,4 +1,4 @@
-//! What is to be served: a row of the config, or what a row "*" means for one queue, with its login resolved.
+//! A queue to serve: a row of the config, or a queue that a row "*" has found, with its login resolved.
 
 use crate::found_queue::{FoundQueue, is_news};
 use crate::row_entry::Origin;

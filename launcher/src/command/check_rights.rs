@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What one login lacks, each with what to do.
 type Lacks = Vec<String>;
 
-/// What was found about one login, told at once.
+/// Prints the findings about one login.
 struct Teller<'a> {
     name: &'a str,
     good: bool,
@@ -48,7 +48,7 @@ impl Teller<'_> {
         self.good &= lacks.is_empty();
     }
 
-    /// What is no mistake, but worth a look.
+    /// Findings that are no mistakes.
     fn note(&self, who: &str, text: &str) {
         print(&format!("{}: {who}: {text}", self.name));
     }
