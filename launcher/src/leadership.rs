@@ -12,9 +12,10 @@ use crate::leader_state::{LeaderEffect, LeaderEvent, LeaderState, Refused};
 use crate::lock_watch::Locks;
 use shared::db::link::Link;
 use shared::db::lock_key;
+use shared::db::server::{draw_proof, halves, name_server};
 use shared::db::statement::{self, bare};
 use shared::db::trouble::Trouble;
-use shared::region::{HostMoment, SILENCE_MS};
+use shared::region::{HostMoment, LeaderServer, SILENCE_MS, server_key};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -36,6 +37,7 @@ pub enum Asked {
     Held {
         seat: Seat,
         asked_at: HostMoment,
+        server: LeaderServer,
     },
     /// The server is a stand-by.
     Nobodys,
@@ -52,6 +54,8 @@ pub struct Leadership {
     since_ms: u64,
     /// Who leads while we stand by.
     pub seen: Option<LeaderSeen>,
+    /// The server on which we lead, or led last.
+    pub server: Option<String>,
 }
 
 /// Statements of ours say whose they are.
@@ -69,7 +73,7 @@ impl Signature {
 
 impl Leadership {
     pub fn new() -> Leadership {
-        Leadership { host: Host::own(), seat: None, since_ms: 0, seen: None }
+        Leadership { host: Host::own(), seat: None, since_ms: 0, seen: None, server: None }
     }
 
     /// Ourselves, as the leader.
@@ -127,8 +131,11 @@ impl Launcher {
     pub(crate) fn lock_answered(&mut self, asked: Asked, now: Instant) {
         let name = &self.parts.name;
         let refused = match asked {
-            Asked::Held { seat, asked_at } => {
+            Asked::Held { seat, asked_at, server } => {
+                shared::info!("launcher leads", server = server.name, backend = seat.backend);
                 self.parts.region.set_term(seat.backend);
+                self.parts.region.set_leader_server(&server);
+                self.leadership.server = Some(server.name);
                 self.parts.region.prolong_lease(asked_at);
                 self.leadership.seat = Some(seat);
                 self.leadership.since_ms = now_ms();
@@ -166,9 +173,13 @@ impl Launcher {
                 LeaderEffect::AskLock => {
                     let (name, seat) = (self.parts.name.clone(), self.leadership.seat.clone());
                     let signature = Signature { since_ms: now_ms(), ..self.signature() };
-                    if let Some(link) = &mut self.link {
+                    let hosts = server_key(&self.parts.target);
+                    if let Some(link) = &mut self.link
+                        && let Some((preferred, place)) = link.place()
+                    {
+                        let at = LeaderServer { hosts, place: preferred.place, proof: draw_proof(), name: place };
                         link.ask("asking for the leader lock", WATCH_PATIENCE, |client| {
-                            ask_lock(client, name, seat, signature)
+                            ask_lock(client, name, seat, signature, at)
                         });
                     }
                 }
@@ -214,18 +225,22 @@ async fn ask_lock(
     name: String,
     former: Option<Seat>,
     signature: Signature,
+    at: LeaderServer,
 ) -> Result<Answer, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+    let server = name_server(&client, at.name.clone()).await?;
     let (asked_at, silence) = (HostMoment::now(), SILENCE_MS.to_string());
+    let (high, low) = halves(at.proof);
     let hold = signature.sign(statement::HOLD_LEADER);
-    let row = client.query_one(&hold, &[&lock_key::LEADER, &name, &silence]).await.map_err(trouble)?;
+    let row = client.query_one(&hold, &[&lock_key::LEADER, &name, &silence, &high, &low]).await.map_err(trouble)?;
     if row.get("standby") {
         return Ok(Answer::Lock(Asked::Nobodys));
     }
     if row.get("held") {
         let began: Option<String> = row.get("began");
         let seat = Seat { backend: row.get("backend"), began: began.unwrap_or_default() };
-        return Ok(Answer::Lock(Asked::Held { seat, asked_at }));
+        let server = LeaderServer { name: server.to_string(), ..at };
+        return Ok(Answer::Lock(Asked::Held { seat, asked_at, server }));
     }
     let look = signature.sign(statement::LOOK_LEADER);
     let seen = client.query_opt(&look, &[&lock_key::LEADER, &name]).await.map_err(trouble)?;

@@ -16,7 +16,8 @@ impl Scheduler {
         match &self.order.installer {
             Some(login) if lack.mendable && self.attendant.is_none() => {
                 let region = Some(&self.start.region);
-                self.attendant = Some(Link::dial(login, &self.application_name(), region, false));
+                let attendant = Link::dial(login, &self.application_name(), region, false);
+                self.attendant = Some(attendant.beside(self.home.proof()));
                 self.lack = Some(lack);
             }
             _ => self.say_lack(lack),

@@ -13,6 +13,7 @@ use crate::lending::Gift;
 use crate::look::Group;
 use crate::queue::Prepared;
 use crate::run_table::{RunId, WorkerEnd};
+use shared::db::server::ServerName;
 use shared::db::statement::Queue;
 use shared::db::trouble::{Trouble, TroubleKind};
 use shared::exit_code::ExitCode;
@@ -47,6 +48,8 @@ const MEMORY: u32 = 16;
 struct Ended {
     row: Rc<TaskRow>,
     result: HandedIn,
+    /// Where the task began.
+    server: Option<Rc<ServerName>>,
 }
 
 /// Several results, as parameters.
@@ -92,6 +95,16 @@ pub struct Begun {
     pub slot: SlotHandle,
     /// Whose connection was promised to it.
     pub backend: i32,
+    /// On which server.
+    pub server: Option<Rc<ServerName>>,
+}
+
+/// Under way: the row, since when, and where it began.
+#[derive(Debug)]
+struct UnderWay {
+    row: Rc<TaskRow>,
+    since: Instant,
+    server: Option<Rc<ServerName>>,
 }
 
 #[derive(Debug)]
@@ -100,7 +113,7 @@ pub struct Errands {
     /// Begun, and not yet started, perhaps because their connections are not yet as new.
     waiting: Vec<Begun>,
     /// Of workers under way, and since when.
-    rows: BTreeMap<RunId, (Rc<TaskRow>, Instant)>,
+    rows: BTreeMap<RunId, UnderWay>,
     /// How long they take, in the mean.
     mean: Duration,
     /// When some were last forked.
@@ -116,7 +129,7 @@ pub struct Errands {
 impl Errands {
     pub fn new(queue: Queue, lazy_commit: bool) -> Errands {
         Errands {
-            book: Rc::new(Book::new(queue, lazy_commit)),
+            book: Rc::new(Book::new(queue, lazy_commit, None)),
             waiting: Vec::new(),
             rows: BTreeMap::new(),
             mean: Duration::ZERO,
@@ -186,8 +199,29 @@ impl Errands {
     }
 
     /// The worker of this row is under way; a result that it hands in is written down here.
-    pub fn expect(&mut self, run: RunId, row: Rc<TaskRow>) {
-        self.rows.insert(run, (row, Instant::now()));
+    pub fn expect(&mut self, run: RunId, row: Rc<TaskRow>, server: Option<Rc<ServerName>>) {
+        self.rows.insert(run, UnderWay { row, since: Instant::now(), server });
+    }
+
+    /// Another session writes from now on, and holds another number.
+    pub fn renew_book(&mut self, queue: &Queue, lazy_commit: bool, proof: i64) {
+        self.book = Rc::new(Book::new(queue.clone(), lazy_commit, Some(proof)));
+    }
+
+    /// What was begun on a server whose data are not here: rows that wait for their workers, and results.
+    pub fn drop_others_than(&mut self, name: &ServerName) -> (Vec<Begun>, Vec<(i64, i32)>) {
+        let elsewhere = |server: &Option<Rc<ServerName>>| server.as_ref().is_some_and(|at| !name.has_the_data_of(at));
+        let begun = self.waiting.extract_if(.., |begun| elsewhere(&begun.server)).collect();
+        let mut dropped = Vec::new();
+        let clerks: Vec<RunId> =
+            self.clerks.iter().filter(|(_, ended)| elsewhere(&ended.server)).map(|(run, _)| *run).collect();
+        let of_clerks = clerks.into_iter().filter_map(|run| self.clerks.remove(&run));
+        dropped.extend(of_clerks.map(|ended| (ended.result.task, ended.result.attempt)));
+        for results in [&mut self.handed, &mut self.booking, &mut self.refused] {
+            let others = results.extract_if(.., |ended| elsewhere(&ended.server));
+            dropped.extend(others.map(|ended| (ended.result.task, ended.result.attempt)));
+        }
+        (begun, dropped)
     }
 
     /// How long it is worth while to wait for more ends: not at all if nobody is under way.
@@ -256,7 +290,7 @@ impl Scheduler {
     }
 
     fn errand_started(&mut self, begun: Begun, started: Result<Child, String>, now: Instant) {
-        let Begun { row, group, slot, backend } = begun;
+        let Begun { row, group, slot, backend, server } = begun;
         let (task, attempt) = (row.task, row.attempt);
         match started {
             Ok(child) => {
@@ -264,7 +298,7 @@ impl Scheduler {
                 shared::debug!("worker started", queue = self.label, task = task, pid = child.pid());
                 let run = self.runs.started_plain(task, attempt, child, slot, false);
                 self.runs.set_group(run, group);
-                self.errands.expect(run, row);
+                self.errands.expect(run, row, server);
             }
             Err(error) => {
                 self.lending.unpromise(backend);
@@ -295,7 +329,7 @@ impl Scheduler {
 
     pub(crate) fn worker_order(&self, task: i64, attempt: i32) -> WorkerOrder {
         WorkerOrder {
-            target: self.order.target.clone(),
+            target: self.home.target(&self.order.target),
             schema: self.order.schema.clone(),
             table: self.order.table.clone(),
             task,
@@ -306,17 +340,24 @@ impl Scheduler {
             batch: self.settings.batch,
             group: None,
             lazy_commit: !self.settings.synchronous_commit,
+            home: self.home.server().cloned(),
         }
     }
 
     /// A worker is gone: what it has handed in is to be written; what a clerk could not write is tried again.
     pub(crate) fn errand_ended(&mut self, ended: &WorkerEnd, now: Instant) {
-        if let Some((row, began)) = self.errands.rows.remove(&ended.run)
+        if let Some(UnderWay { row, since, server }) = self.errands.rows.remove(&ended.run)
             && let Some(result) = &ended.handed_in
         {
-            let took = now.saturating_duration_since(began);
+            let took = now.saturating_duration_since(since);
             self.errands.mean = (self.errands.mean * (MEMORY - 1) + took) / MEMORY;
-            self.errands.handed.push(Ended { row, result: result.clone() });
+            let moved = |at: &Rc<ServerName>| self.home.server().is_some_and(|home| !home.name.has_the_data_of(at));
+            if server.as_ref().is_some_and(moved) {
+                shared::info!("a result of another server is dropped", queue = self.label, task = result.task);
+                self.runs.orphaned(result.task, result.attempt, now);
+            } else {
+                self.errands.handed.push(Ended { row, result: result.clone(), server });
+            }
         }
         if let Some(result) = self.errands.clerks.remove(&ended.run) {
             let over = [ExitCode::Asked, ExitCode::Permanent].map(ExitCode::status);

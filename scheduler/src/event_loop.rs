@@ -12,6 +12,7 @@ use crate::errands::Errands;
 use crate::graph::{Graph, GraphAnswer, Watched};
 use crate::graph_state::GraphEvent;
 use crate::guests::Guests;
+use crate::home_server::Home;
 use crate::job_statements::JobStatements;
 use crate::jobs::{Definition, Jobs};
 use crate::lending::Lending;
@@ -85,6 +86,8 @@ pub enum Answer {
         bytes: i64,
         deleted: u64,
     },
+    /// The launcher that holds this number leads on our server.
+    LeaderFound(i64),
     /// The marker table as it is now.
     Marker(Option<u32>),
     /// Whether the column defaults are as the config wants them.
@@ -193,6 +196,8 @@ pub struct Scheduler {
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
     pub(crate) lending: Lending,
+    /// The server on which the queue is served.
+    pub(crate) home: Home,
     pub(crate) errands: Errands,
     pub(crate) guests: Guests,
     /// What is to go back from batches, and when it is tried next; None while it is being done.
@@ -271,6 +276,7 @@ impl Scheduler {
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
             lending: Lending::open()?,
+            home: Home::default(),
             errands: Errands::new(
                 Queue { schema: order.schema.clone(), table: order.table.clone() },
                 !order.settings.synchronous_commit,
@@ -474,6 +480,7 @@ impl Scheduler {
                     self.proven |= link.is_proven();
                     // What was learnt on the way is handed down to the workers.
                     self.order.target.late_settings = link.target().late_settings;
+                    self.home.connected(link.place());
                 }
                 self.session_event(SessionEvent::Up);
             }
@@ -494,6 +501,8 @@ impl Scheduler {
 
     fn session_lost(&mut self, trouble: Trouble, now: Instant) {
         self.link = None;
+        self.home.lost();
+        self.notes().set_proof(0);
         self.notes().set_running(0, 0, 0);
         // Without a session a slot would be of no use.
         self.notes().set_wants_slot(false);
@@ -531,6 +540,7 @@ impl Scheduler {
     /// What is done on every turn, whatever woke us.
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
+        self.prove_leader();
         self.reap(now);
         self.retire(now);
         self.send_clerks(now);
@@ -555,7 +565,9 @@ impl Scheduler {
         if idle && self.mend_at.is_some_and(|at| now >= at) {
             self.mend_at = None;
             let region = Some(&self.start.region);
-            self.mender = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
+            let target = self.home.target(&self.order.target);
+            let mender = Link::dial(&target, &self.application_name(), region, false);
+            self.mender = Some(mender.beside(self.home.proof()));
         }
     }
 
@@ -568,6 +580,7 @@ impl Scheduler {
             self.lending.ended(worker.slot, worker.end == End::Exited(0) && quiet, now);
             self.errand_ended(worker, now);
             self.guests.ended(worker.run);
+            self.stray_ended(worker.run);
         }
         for worker in &ends {
             match worker.end {
@@ -613,8 +626,9 @@ impl Scheduler {
         for effect in self.session.handle(event) {
             match effect {
                 SessionEffect::Dial => {
-                    let region = Some(&self.start.region);
-                    self.link = Some(Link::dial(&self.order.target, &self.application_name(), region, !self.proven));
+                    let region = &self.start.region;
+                    let target = self.home.dial(&self.order.target, region.leader_server().as_ref());
+                    self.link = Some(Link::dial(&target, &self.application_name(), Some(region), !self.proven));
                 }
                 SessionEffect::Stand => {
                     let (queue, wait) = (self.queue.clone(), self.order.wait);
@@ -642,9 +656,10 @@ impl Scheduler {
     pub(crate) fn prepare(&mut self) {
         let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
         let owner = Owner { launcher: self.order.name.clone(), term: self.start.region.term() };
+        let standing = self.home.standing(&self.order.target, self.start.region.leader_server());
         if let Some(link) = &mut self.link {
             link.ask("preparing the queue", PATIENCE, |client| async move {
-                Ok(Answer::Prepared(queue::prepare(client, queue, defaults, owner).await?))
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults, owner, standing).await?))
             });
         }
     }

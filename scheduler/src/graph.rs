@@ -141,7 +141,9 @@ impl Scheduler {
                 GraphEffect::Ask => self.ask_watch(),
                 GraphEffect::Dial => {
                     let region = Some(&self.start.region);
-                    self.graph.link = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
+                    let target = self.home.target(&self.order.target);
+                    let link = Link::dial(&target, &self.application_name(), region, false);
+                    self.graph.link = Some(link.beside(self.home.proof()));
                 }
                 GraphEffect::Prepare => {
                     if let Some(link) = &mut self.graph.link {

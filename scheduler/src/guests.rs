@@ -93,7 +93,7 @@ impl Scheduler {
                 shared::debug!("worker started", queue = self.label, task = task, pid = child.pid());
                 let run = self.runs.started_plain(task, attempt, child, slot, false);
                 self.runs.set_group(run, group);
-                self.errands.expect(run, row);
+                self.errands.expect(run, row, self.home.name());
                 self.guests.waiting.insert(run, Waiting { task, attempt, worker, backend: None });
             }
             Err(error) => self.not_started(task, attempt, &error, now),

@@ -115,11 +115,16 @@ impl Lending {
     /// Connections that began with something else are lent no more.
     pub fn begin_with(&mut self, session_defaults: i64) {
         if self.session_defaults.replace(session_defaults) != Some(session_defaults) {
-            for connection in &mut self.connections {
-                connection.outdated = true;
-            }
-            self.part(Instant::now(), 0);
+            self.outdate(Instant::now());
         }
+    }
+
+    /// None of the present connections is lent again.
+    pub fn outdate(&mut self, now: Instant) {
+        for connection in &mut self.connections {
+            connection.outdated = true;
+        }
+        self.part(now, 0);
     }
 
     /// As many workers can start without a login.

@@ -6,10 +6,12 @@
 
 use crate::catalog::Installed;
 use crate::event_loop::Answer;
+use crate::home_server::{self, Standing};
 use crate::{catalog, column_defaults, mending, waiting};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
+use shared::db::server::{HomeServer, halves};
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
 use std::rc::Rc;
@@ -93,6 +95,9 @@ pub struct Ready {
     pub backend: i32,
     /// Names and values of the scheduler's settings below our config.
     pub settings: Vec<(String, String)>,
+    /// The server, and the launcher's number that was found there.
+    pub home: HomeServer,
+    pub leader: Option<i64>,
 }
 
 pub async fn prepare(
@@ -100,11 +105,19 @@ pub async fn prepare(
     queue: Queue,
     defaults: ColumnDefaults,
     owner: Owner,
+    standing: Standing,
 ) -> Result<Readiness, Trouble> {
     let mut found = look(&client, &queue).await?;
     if found.get::<_, bool>("standby") {
         return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
     }
+    let home = match home_server::stand(&client, &standing).await {
+        Ok(home) => home,
+        Err(trouble) => {
+            leave_note(&client, &queue, found.get("relid"), Some(&trouble.text)).await;
+            return Err(trouble);
+        }
+    };
     if let Some(found) = other_version(&client, &queue).await? {
         return Ok(Readiness::OtherVersion(found));
     }
@@ -113,7 +126,7 @@ pub async fn prepare(
         found = look(&client, &queue).await?;
     }
     let relid = checked(&queue, &found)?;
-    if !hold(&client, relid, &owner).await? {
+    if !hold(&client, relid, &owner, standing.proof).await? {
         return Ok(Readiness::HeldElsewhere);
     }
     // Whoever upgrades the catalog holds all queues meanwhile: what is read now stays while the queue is ours.
@@ -123,6 +136,9 @@ pub async fn prepare(
     let mends = mending::reshape(&client, &queue, &defaults).await?;
     let aligned = column_defaults::align(&client, &queue, &defaults).await?;
     let access = catalog::prepare(&client, &queue, relid).await?;
+    if access.is_ok() {
+        note(&client, &queue, relid, None).await?;
+    }
     client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;
     let unfinished = unfinished(&client, &statements).await?;
@@ -135,14 +151,32 @@ pub async fn prepare(
         marker: waiting::marker(&client, &queue).await?.map(|marker| marker.relid),
         backend: found.get("backend"),
         settings: settings(&client).await?,
+        leader: standing.leader.map(|leader| leader.proof),
+        home,
     })))
+}
+
+/// What `mill.why` says of a queue that is not served here. None is left where the catalog may not be used.
+async fn leave_note(client: &Client, queue: &Queue, relid: Option<u32>, trouble: Option<&str>) {
+    let Some(relid) = relid else { return };
+    if matches!(catalog::installed(client, queue).await, Ok(Some(_)))
+        && let Err(error) = note(client, queue, relid, trouble).await
+    {
+        shared::debug!("the catalog takes no note", error = error);
+    }
+}
+
+pub async fn note(client: &Client, queue: &Queue, relid: u32, trouble: Option<&str>) -> Result<(), Trouble> {
+    let text = queue.fill_of_jobs(statement::NOTE_TROUBLE, relid);
+    client.execute(&text, &[&trouble]).await.map(|_| ()).map_err(|error| Trouble::of(&error))
 }
 
 /// Says whose we are, then asks for the queue. A session that an earlier leader of our name has left in its place is
 /// ended, and the queue asked for once more.
-async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner) -> Result<bool, Trouble> {
+async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner, proof: i64) -> Result<bool, Trouble> {
     let (name, session) = (lock_key::LAUNCHER, lock_key::TERM);
-    ask_one(client, &statement::bare(statement::MARK_SESSION), &[&name, launcher, &session, term]).await?;
+    let (high, low) = halves(proof);
+    ask_one(client, &statement::bare(statement::MARK_SESSION), &[&name, launcher, &session, term, &high, &low]).await?;
     let hold = statement::bare(statement::HOLD_QUEUE);
     if ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held") {
         return Ok(true);

@@ -221,6 +221,10 @@ impl RunTable {
             .map(|run| self.at(run))
     }
 
+    pub fn ids(&self) -> impl Iterator<Item = RunId> {
+        self.runs.keys().copied()
+    }
+
     pub fn has_worker(&self, id: RunId) -> bool {
         self.runs.get(&id).is_some_and(|run| run.hands.is_some())
     }

@@ -38,6 +38,7 @@ impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         match answer {
             Answer::Stood(verdict) => self.stood(verdict),
+            Answer::LeaderFound(proof) => self.leader_found(proof),
             Answer::Marker(marker) => self.marker_found(marker, now),
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
@@ -143,6 +144,7 @@ impl Scheduler {
         }
         self.notes().set_running(0, 0, ready.backend);
         self.statements = Some(ready.statements);
+        self.settle_in(ready.home, ready.leader, now);
         self.session_event(SessionEvent::Prepared);
         self.apply(ready.settings);
         self.adopt(ready.unfinished, now);
@@ -264,6 +266,7 @@ impl Scheduler {
         let now = Instant::now();
         let leads = self.start.region.leads();
         let idle = leads && self.looking.is_none() && !self.stopping.asked() && self.session.working();
+        let idle = idle && self.leader_is_here();
         if self.unfinished != UnfinishedQuestion::None || !idle || now < self.doze.next_look() {
             return;
         }
@@ -473,7 +476,8 @@ impl Scheduler {
             let wanted = !seen.unwanted.contains(&(row.task, row.attempt));
             match (slots.pop(), row) {
                 (Some(slot), Taken { begun: Some((backend, row)), group, .. }) if wanted => {
-                    errands.push(Begun { row: Rc::from(row), group, slot, backend });
+                    let server = self.home.name();
+                    errands.push(Begun { row: Rc::from(row), group, slot, backend, server });
                 }
                 (Some(slot), Taken { task, attempt, handed: Some(row), group, .. })
                     if starts && !self.settings.lend =>

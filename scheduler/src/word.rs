@@ -25,7 +25,7 @@ impl Scheduler {
             self.align_defaults();
         }
         let region = Some(&self.start.region);
-        self.probe = Some(Link::dial(&self.order.target, &self.application_name(), region, false));
+        self.probe = Some(Link::dial(&self.home.target(&self.order.target), &self.application_name(), region, false));
     }
 
     /// The second session of a reload: it only reads the settings.

@@ -6,6 +6,7 @@
 use crate::config::{ColumnDefaults, Settings};
 use crate::conninfo::Target;
 use crate::conninfo::untrusted::Entries;
+use crate::db::server::HomeServer;
 use crate::region::{CELL_PAYLOAD_BYTES, CellError, Region, SlotHandle, Ticket};
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, getppid};
@@ -96,6 +97,9 @@ pub struct WorkerOrder {
     /// The ends that it writes need not wait for the disk.
     #[serde(default)]
     pub lazy_commit: bool,
+    /// Where the scheduler's session is: the task runs there or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<HomeServer>,
 }
 
 /// What must be known of a connection to go on with it: it travels beside its socket.

@@ -7,10 +7,11 @@
 
 use crate::book::{Record, code};
 use crate::error_text::error_text;
-use crate::execute::{Next, Outcome, Run};
+use crate::execute::{Next, Outcome, Run, refusal_of};
 use crate::lexer::transaction_control;
-use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
+use crate::outcome::{Cancelled, Ending, INTERRUPTED, QUERY_CANCELED, Verdict, verdict};
 use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
+use shared::db::refusal::Refusal;
 use shared::exit_code::ExitCode;
 use shared::fault;
 
@@ -66,6 +67,16 @@ impl Run<'_> {
             }
             // Committed or not: only the row knows. The scheduler reads it.
             Err(QueryError::Link(_)) => Next::Leave(ExitCode::Temporary),
+            // Nothing of it has happened, and nothing is wrong with it: it runs again.
+            Err(QueryError::Server(error)) if refusal_of(&error) == Refusal::Machine => {
+                shared::info!(
+                    "an atomic task is undone: the server cannot commit it",
+                    task = self.row.task,
+                    error = error
+                );
+                let rolled_back = session.execute("ROLLBACK", &[]).is_ok();
+                self.return_undone(rolled_back.then_some(session))
+            }
             Err(QueryError::Server(error)) => {
                 let text = error_text(&error, Some(&self.row.input), self.row.verbosity);
                 let output = Some(texts.output.as_deref().unwrap_or_default());
@@ -76,6 +87,21 @@ impl Run<'_> {
                 self.write(rolled_back.then_some(session), failed, false)
             }
         }
+    }
+
+    /// Back to PLAN, as soon as the server can write that.
+    fn return_undone(&self, mut session: Option<Session>) -> Next {
+        let answer =
+            self.recorder().record(&mut session, 0, |session, _| self.book.plan_again(session, self.row, INTERRUPTED));
+        if let Some(session) = session {
+            session.close();
+        }
+        Next::Leave(match answer {
+            Ok(true) => ExitCode::Asked,
+            // Not planned: finished by another session, or locked. The scheduler finds out which.
+            Ok(false) => ExitCode::Temporary,
+            Err(code) => code,
+        })
     }
 
     /// Nothing of it has happened; what is to be said about it is written by itself.

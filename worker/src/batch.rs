@@ -20,6 +20,8 @@ use crate::format::{Output, Texts};
 use crate::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
 use crate::pace::Pace;
 use crate::pace::SLOW;
+use crate::record_retry::Form;
+use crate::recorder::{END_PATIENCE, Recorder};
 use crate::session::{self, Renewals};
 use crate::watchdog::Watched;
 use crate::wire::{Chain, Heard, LinkError, QueryError, ServerError, Session, TransactionStatus};
@@ -32,8 +34,8 @@ use std::time::{Duration, Instant};
 
 /// As much output is kept before it is recorded.
 const KEPT_BYTES: usize = 1 << 20;
-/// The end of a batch may wait for a lock that a user holds on one of its rows.
-const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
+/// How long the first ends of a batch may take while the next task runs.
+const BESIDE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// SQLSTATE of a prepared statement that is there already.
 const STATEMENT_EXISTS: &[u8] = b"42P05";
@@ -123,8 +125,11 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
         Stop::Clean => batch.go_on(session, &back, floor),
         Stop::Spent => {
             session.taint();
+            let mut session = Some(session);
             let left = batch.record(&mut session, &back, None).err().unwrap_or(ExitCode::Asked);
-            session.close();
+            if let Some(session) = session {
+                session.close();
+            }
             Next::Leave(left)
         }
         Stop::Broken => Next::Leave(batch.record_anew(&back).err().unwrap_or(ExitCode::Asked)),
@@ -184,7 +189,7 @@ impl Batch<'_> {
                     crate::wire::Sink::error(&mut output, refusal);
                     Ok(Heard::Ran)
                 }
-                None => session.hear_input(&mut chain, &mut output, began + SLOW, &mut || {
+                None => session.hear_input(&mut chain, &mut output, Some(began + SLOW), &mut || {
                     announce(shift.order, row);
                     self.flush();
                 }),
@@ -295,17 +300,21 @@ impl Batch<'_> {
         if self.ended.is_empty() {
             return;
         }
-        match self.record_anew(&[]) {
-            Ok(()) => self.flushed += std::mem::take(&mut self.ended).len(),
-            Err(_) => {
+        match self.record_beside() {
+            Ok(written) => {
+                let (rows, before) = (self.rows, self.ended.len());
+                self.ended.retain(|ended| !written.contains(&rows[ended.place].task));
+                self.flushed += before - self.ended.len();
+            }
+            Err(why) => {
                 let task = self.rows[self.ended[0].place].task;
-                shared::warning!("the first tasks of a batch cannot be recorded before its end", task = task);
+                shared::info!("the first tasks of a batch are recorded at its end", task = task, why = why);
             }
         }
     }
 
     /// The ends, and the next batch, in one transaction.
-    fn go_on(self, mut session: Session, back: &[(i64, i32)], floor: Option<Floor>) -> Next {
+    fn go_on(self, session: Session, back: &[(i64, i32)], floor: Option<Floor>) -> Next {
         let shift = self.shift;
         let last = self.ended.last().map(|ended| &self.rows[ended.place]);
         let reuse = last.map(|row| shift.run(row, None)).filter(Run::goes_on).map(|run| run.reuse);
@@ -313,10 +322,12 @@ impl Batch<'_> {
         let whole = self.flushed + self.ended.len() == self.rows.len();
         let size = shift.pace.get().size();
         let wish = reuse.as_ref().map(|reuse| Wish { reuse, size, floor: floor.filter(|_| whole) });
+        let mut session = Some(session);
         let next = match self.record(&mut session, back, wish) {
             Ok(next) => next,
             Err(code) => return Next::Leave(code),
         };
+        let Some(session) = session else { return Next::Leave(ExitCode::Temporary) };
         // All of it is recorded: nobody need know what was in it.
         shift.region.open_batch(shift.slot, &[]);
         fault::point("worker.after_finish");
@@ -343,101 +354,105 @@ impl Batch<'_> {
     /// leaves.
     fn record(
         &self,
-        session: &mut Session,
+        session: &mut Option<Session>,
         back: &[(i64, i32)],
         wish: Option<Wish<'_>>,
     ) -> Result<Vec<TaskRow>, ExitCode> {
-        let ends = self.ends();
-        let task = self.rows[0].task;
-        let next = match self.shift.book.finish_batch_renewed(session, &ends, back, wish) {
-            Ok((done, strange)) => {
-                if strange {
-                    self.shift.pace.set(Pace::new(false));
-                }
+        if self.ended.is_empty() && back.is_empty() && wish.is_none() {
+            return Ok(Vec::new());
+        }
+        let (ends, task) = (self.ends(), self.rows[0].task);
+        let own = session.as_ref().map(Session::backend_pid);
+        let mut claimed = false;
+        let recorder = self.recorder();
+        let done = recorder.record(session, self.bytes(), |session, attempt| {
+            if attempt.form != Form::Whole {
+                shared::warning!("a batch was refused; its tasks are written one by one", task = task);
+                return Ok(None);
+            }
+            if own != Some(session.backend_pid()) {
+                return self.shift.book.finish_batch(session, &ends, back).map(Some);
+            }
+            let answer = self.shift.book.finish_batch_renewed(session, &ends, back, wish);
+            // The next ones may have been taken all the same.
+            claimed |= wish.is_some() && matches!(answer, Err(QueryError::Link(_)));
+            let (done, strange) = answer?;
+            if strange {
+                self.shift.pace.set(Pace::new(false));
+            }
+            Ok(Some(done))
+        })?;
+        let next = match done {
+            Some(done) => {
                 for ended in self.ended.iter().filter(|ended| !done.written.contains(&self.rows[ended.place].task)) {
                     self.record_alone(session, ended)?;
                 }
                 done.next
             }
-            Err(QueryError::Link(lost)) => {
-                shared::warning!("link lost while a batch was written; once more", task = task, error = lost);
-                self.record_anew(back)?;
-                // The next ones may have been taken all the same: the scheduler looks.
-                return Err(ExitCode::Temporary);
-            }
-            Err(QueryError::Server(refusal)) => {
-                shared::warning!("a batch was refused; its tasks are written one by one", task = task, error = refusal);
-                let refused: Vec<ExitCode> =
-                    self.ended.iter().filter_map(|ended| self.record_alone(session, ended).err()).collect();
-                if let Some(code) = refused.first() {
-                    return Err(*code);
+            None => {
+                for ended in &self.ended {
+                    self.record_alone(session, ended)?;
                 }
-                let returned = self.shift.book.finish_batch(session, &[], back);
-                return returned.map(|done| done.next).map_err(|_| ExitCode::Temporary);
+                let returned =
+                    recorder.record(session, 0, |session, _| self.shift.book.finish_batch(session, &[], back));
+                returned?.next
             }
         };
         for ended in &self.ended {
             shared::debug!("task finished", task = self.rows[ended.place].task, state = ended.state);
         }
-        Ok(next)
+        // The scheduler looks.
+        if claimed { Err(ExitCode::Temporary) } else { Ok(next) }
     }
 
     /// On another session: this one is lost. The fence makes a second writing harmless.
     fn record_anew(&self, back: &[(i64, i32)]) -> Result<(), ExitCode> {
-        if self.ended.is_empty() && back.is_empty() {
-            return Ok(());
+        let mut other = None;
+        self.record(&mut other, back, None)?;
+        if let Some(other) = other {
+            other.close();
         }
-        let mut other = session::open(self.shift.order).map_err(|_| ExitCode::Temporary)?;
-        other.set_patience(END_PATIENCE);
-        match self.shift.book.finish_batch(&mut other, &self.ends(), back) {
-            Ok(done) => {
-                for ended in self.ended.iter().filter(|ended| !done.written.contains(&self.rows[ended.place].task)) {
-                    self.record_alone(&mut other, ended)?;
-                }
-            }
-            Err(QueryError::Link(_)) => return Err(ExitCode::Temporary),
-            Err(QueryError::Server(_)) => {
-                for ended in &self.ended {
-                    self.record_alone(&mut other, ended)?;
-                }
-                self.shift.book.finish_batch(&mut other, &[], back).map_err(|_| ExitCode::Temporary)?;
-            }
-        }
-        other.close();
         Ok(())
     }
 
+    /// The same while a task runs: one try. Which of them are written; a row that is locked, or repeats by now, waits.
+    fn record_beside(&self) -> Result<Vec<i64>, QueryError> {
+        let lost = |what: String| QueryError::Link(LinkError { fatal: None, what });
+        let mut other = session::reopen(self.shift.order, true).map_err(|why| lost(format!("{why:?}")))?;
+        other.set_patience(BESIDE_PATIENCE);
+        let done = self.shift.book.finish_batch(&mut other, &self.ends(), &[])?;
+        other.close();
+        Ok(done.written)
+    }
+
+    fn bytes(&self) -> usize {
+        self.ended.iter().map(Ended::bytes).sum()
+    }
+
+    fn recorder(&self) -> Recorder<'_> {
+        let shift = self.shift;
+        Recorder::new(shift.order, shift.watchdog, shift.region.slots().notes(shift.slot), self.rows[0].task, true)
+    }
+
     /// As a task that came alone is written: with what it has begun to lead to, and as a failure if the data refuse it.
-    fn record_alone(&self, session: &mut Session, ended: &Ended) -> Result<(), ExitCode> {
+    fn record_alone(&self, session: &mut Option<Session>, ended: &Ended) -> Result<(), ExitCode> {
         let run = self.shift.run(&self.rows[ended.place], None);
-        if let Some(encoding) = &ended.encoding {
-            let text = "SELECT pg_catalog.set_config('client_encoding', $1, false)";
-            session.execute(text, &[Some(encoding)]).map_err(|_| ExitCode::Temporary)?;
-        }
-        let mut answer = run.finish(session, ended.record(), None);
-        if let Err(QueryError::Server(refusal)) = &answer {
-            answer = run.write_refused(session, ended.record(), &refusal.to_string());
-        }
-        if ended.encoding.is_some() {
-            session.execute("RESET client_encoding", &[]).map_err(|_| ExitCode::Temporary)?;
-        }
-        match answer {
-            Ok(done) => {
-                if !done.written {
-                    shared::info!("result not written: the task was deleted or stopped", task = run.row.task);
-                }
-                Ok(())
+        let record = ended.record();
+        let done = run.recorder().record(session, ended.bytes(), |session, attempt| {
+            if let Some(encoding) = &ended.encoding {
+                let text = "SELECT pg_catalog.set_config('client_encoding', $1, false)";
+                session.execute(text, &[Some(encoding)])?;
             }
-            Err(QueryError::Link(_)) => Err(ExitCode::Temporary),
-            Err(QueryError::Server(refusal)) => {
-                shared::error!(
-                    "the result cannot be written; the row stays WORK until the next reset",
-                    task = run.row.task,
-                    error = refusal,
-                );
-                Err(ExitCode::Permanent)
+            let answer = run.finish_as(session, record, attempt, None);
+            if ended.encoding.is_some() && !matches!(answer, Err(QueryError::Link(_))) {
+                session.execute("RESET client_encoding", &[])?;
             }
+            answer
+        })?;
+        if !done.written {
+            shared::info!("result not written: the task was deleted or stopped", task = run.row.task);
         }
+        Ok(())
     }
 }
 

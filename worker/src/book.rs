@@ -21,6 +21,7 @@ pub use row::{Floor, TaskRow, task_row};
 use crate::error_text::Verbosity;
 use crate::wire::{QueryError, Row, ServerError, Session, Statement};
 use shared::db::identifier::literal;
+use shared::db::server::proof_item;
 use shared::db::statement::{self, Crowd, Dress, Queue};
 use shared::remote_session::RemoteSession;
 use std::cell::RefCell;
@@ -101,8 +102,8 @@ struct NextDressed {
 }
 
 impl NextDressed {
-    fn new(queue: &Queue, dress: Dress) -> NextDressed {
-        let [anywhere, floored] = [false, true].map(|floor| queue.fill_take_next(Some(dress), floor));
+    fn new(queue: &Queue, dress: Dress, proof: Option<i64>) -> NextDressed {
+        let [anywhere, floored] = [false, true].map(|floor| queue.fill_take_next(Some(dress), floor, proof));
         NextDressed { anywhere, floored }
     }
 }
@@ -128,21 +129,25 @@ pub struct Book {
     name: String,
     /// Its commits need not wait for the disk.
     lazy: bool,
+    /// What the scheduler's session holds as a lock.
+    proof: Option<i64>,
 }
 
 impl Book {
-    pub fn new(queue: Queue, lazy: bool) -> Book {
+    /// `proof`: nothing is begun or claimed where nobody holds this number.
+    pub fn new(queue: Queue, lazy: bool, proof: Option<i64>) -> Book {
         Book {
             lazy,
+            proof,
             finish_batch: ["DONE", "FAIL"].map(|state| (state, queue.fill_finish_batch(state))),
             delete_batch: queue.fill(statement::DELETE_BATCH),
             return_batch: queue.fill(statement::RETURN_BATCH),
             takes: RefCell::default(),
             finish: queue.fill(statement::FINISH_TASK),
             delete: queue.fill(statement::DELETE_FINISHED),
-            next: queue.fill_take_next(None, false),
-            next_task: NextDressed::new(&queue, Dress::Task),
-            next_run: NextDressed::new(&queue, Dress::Run),
+            next: queue.fill_take_next(None, false, proof),
+            next_task: NextDressed::new(&queue, Dress::Task, proof),
+            next_run: NextDressed::new(&queue, Dress::Run, proof),
             name: queue.fill("{queue}"),
             queue,
         }
@@ -211,7 +216,11 @@ impl Book {
     pub fn begin(&self, session: &mut Session, task: i64, attempt: i32) -> Result<Option<TaskRow>, QueryError> {
         let text = self.queue.fill(statement::BEGIN_TASK);
         let key = Key::new(task, attempt);
-        let mut rows = self.transaction(session, &[Statement::once(&text, &key.params())])?;
+        let params = key.params();
+        let proof = self.proof.map(|proof| format!("SELECT {}", proof_item(proof)));
+        let mut statements: Vec<Statement<'_>> = proof.iter().map(|text| Statement::once(text, &[])).collect();
+        statements.push(Statement::once(&text, &params));
+        let mut rows = self.transaction(session, &statements)?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 

@@ -7,7 +7,7 @@
 //! with the others, because the row was locked, has come to repeat, or the database refused it.
 
 use crate::book::{Book, Record, Reuse, TaskRow};
-use crate::execute::{Next, Run, announce, stumble};
+use crate::execute::{Next, Run, announce, not_begun, stumble};
 use crate::session;
 use crate::watchdog::Watchdog;
 use crate::wire::Session;
@@ -106,7 +106,7 @@ pub fn run_own((birth, errand): (Birth, &OwnErrand)) -> ExitCode {
                     session.close();
                     return ExitCode::Asked;
                 }
-                Err(error) => return stumble(&region, slot, row.task, &error, error.server()),
+                Err(error) => return not_begun(&region, slot, &kit.order, &mut session, error),
             }
         }
         None => {

@@ -7,18 +7,24 @@
 
 use crate::atomic::BEGIN;
 use crate::batch;
-use crate::book::{self, Book, Consequences, Finished, Floor, Record, Reuse, TaskRow, Wish};
+use crate::book::{
+    self, BEGIN as BEGIN_TEXT, Book, COMMIT, Consequences, Finished, Floor, Record, Reuse, TaskRow, Wish,
+};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{
     CRASH_SHUTDOWN, Cancelled, Ending, FailText, INTERRUPTED, QUERY_CANCELED, Server, Verdict, verdict,
 };
 use crate::pace::Pace;
+use crate::record_retry::Form;
+use crate::recorder::{self, Attempt, END_PATIENCE, Recorder};
 use crate::remote::{self, Workplace};
 use crate::session;
 use crate::watchdog::{Watchdog, Watched};
-use crate::wire::{LinkError, QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{Heard, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::conninfo::Target;
+use shared::db::refusal::Refusal;
+use shared::db::server::is_elsewhere;
 use shared::db::statement::Queue;
 use shared::db::trouble::advice;
 use shared::exit_code::ExitCode;
@@ -35,9 +41,8 @@ use std::time::{Duration, Instant};
 const FLOOR_LIFE: Duration = Duration::from_secs(1);
 /// So many tasks of its own a worker walks over.
 const UNFLOORED: u32 = 100;
-/// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
-/// has put off. Only a server that will never answer is left so late.
-const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
+/// So much of an error is in the plainest form of a record.
+const PLAINEST_BYTES: usize = 2000;
 
 /// How long a task may run before a sleeping watchdog is woken.
 const UNWATCHED: Duration = Duration::from_millis(3);
@@ -62,7 +67,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
         Err(error) => return stumble(region, slot, order.task, &error, error.server()),
     };
     let queue = Queue { schema: order.schema.clone(), table: order.table.clone() };
-    let book = Book::new(queue, order.lazy_commit);
+    let book = Book::new(queue, order.lazy_commit, order.home.as_ref().map(|home| home.proof));
     fault::point("worker.before_begin");
     let mut begun = book.begin(&mut session, order.task, order.attempt);
     if let (Err(QueryError::Link(_)), true) = (&begun, order.lent.is_some()) {
@@ -83,7 +88,7 @@ pub fn execute(order: &WorkerOrder, region: &Region, slot: SlotHandle, watchdog:
             session.close();
             return ExitCode::Asked;
         }
-        Err(error) => return stumble(region, slot, order.task, &error, error.server()),
+        Err(error) => return not_begun(region, slot, order, &mut session, error),
     };
     if row.remote.is_some() {
         return remote::execute(&Workplace { order, region, slot, watchdog, book: &book }, session, row);
@@ -210,6 +215,24 @@ pub(crate) fn stumble(
     ExitCode::Temporary
 }
 
+/// The row says that the task has not begun.
+pub(crate) fn not_begun(
+    region: &Region,
+    slot: SlotHandle,
+    order: &WorkerOrder,
+    session: &mut Session,
+    error: QueryError,
+) -> ExitCode {
+    match &error {
+        QueryError::Server(refusal) if is_elsewhere(refusal.code(), refusal.message()) => {
+            let why = session::elsewhere(session, order);
+            session.taint();
+            stumble(region, slot, order.task, &why, None)
+        }
+        _ => stumble(region, slot, order.task, &error, error.server()),
+    }
+}
+
 pub(crate) struct Run<'a> {
     pub(crate) order: &'a WorkerOrder,
     pub(crate) target: &'a Arc<Target>,
@@ -225,6 +248,15 @@ pub(crate) struct Run<'a> {
     pub(crate) desk: Option<(&'a Region, SlotHandle)>,
     /// How long its tasks take; None where each comes alone.
     pub(crate) pace: Option<&'a Cell<Pace>>,
+}
+
+/// What came of sending an input.
+pub(crate) enum Sent {
+    Ran(Box<Outcome>),
+    /// The server has refused to set the session up, and has skipped the input.
+    Refused(Session, ServerError),
+    /// The server has left before it came to the input.
+    Left(LinkError),
 }
 
 /// What came of the input.
@@ -290,7 +322,15 @@ impl Run<'_> {
             let watchdog = self.watchdog.clone();
             session.set_alarm(began + UNWATCHED, move || watchdog.wake());
         }
-        let mut outcome = self.send(session);
+        let mut outcome = match self.send(session) {
+            Sent::Ran(outcome) => *outcome,
+            Sent::Refused(session, refusal) => return self.not_sent(session, refusal),
+            Sent::Left(lost) => {
+                self.watchdog.finished();
+                shared::debug!("the session was lost before the input began", task = self.row.task, error = lost);
+                return Next::Leave(ExitCode::Temporary);
+            }
+        };
         if let Some(session) = &mut outcome.session {
             session.clear_alarm();
         }
@@ -357,56 +397,98 @@ impl Run<'_> {
         }
     }
 
-    /// The session refused to be set up: a time-out in the role's settings, or the link.
-    fn undressed(&self, session: Session, error: QueryError) -> Next {
+    /// The session refused to be set up: a time-out in the role's settings, another server than the scheduler's, or the link.
+    /// The task has begun on this very session, which can take it back.
+    fn undressed(&self, mut session: Session, error: QueryError) -> Next {
         match error {
-            QueryError::Server(refusal) => {
-                let text = error_text(&refusal, None, self.row.verbosity);
-                let code = book::code(refusal.code());
-                let record = Record { state: "FAIL", output: Some(b""), error: Some(&text), reason: None, code };
-                self.write(Some(session), record, false)
-            }
+            QueryError::Server(refusal) => match self.unfit(&mut session, &refusal) {
+                Some(why) => {
+                    self.notes.set_reason(&why);
+                    Next::Leave(self.give_back(Some(session), INTERRUPTED))
+                }
+                None => self.fail_refused(session, &refusal),
+            },
             QueryError::Link(_) => Next::Leave(ExitCode::Temporary),
         }
     }
 
+    /// The same of a session whose set-up went together with the input, which the server has skipped. Its task was begun by
+    /// the scheduler, which finds out what became of it.
+    fn not_sent(&self, mut session: Session, refusal: ServerError) -> Next {
+        session.clear_alarm();
+        let cancelled = self.watchdog.finished();
+        match self.unfit(&mut session, &refusal) {
+            Some(why) => {
+                shared::debug!("the input was not sent", task = self.row.task, why = why);
+                self.notes.set_reason(&why);
+                session.taint();
+                session.close();
+                Next::Leave(ExitCode::Temporary)
+            }
+            None if cancelled.is_some() => {
+                session.taint();
+                let error = Some(error_text(&refusal, Some(&self.row.input), self.row.verbosity));
+                let ending = Ending::Ran { code: refusal.code().map(<[u8]>::to_vec) };
+                let texts = Texts { error, ..Texts::default() };
+                let outcome = Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: false };
+                self.conclude(outcome, cancelled, false)
+            }
+            None => self.fail_refused(session, &refusal),
+        }
+    }
+
+    /// Why the task cannot run on this session now, though nothing is wrong with the task.
+    fn unfit(&self, session: &mut Session, refusal: &ServerError) -> Option<String> {
+        if is_elsewhere(refusal.code(), refusal.message()) {
+            return Some(session::elsewhere(session, self.order));
+        }
+        let machine = refusal_of(refusal) == Refusal::Machine;
+        machine.then(|| format!("the session cannot be set up: {refusal}"))
+    }
+
+    fn fail_refused(&self, session: Session, refusal: &ServerError) -> Next {
+        let text = error_text(refusal, None, self.row.verbosity);
+        let timed_out = is_statement_timeout(refusal);
+        let reason = match refusal.code() {
+            Some(QUERY_CANCELED) if timed_out => Some("timeout"),
+            Some(QUERY_CANCELED) => Some("cancelled"),
+            _ => None,
+        };
+        let record =
+            Record { state: "FAIL", output: Some(b""), error: Some(&text), reason, code: book::code(refusal.code()) };
+        self.write(Some(session), record, false)
+    }
+
     /// Runs the input, and commits what it left open; an atomic one runs in a block of ours, which stays open.
-    pub(crate) fn send(&self, mut session: Session) -> Outcome {
+    pub(crate) fn send(&self, mut session: Session) -> Sent {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
         let mut log = TaskLog::new(self.row.task, self.watchdog);
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
-        let mut ran = Ok(());
-        let mut undressed = None;
+        let mut ran = Ok(Heard::Ran);
         if self.row.atomic {
             output.own_statement();
-            ran = session.run(BEGIN, &mut output);
+            ran = session.run(BEGIN, &mut output).map(|()| Heard::Ran);
         }
         if ran.is_ok() && self.dresses_late() {
-            ran = self.dress_and_run(&mut session, &mut output).map(|refusal| undressed = refusal);
+            let dress = session::quick_dress(self.order, self.row);
+            ran = session.run_behind(&[BEGIN_TEXT, &dress, COMMIT], &self.row.input, &mut output);
         } else if ran.is_ok() {
-            ran = session.run(&self.row.input, &mut output);
+            ran = session.run(&self.row.input, &mut output).map(|()| Heard::Ran);
         }
-        if ran.is_ok() && !self.row.atomic && session.status() != TransactionStatus::Idle {
+        if matches!(ran, Ok(Heard::Ran)) && !self.row.atomic && session.status() != TransactionStatus::Idle {
             output.own_statement();
-            ran = session.run(b"COMMIT", &mut output);
+            ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);
         }
-        let mut texts = output.into_texts();
+        let texts = output.into_texts();
         match ran {
-            Ok(()) => {
-                let refusal = undressed.filter(|refusal| refusal.code() == Some(QUERY_CANCELED) && log.code.is_some());
-                if let Some(refusal) = refusal {
-                    // Somebody has cancelled the task before its input began, and without what was to be set for it the input
-                    // has failed: the cancel is why.
-                    log.code = Some(QUERY_CANCELED.to_vec());
-                    let mut both = error_text(&refusal, Some(&self.row.input), self.row.verbosity);
-                    both.push(b'\n');
-                    both.extend(texts.error.take().unwrap_or_default());
-                    texts.error = Some(both);
-                }
+            Ok(Heard::Ran) => {
                 let ending = Ending::Ran { code: log.code };
-                Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: log.said_timeout }
+                let session = Some(session);
+                Sent::Ran(Box::new(Outcome { texts, ending, session, last_word: None, said_timeout: log.said_timeout }))
             }
-            Err(lost) => Outcome::lost(texts, lost),
+            Ok(Heard::Refused(refusal)) => Sent::Refused(session, refusal),
+            Ok(Heard::Left(lost)) => Sent::Left(lost),
+            Err(lost) => Sent::Ran(Box::new(Outcome::lost(texts, lost))),
         }
     }
 
@@ -415,19 +497,9 @@ impl Run<'_> {
         self.desk.is_some() && !self.row.atomic && self.row.job.is_none()
     }
 
-    /// Why it could not be dressed, if so: the input has run all the same.
-    fn dress_and_run(&self, session: &mut Session, output: &mut Output<'_>) -> Result<Option<ServerError>, LinkError> {
-        let dress = session::quick_dress(self.order, self.row);
-        let refusal = session.run_after(&dress, &self.row.input, output)?;
-        if let Some(refusal) = &refusal {
-            shared::warning!("the session could not be set up for its task", task = self.row.task, error = refusal);
-        }
-        Ok(refusal)
-    }
-
     /// After a lost session: is it the same server still? A server that does not answer is not.
     fn look_again(&self) -> (Server, Option<Session>) {
-        let Ok(mut session) = session::open(self.order) else { return (Server::Other, None) };
+        let Ok(mut session) = session::reopen(self.order, true) else { return (Server::Other, None) };
         match book::postmaster(&mut session) {
             Ok(start) if start == self.row.postmaster => (Server::Same, Some(session)),
             _ => (Server::Other, Some(session)),
@@ -511,60 +583,50 @@ impl Run<'_> {
             Ok(planned) => {
                 shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();
-                // Not planned: finished by somebody else, or locked. The scheduler finds out which.
+                // Not planned: finished by another session, or locked. The scheduler finds out which.
                 if planned { ExitCode::Asked } else { ExitCode::Temporary }
             }
             Err(_) => ExitCode::Temporary,
         }
     }
 
-    /// Writes the end, and takes the next task in the same transaction where this worker may go on. If the data
-    /// refuse the end, it is written as a failure with that error; if the link breaks, on a new session: the fence
-    /// makes a second writing harmless.
+    /// Writes the end, and takes the next task in the same transaction where this worker may go on. What the server refuses
+    /// is sent again (`recorder`); the fence makes a second writing harmless.
     pub(crate) fn write(&self, session: Option<Session>, record: Record<'_>, again: bool) -> Next {
-        let Some(session) = self.hand_in(session, record, again) else { return Next::Leave(ExitCode::Asked) };
-        let Some(mut session) = session.or_else(|| session::open(self.order).ok()) else {
-            return Next::Leave(ExitCode::Temporary);
-        };
-        session.set_patience(END_PATIENCE);
+        let Some(mut session) = self.hand_in(session, record, again) else { return Next::Leave(ExitCode::Asked) };
         let reuse = (again && self.goes_on()).then_some(&self.reuse);
-        let mut answer = self.finish(&mut session, record, reuse);
-        if let Err(QueryError::Link(lost)) = &answer {
-            shared::warning!("link lost while the result was written; once more", task = self.row.task, error = lost);
-            match session::open(self.order) {
-                Ok(fresh) => session = fresh,
-                Err(_) => return Next::Leave(ExitCode::Temporary),
-            }
-            answer = self.finish(&mut session, record, None);
-            if reuse.is_some() && answer.is_ok() {
-                // The next task may have been taken all the same: leave so that the scheduler looks.
-                return Next::Leave(ExitCode::Temporary);
-            }
-        }
-        if let Err(QueryError::Server(refusal)) = &answer {
-            answer = self.write_refused(&mut session, record, &refusal.to_string());
-        }
-        match answer {
-            Ok(Finished { written, next, renewed }) => {
+        let mut claimed = false;
+        let answer = self.recorder().record(&mut session, recorder::size_of(&record), |session, attempt| {
+            let reuse = reuse.filter(|_| attempt.first);
+            let answer = self.finish_as(session, record, attempt, reuse);
+            // The next task may have been taken all the same.
+            claimed |= reuse.is_some() && matches!(answer, Err(QueryError::Link(_)));
+            answer
+        });
+        match (answer, session) {
+            (Ok(Finished { written, next, renewed }), Some(session)) => {
                 fault::point("worker.after_finish");
                 if written {
                     shared::debug!("task finished", task = self.row.task, state = record.state);
                 } else {
                     shared::info!("result not written: the task was deleted or stopped", task = self.row.task);
                 }
+                if claimed {
+                    // The scheduler looks.
+                    session.close();
+                    return Next::Leave(ExitCode::Temporary);
+                }
                 self.go_on(session, next, renewed)
             }
-            Err(QueryError::Link(_)) => Next::Leave(ExitCode::Temporary),
-            Err(QueryError::Server(refusal)) => {
-                // Running the input again would be worse than a row that stays WORK until somebody looks.
-                shared::error!(
-                    "the result cannot be written; the row stays WORK until the next reset",
-                    task = self.row.task,
-                    error = refusal,
-                );
-                Next::Leave(ExitCode::Permanent)
-            }
+            (Err(code), _) => Next::Leave(code),
+            (Ok(_), None) => Next::Leave(ExitCode::Temporary),
         }
+    }
+
+    pub(crate) fn recorder(&self) -> Recorder<'_> {
+        // What a task has done on a remote is there, wherever its end is recorded.
+        let effects = self.row.remote.is_none();
+        Recorder::new(self.order, self.watchdog, self.notes, self.row.task, effects)
     }
 
     /// Leaves a short and plain result to the parent, and the session too; None: so it was done. What may be deleted, is
@@ -658,29 +720,36 @@ impl Run<'_> {
         }
     }
 
-    /// First with the texts as they are, then without what the database may have choked on.
-    pub(crate) fn write_refused(
+    /// In the form that the server may accept.
+    pub(crate) fn finish_as(
         &self,
         session: &mut Session,
         record: Record<'_>,
-        refusal: &str,
+        attempt: &Attempt<'_>,
+        reuse: Option<&Reuse>,
     ) -> Result<Finished, QueryError> {
-        shared::warning!("the result was refused; written as a failure", task = self.row.task, error = refusal);
-        let mut error = record.error.map(<[u8]>::to_vec).unwrap_or_default();
-        if !error.is_empty() {
-            error.push(b'\n');
-        }
-        error.extend_from_slice(refusal.as_bytes());
-        let failed = Record { state: "FAIL", error: Some(&error), reason: Some("completion"), ..record };
-        match self.book.finish(session, self.row, failed, Consequences::Suppressed, None) {
-            Err(QueryError::Server(_)) => {
-                let plain: String = refusal.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
-                let bare = Record { output: None, error: Some(plain.as_bytes()), ..failed };
-                self.book.finish(session, self.row, bare, Consequences::Suppressed, None)
+        let complaint = attempt.complaint;
+        let own = record.error.unwrap_or_default();
+        let (output, error) = match attempt.form {
+            Form::Whole => return self.finish(session, record, reuse),
+            Form::Failed => (record.output, joined(own, complaint.as_bytes())),
+            Form::Plainest => {
+                let plain = |text: &[u8]| -> Vec<u8> {
+                    let text = String::from_utf8_lossy(&text[..text.len().min(PLAINEST_BYTES)]).into_owned();
+                    text.chars().map(|c| if c.is_ascii() && c != '\0' { c as u8 } else { b'?' }).collect()
+                };
+                (None, joined(&plain(own), &plain(complaint.as_bytes())))
             }
-            answer => answer,
-        }
+        };
+        let failed = Record { state: "FAIL", output, error: Some(&error), reason: Some("completion"), ..record };
+        self.book.finish(session, self.row, failed, Consequences::Suppressed, None)
     }
+}
+
+/// Two errors, one below the other.
+fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
+    let between: &[u8] = if first.is_empty() || second.is_empty() { b"" } else { b"\n" };
+    [first, between, second].concat()
 }
 
 /// The SQLSTATE of the server's last word. An immediate shutdown says goodbye with the code of an orderly one, but as a
@@ -691,6 +760,18 @@ fn farewell(word: &ServerError) -> Option<Vec<u8>> {
         Some(_) => Some(CRASH_SHUTDOWN.to_vec()),
         None => None,
     }
+}
+
+/// The server's own limit has ended a statement.
+fn is_statement_timeout(error: &ServerError) -> bool {
+    let words = b"statement timeout";
+    error.message().is_some_and(|text| text.windows(words.len()).any(|part| part == words))
+}
+
+/// What a refusal of the server means.
+pub(crate) fn refusal_of(error: &ServerError) -> Refusal {
+    let code = error.code().map(String::from_utf8_lossy).unwrap_or_default();
+    Refusal::of(&code, error.message().is_some_and(|text| text.starts_with(b"cached plan")))
 }
 
 /// What of a task's answers goes elsewhere than into its row.
@@ -715,8 +796,7 @@ impl Watch for TaskLog<'_> {
 
     fn failed(&mut self, error: &ServerError) {
         self.code = Some(error.code().unwrap_or_default().to_vec());
-        let words = b"statement timeout";
-        self.said_timeout |= error.message().is_some_and(|text| text.windows(words.len()).any(|part| part == words));
+        self.said_timeout |= is_statement_timeout(error);
     }
 
     fn noticed(&mut self, notice: ServerError) {

@@ -80,7 +80,7 @@ enum Sent {
 struct Full;
 
 /// The texts at the end.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts {
     pub output: Option<Vec<u8>>,
     pub error: Option<Vec<u8>>,

@@ -18,6 +18,8 @@ pub mod format;
 mod lexer;
 mod outcome;
 mod pace;
+mod record_retry;
+mod recorder;
 mod remote;
 mod session;
 mod watchdog;

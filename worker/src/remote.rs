@@ -9,7 +9,7 @@
 
 use crate::book::{Book, FarReuse, Record, Reuse, TaskRow};
 use crate::error_text::error_text;
-use crate::execute::{Next, Run, announce};
+use crate::execute::{Next, Run, Sent, announce};
 use crate::outcome::{Ending, Server, Verdict, verdict};
 use crate::session::{self, WATCHED};
 use crate::watchdog::{Watchdog, Watched};
@@ -197,7 +197,11 @@ impl Run<'_> {
             batch: false,
         });
         let began = Instant::now();
-        let mut outcome = self.send(session);
+        let mut outcome = match self.send(session) {
+            Sent::Ran(outcome) => *outcome,
+            // The session was set up before.
+            Sent::Refused(..) | Sent::Left(_) => return (Next::Leave(ExitCode::Unsettled), None),
+        };
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
         let cancelled = self.cancelled(&outcome);
         if let Ending::Lost { server, .. } = &mut outcome.ending {
@@ -238,7 +242,7 @@ impl Run<'_> {
         }
         let deadline = Instant::now() + HOME_PATIENCE;
         while Instant::now() < deadline && !self.watchdog.last_task() {
-            if let Ok(home) = session::open(self.order) {
+            if let Ok(home) = session::reopen(self.order, false) {
                 return Some(home);
             }
             thread::sleep(HOME_PAUSE);

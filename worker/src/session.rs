@@ -6,9 +6,12 @@ use shared::conninfo::Target;
 use shared::db::identifier::{literal, qualified};
 use shared::db::lock_key;
 pub use shared::db::pinned::WATCH as WATCHED;
+use shared::db::server::{NAME_SERVER, NAME_SERVER_BRIEFLY, ServerName, apart, is_elsewhere, proof_item};
+use shared::db::statement::bare;
 use shared::hand_over::{Gifts, Offered, WorkerOrder, encode};
 use shared::region::{Permit, Region, Seat, SlotHandle, server_key};
 use shared::sys::pass;
+use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -95,6 +98,75 @@ pub fn open(order: &WorkerOrder) -> Result<Session, ConnectError> {
         offer(&mut session);
     }
     Ok(session)
+}
+
+/// Why there is no session on which a result may be recorded.
+#[derive(Debug)]
+pub enum NotReopened {
+    /// The server is away, or its scheduler has no session there yet; this may pass.
+    Yet(String),
+    /// The scheduler works on another server, which need not know what the task has done.
+    Elsewhere(String),
+}
+
+/// A session in the place of a lost one, on the server where the scheduler is at this moment. `effects`: only if what the
+/// task has done on the server of its order is known there.
+pub fn reopen(order: &WorkerOrder, effects: bool) -> Result<Session, NotReopened> {
+    let yet = |why: &dyn fmt::Display| NotReopened::Yet(why.to_string());
+    let mut session = open(order).map_err(|error| yet(&error))?;
+    let Some(home) = &order.home else { return Ok(session) };
+    let proof = scheduler_proof().ok_or_else(|| yet(&"the scheduler has no session"))?;
+    match session.execute(&format!("SELECT {}", proof_item(proof)), &[]) {
+        Ok(_) => {}
+        Err(QueryError::Server(refusal)) if is_elsewhere(refusal.code(), refusal.message()) => {
+            let why = elsewhere(&mut session, order);
+            session.taint();
+            session.close();
+            return Err(yet(&why));
+        }
+        Err(error) => return Err(yet(&error)),
+    }
+    if !effects {
+        return Ok(session);
+    }
+    let name = name_server(&mut session).map_err(|error| yet(&error))?;
+    if name.has_the_data_of(&home.name) {
+        return Ok(session);
+    }
+    session.close();
+    Err(NotReopened::Elsewhere(format!("the task ran on server {}, its queue is served on {name} now", home.name)))
+}
+
+fn scheduler_proof() -> Option<i64> {
+    let gifts = GIFTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let (slot, _) = gifts.as_ref()?;
+    REGION.get()?.scheduler_proof(*slot)
+}
+
+/// Which server a session is on.
+fn name_server(session: &mut Session) -> Result<ServerName, QueryError> {
+    let rows = match session.execute(&bare(NAME_SERVER), &[]) {
+        Err(QueryError::Server(refusal)) if refusal.code() == Some(b"42501") => {
+            session.execute(&bare(NAME_SERVER_BRIEFLY), &[])
+        }
+        rows => rows,
+    }?;
+    let mut values = rows.into_iter().next().unwrap_or_default().into_iter();
+    let mut next = || values.next().flatten().and_then(|text| String::from_utf8(text).ok());
+    let facts = [next(), next(), next()];
+    Ok(ServerName::new(session.whereabouts(), facts))
+}
+
+/// A session that did not pass the proof: on which server it is, and on which its scheduler was. If that is one and the same,
+/// the scheduler's session has only been made anew.
+pub fn elsewhere(session: &mut Session, order: &WorkerOrder) -> String {
+    let name = name_server(session);
+    match (name, &order.home) {
+        (Ok(here), Some(home)) if !here.has_the_data_of(&home.name) => {
+            apart("a worker", &here, &format!("its scheduler is connected to server {}", home.name))
+        }
+        _ => "the scheduler's session was lost before the task began".to_owned(),
+    }
 }
 
 /// The task has not changed the encoding: what it has said can be given back on a session that is as new.
@@ -204,8 +276,9 @@ pub fn limit(session: &mut Session, row: &TaskRow) -> Result<(), QueryError> {
 /// procedure could no longer COMMIT.
 pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Result<(), QueryError> {
     let text = format!(
-        "{DRESS}, {WATCH_CLIENT}, pg_catalog.pg_try_advisory_lock({}), pg_catalog.pg_backend_pid()",
-        sign("$7", "$1")
+        "{DRESS}, {WATCH_CLIENT}, pg_catalog.pg_try_advisory_lock({}){}, pg_catalog.pg_backend_pid()",
+        sign("$7", "$1"),
+        proof(order)
     );
     let (dress, queue) = (Dress::new(order, row), qualified(&order.schema, &order.table));
     let [id, group, schema, table, name, timeout] = dress.values(order, row);
@@ -216,36 +289,36 @@ pub fn dress(session: &mut Session, order: &WorkerOrder, row: &TaskRow) -> Resul
     Ok(())
 }
 
-/// What `dress` sets, as a string that the server need not plan, for a session of our own, which is watched from its start;
-/// of one that was dressed by its login, only the lock.
-pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> Vec<u8> {
+/// As a further item of a SELECT: fails where the scheduler's session is not.
+fn proof(order: &WorkerOrder) -> String {
+    order.home.as_ref().map(|home| format!(", {}", proof_item(home.proof))).unwrap_or_default()
+}
+
+/// What `dress` sets, as one statement without parameters, for a session of our own, which is watched from its start; of one
+/// that was dressed by its login, only the lock and the proof.
+pub fn quick_dress(order: &WorkerOrder, row: &TaskRow) -> String {
     let dress = Dress::new(order, row);
     let [id, group, schema, table, name, timeout] = dress.values(order, row);
-    let mut text = Vec::with_capacity(512);
     let settings: [(&str, &[u8]); 5] = [
-        ("pg_task.\"id\"", id),
-        ("pg_task.\"group\"", group),
-        ("pg_task.\"schema\"", schema),
-        ("pg_task.\"table\"", table),
+        ("pg_task.id", id),
+        ("pg_task.group", group),
+        ("pg_task.schema", schema),
+        ("pg_task.table", table),
         ("application_name", name),
     ];
     let limit = (timeout != b"0").then_some(("statement_timeout", timeout));
+    let mut text = String::with_capacity(512);
+    text.push_str("SELECT ");
     for (setting, value) in settings.into_iter().chain(limit).filter(|_| !row.dressed) {
-        text.extend_from_slice(format!("SET {setting} TO E'").as_bytes());
-        for byte in value {
-            // In this form both mean the same whatever the role has set for its strings.
-            if matches!(byte, b'\'' | b'\\') {
-                text.push(*byte);
-            }
-            text.push(*byte);
-        }
-        text.extend_from_slice(b"'; ");
+        let value = literal(&String::from_utf8_lossy(value));
+        text.push_str(&format!("pg_catalog.set_config('{setting}', {value}, false), "));
     }
     let sign = match row.sign {
         Some(key) => format!("{}, {key}", lock_key::TASK),
         None => sign(&literal(&qualified(&order.schema, &order.table)), &format!("'{}'", dress.task)),
     };
-    text.extend_from_slice(format!("SELECT pg_catalog.pg_try_advisory_lock({sign})").as_bytes());
+    text.push_str(&format!("pg_catalog.pg_try_advisory_lock({sign})"));
+    text.push_str(&proof(order));
     text
 }
 
@@ -273,7 +346,8 @@ pub fn batch_dress(order: &WorkerOrder, group: &[u8], told: bool) -> Option<Stri
     let (limit, sign) = (set("statement_timeout", "$2"), sign(&queue, "$1"));
     Some(format!(
         "SELECT pg_catalog.pg_advisory_unlock_all(), {settings}, \
-         CASE WHEN $2 OPERATOR(pg_catalog.<>) '0' THEN {limit} END, pg_catalog.pg_try_advisory_lock({sign})"
+         CASE WHEN $2 OPERATOR(pg_catalog.<>) '0' THEN {limit} END, pg_catalog.pg_try_advisory_lock({sign}){}",
+        proof(order)
     ))
 }
 

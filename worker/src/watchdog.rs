@@ -177,6 +177,11 @@ impl Watchdog {
         self.last.load(SeqCst)
     }
 
+    /// The worker was told to give its task back.
+    pub fn interrupted(&self) -> bool {
+        lock(&self.post).interrupted
+    }
+
     /// The statement has ended. Why it was cancelled, if it was; nothing is under way any more.
     pub fn finished(&self) -> Option<Cancelled> {
         let mut post = lock(&self.post);

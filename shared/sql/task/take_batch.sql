@@ -14,7 +14,7 @@ WITH near AS MATERIALIZED (
        AND t."group" = $1::text AND t.remote IS NULL AND t.plan <= statement_timestamp() AND t."max" >= $2::int
        AND NOT {expired} AND t.pid IS NULL AND t.job IS NULL {floor}
        AND CASE WHEN t.count > 0 AND t.live > interval '0' THEN $3::int < t.count AND {young}
-                ELSE $3::int < t.count OR {young} END
+                ELSE $3::int < t.count OR {young} END {beside}
      ORDER BY t.hash, t."max" DESC, t.priority DESC, t.id LIMIT $5::int FOR UPDATE SKIP LOCKED
 )
 UPDATE {queue} t SET state = 'WORK', attempt = {next_attempt}, start = statement_timestamp(),

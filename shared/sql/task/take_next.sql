@@ -17,6 +17,6 @@ UPDATE {queue} t SET state = 'WORK', attempt = {next_attempt}, start = statement
        AND t.remote IS NOT DISTINCT FROM $5::text AND t.plan <= statement_timestamp() AND t."max" >= $2::int AND NOT {expired} AND t.pid IS NULL
        AND t.job IS NOT DISTINCT FROM $8::int {floor}
        AND CASE WHEN t.count > 0 AND t.live > interval '0' THEN $3::int < t.count AND {young}
-                ELSE $3::int < t.count OR {young} END
+                ELSE $3::int < t.count OR {young} END {beside}
      ORDER BY t.hash, t."max" DESC, t.priority DESC, t.id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING {task_row}{dressing}

@@ -16,7 +16,9 @@ pub mod untrusted;
 
 pub use passfile::Answer as PasswordAnswer;
 pub(crate) use resolve::LONGEST_SOCKET_PATH;
-pub use target::{ChannelBinding, Keepalive, Place, Root, SessionAttributes, Target, Tls, TlsMode, TlsVersion};
+pub use target::{
+    ChannelBinding, Keepalive, Place, Preferred, Root, SessionAttributes, Target, Tls, TlsMode, TlsVersion,
+};
 
 use std::fmt;
 

@@ -78,6 +78,7 @@ impl Conninfo {
             keepalive: lookup.keepalive()?,
             tls,
             channel_binding: lookup.one_of("channel_binding", &CHANNEL_BINDINGS)?.unwrap_or_default(),
+            prefer: None,
             late_settings: false,
             foreign: false,
             user,

@@ -44,6 +44,16 @@ pub struct Target {
     /// Somebody else's server, perhaps of another version or system: our settings are not sent to it.
     #[serde(default)]
     pub foreign: bool,
+    /// The place that is tried before all others, because a session that matters is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<Preferred>,
+}
+
+/// One of a target's places, and the address to which its name led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preferred {
+    pub place: usize,
+    pub address: Option<IpAddr>,
 }
 
 impl Target {
@@ -64,7 +74,33 @@ impl Target {
             channel_binding: ChannelBinding::Prefer,
             late_settings: false,
             foreign: false,
+            prefer: None,
         }
+    }
+
+    /// All places in the order in which they are tried. A preferred address of a name comes first; the name itself stays in
+    /// the list, because it may have other addresses.
+    pub fn places_in_order(&self) -> Vec<Place> {
+        let Some((preferred, pinned)) = self.prefer.and_then(|prefer| Some((prefer.place, self.pinned(prefer)?)))
+        else {
+            return self.places.clone();
+        };
+        let others = self.places.iter().enumerate().filter(|(index, place)| *index != preferred || **place != pinned);
+        std::iter::once(pinned.clone()).chain(others.map(|(_, place)| place.clone())).collect()
+    }
+
+    fn pinned(&self, prefer: Preferred) -> Option<Place> {
+        let place = self.places.get(prefer.place)?.clone();
+        Some(match place {
+            Place::Tcp { host, port, address } => Place::Tcp { host, port, address: address.or(prefer.address) },
+            Place::Unix { .. } => place,
+        })
+    }
+
+    /// Which of the places this is, be it with an address of its name.
+    pub fn index_of(&self, place: &Place) -> usize {
+        let own = self.places.iter().position(|own| own == place);
+        own.or_else(|| self.prefer.map(|prefer| prefer.place)).unwrap_or(0)
     }
 
     /// How long one address may take.

@@ -16,9 +16,10 @@ use super::address::Resolving;
 use super::dial::{Conversation, Dialling, Failed};
 use super::pinned;
 use super::route::{Failure, Route};
+use super::server;
 use super::socket::Wire;
 use super::trouble::Trouble;
-use crate::conninfo::Target;
+use crate::conninfo::{Preferred, Target};
 use crate::mishap;
 use crate::region::{Permit, Region, Seat};
 use nix::poll::PollFlags;
@@ -120,6 +121,8 @@ pub struct Link<A> {
     seat: Option<Seat>,
     permit: Option<Permit>,
     role: Role,
+    /// A number that another session must hold on the same server.
+    proof: Option<i64>,
     backend: Option<i32>,
     woken: Arc<Woken>,
     waker: Waker,
@@ -147,10 +150,26 @@ impl<A> Link<A> {
             seat: None,
             permit: None,
             role: if doubtful { Role::Doubtful } else { Role::Trusted },
+            proof: None,
             backend: None,
             waker: Waker::from(woken.clone()),
             woken,
         }
+    }
+
+    /// The link comes up only on the server where another session holds this number.
+    #[must_use]
+    pub fn beside(mut self, proof: Option<i64>) -> Link<A> {
+        self.proof = proof;
+        self
+    }
+
+    /// Which of the target's places the session is at, with the address of its name, and how it is called.
+    pub fn place(&self) -> Option<(Preferred, String)> {
+        let attempt = self.route.attempt()?;
+        let place = self.target().index_of(&attempt.place);
+        let address = attempt.address.map(|address| address.ip());
+        Some((Preferred { place, address }, attempt.place.to_string()))
     }
 
     /// The session is known to be our own.
@@ -388,9 +407,12 @@ impl Session {
 }
 
 /// Our settings where they could not go with the login, and the number of the backend.
-async fn greet(client: Rc<Client>, late: bool) -> Result<i32, Trouble> {
+async fn greet(client: Rc<Client>, late: bool, proof: Option<i64>) -> Result<i32, Trouble> {
     if late {
         client.batch_execute(&pinned::by_statement()).await.map_err(|error| Trouble::of(&error))?;
+    }
+    if let Some(proof) = proof {
+        server::prove(&client, proof).await?;
     }
     let answer = client.simple_query("SELECT pg_catalog.pg_backend_pid()").await;
     let answer = answer.map_err(|error| Trouble::of(&error))?;

@@ -45,6 +45,11 @@ pub const NUMBER_STEP: i32 = 0x100;
 /// What is left of a message's or an answer's first key without its number.
 pub const KIND_MASK: i32 = !0xFF00;
 
+/// Whether a first key is in the range of those above.
+pub const fn is_ours(key: i32) -> bool {
+    key >> 16 == BASE >> 16
+}
+
 /// The number that a message or an answer carries.
 pub const fn number_of(key: i32) -> i32 {
     key >> 8 & 0xFF

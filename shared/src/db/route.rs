@@ -175,9 +175,10 @@ impl Route {
     }
 
     fn fill(&mut self) {
-        let mut places = self.target.places.clone();
+        let mut places = self.target.places_in_order();
         if self.target.shuffle {
-            shuffle(&mut places);
+            let preferred = usize::from(self.target.prefer.is_some());
+            shuffle(&mut places[preferred..]);
         }
         self.places = places.into();
     }

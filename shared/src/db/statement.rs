@@ -5,6 +5,7 @@
 
 use super::identifier::{literal, qualified, quoted};
 use super::lock_key;
+use super::server::proof_condition;
 use crate::config::ColumnDefaults;
 use std::fmt::Display;
 
@@ -85,6 +86,7 @@ const MAKE_RUN_TRIGGERS: &str = include_str!("../../sql/job/make_run_triggers.sq
 pub const PUT_RUNS: &str = include_str!("../../sql/job/put_runs.sql");
 pub const NEXT_ORDER: &str = include_str!("../../sql/job/next_order.sql");
 pub const REFUSE_RUN: &str = include_str!("../../sql/job/refuse_run.sql");
+pub const NOTE_TROUBLE: &str = include_str!("../../sql/job/note_trouble.sql");
 pub const RECALL_RUNS: &str = include_str!("../../sql/job/recall_runs.sql");
 pub const COMPARE_RUNS: &str = include_str!("../../sql/job/compare_runs.sql");
 pub const LOOK_CATALOG: &str = include_str!("../../sql/catalog/look_catalog.sql");
@@ -123,6 +125,7 @@ pub const CHECK_LAUNCHER: &str = include_str!("../../sql/launcher/check_launcher
 pub const LOOK_ROW: &str = include_str!("../../sql/launcher/look_row.sql");
 pub const HOLD_LEADER: &str = include_str!("../../sql/launcher/hold_leader.sql");
 pub const LOOK_LEADER: &str = include_str!("../../sql/launcher/look_leader.sql");
+pub const FIND_PROOF: &str = include_str!("../../sql/launcher/find_proof.sql");
 pub const END_FORMER: &str = include_str!("../../sql/launcher/end_former.sql");
 
 /// A task table, by name.
@@ -342,7 +345,8 @@ impl Queue {
 
     /// `TAKE_NEXT`; with a dress: for a session that is as new, which it dresses for the task. With a floor it looks only
     /// at rows like the last one taken that came after it, past all that was taken before and is still in the index.
-    pub fn fill_take_next(&self, dress: Option<Dress>, floor: bool) -> String {
+    /// `proof`: it finds nothing where the scheduler's session is not.
+    pub fn fill_take_next(&self, dress: Option<Dress>, floor: bool, proof: Option<i64>) -> String {
         let dressing = match dress {
             None => String::new(),
             Some(Dress::Task) => DRESSING.to_owned(),
@@ -350,19 +354,18 @@ impl Queue {
         };
         let dressing = dressing.replace("{task_key}", &lock_key::TASK.to_string());
         let floor = if floor { FLOOR } else { "" };
-        self.fill_with(TAKE_NEXT, [("{dressing}".to_owned(), dressing), ("{floor}".to_owned(), floor.to_owned())])
+        let values = [("{dressing}", dressing), ("{floor}", floor.to_owned()), ("{beside}", beside(proof))];
+        self.fill_with(TAKE_NEXT, values.map(|(name, value)| (name.to_owned(), value)))
     }
 
-    pub fn fill_take_batch(&self, floor: Option<Crowd>) -> String {
+    pub fn fill_take_batch(&self, floor: Option<Crowd>, proof: Option<i64>) -> String {
         let (key, floor) = match floor {
             None => (BATCH_KEY, ""),
             Some(Crowd::Alone) => ("t.id", BATCH_FLOOR),
             Some(Crowd::Others) => ("t.id", CROWDED_FLOOR),
         };
-        self.fill_with(
-            TAKE_BATCH,
-            [("{key}", key), ("{floor}", floor)].map(|(name, text)| (name.to_owned(), text.to_owned())),
-        )
+        let values = [("{key}", key.to_owned()), ("{floor}", floor.to_owned()), ("{beside}", beside(proof))];
+        self.fill_with(TAKE_BATCH, values.map(|(name, value)| (name.to_owned(), value)))
     }
 
     /// A statement that calls the entry points of this queue, whose table has that OID.
@@ -435,6 +438,11 @@ impl Queue {
         let own = own.map(|(name, value)| (name.to_owned(), value));
         fill(statement, &own.into_iter().chain(more).collect::<Vec<_>>())
     }
+}
+
+/// The condition of a worker's claim that its session is on the scheduler's server.
+fn beside(proof: Option<i64>) -> String {
+    proof.map(|proof| format!("AND {}", proof_condition(proof))).unwrap_or_default()
 }
 
 /// Whether a row can be handed down by a fork, where that is asked for: because there are connections to lend, or because
@@ -591,6 +599,7 @@ mod tests {
             NEXT_ORDER,
             REFUSE_RUN,
             RECALL_RUNS,
+            NOTE_TROUBLE,
             COMPARE_RUNS,
             WATCH_JOBS,
             LIST_UNFILLED,
@@ -605,10 +614,10 @@ mod tests {
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{') && !queue.fill_take_groups().contains('{'));
         for dress in [None, Some(Dress::Task), Some(Dress::Run)] {
-            assert!(!queue.fill_take_next(dress, dress.is_some()).contains('{'));
+            assert!(!queue.fill_take_next(dress, dress.is_some(), dress.map(|_| 7)).contains('{'));
         }
         let floors = [None, Some(Crowd::Alone), Some(Crowd::Others)];
-        assert!(floors.into_iter().all(|floor| !queue.fill_take_batch(floor).contains('{')));
+        assert!(floors.into_iter().all(|floor| !queue.fill_take_batch(floor, floor.map(|_| 7)).contains('{')));
         assert!(!queue.fill_finish_batch("DONE").contains('{'));
         for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));

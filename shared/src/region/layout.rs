@@ -2,7 +2,7 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 8;
+pub const LAYOUT_VERSION: u64 = 9;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
@@ -13,7 +13,12 @@ pub const HEADER_WANTED: usize = 4;
 /// Until when, and by which session, this launcher leads, see `lease.rs`.
 pub const HEADER_LEASE: usize = 5;
 pub const HEADER_TERM: usize = 6;
-const HEADER_WORDS: usize = 64;
+/// On which server it leads, see `leader_server.rs`.
+pub const HEADER_LEADER_SERVER: usize = 7;
+pub const HEADER_LEADER_PROOF: usize = 8;
+pub const HEADER_LEADER_PLACE: usize = 9;
+pub const HEADER_LEADER_NAME: usize = 10;
+const HEADER_WORDS: usize = 128;
 
 /// A gate per server: its key, how wide it stands open, then its permits.
 pub const GATES: usize = 64;
@@ -44,6 +49,8 @@ pub const NOTE_BYTES: usize = 14;
 pub const NOTE_WANTS_SLOT: usize = 15;
 /// The OID of the marker table in a scheduler's database.
 pub const NOTE_MARKER: usize = 16;
+/// The number that a scheduler's session holds as a lock, see `db::server`; 0 without a session.
+pub const NOTE_PROOF: usize = 17;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
 pub const NOTE_LABEL: usize = 18;
 pub const NOTE_REASON: usize = 73;
@@ -96,7 +103,7 @@ const _: () = assert!(CELL_WORDS * 8 == 4096);
 const _: () = assert!(RETURNED_ANSWERED < RETURNED_WORDS);
 const _: () = assert!(SLOT_WORDS * 8 == 1024);
 const _: () = assert!(NOTE_LABEL + TEXT_WORDS == NOTE_REASON && NOTE_REASON + TEXT_WORDS == SLOT_WORDS);
-const _: () = assert!(HEADER_TERM < HEADER_WORDS);
+const _: () = assert!(HEADER_LEADER_NAME + TEXT_WORDS <= HEADER_WORDS);
 const _: () = assert!(GATE_PERMITS + PERMITS <= GATE_WORDS);
 const SLOTS_START: usize = HEADER_WORDS + GATES * GATE_WORDS;
 

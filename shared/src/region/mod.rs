@@ -12,12 +12,14 @@ mod cell;
 mod gate;
 mod handed_in;
 mod layout;
+mod leader_server;
 mod lease;
 #[cfg(test)]
 mod model;
 mod notes;
 mod returned;
 mod slot;
+mod text;
 mod turn;
 
 pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
@@ -25,6 +27,7 @@ pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
 pub use handed_in::HandedIn;
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
+pub use leader_server::LeaderServer;
 pub use lease::{HostMoment, LEASE, LET_GO, SILENCE_MS};
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
 pub use returned::Returned;
@@ -105,6 +108,14 @@ impl Region {
     /// Permission to connect to a server now; None when enough are at it.
     pub fn take_permit(&self, server: u64) -> Option<Permit> {
         gate::take_permit(self, server)
+    }
+
+    /// By a worker: the number that its scheduler's session holds at this moment.
+    pub fn scheduler_proof(&self, worker: SlotHandle) -> Option<i64> {
+        let parent = self.slots().notes(worker).parent()?;
+        let holders = self.slots().holders();
+        let scheduler = holders.iter().find(|holder| holder.handle.index() == parent)?;
+        self.slots().notes(scheduler.handle).proof()
     }
 
     pub fn slots(&self) -> SlotCounter<'_> {

@@ -5,8 +5,8 @@
 //! backend, task, attempt, beat, phase, reason and whether it wants a slot. One writer per word, every word atomic. A
 //! text has a sequence in its first word: odd while it is being written, so a reader takes a torn text for none.
 
-use super::layout;
 use super::slot::SlotHandle;
+use super::{layout, text};
 use crate::sys::map::Words;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
@@ -151,6 +151,16 @@ impl<'a> Notes<'a> {
         self.word(layout::NOTE_BEAT).fetch_add(1, Relaxed);
     }
 
+    /// By a scheduler: its session holds this number as a lock; 0: it has no session.
+    pub fn set_proof(&self, number: i64) {
+        self.word(layout::NOTE_PROOF).store(number as u64, Release);
+    }
+
+    /// The number that the scheduler in this slot holds at this moment.
+    pub fn proof(&self) -> Option<i64> {
+        self.number(layout::NOTE_PROOF).map(|number| number as i64).filter(|number| *number != 0)
+    }
+
     /// By a scheduler: it found no free slot, and is to be rung when there is one. It says so and then looks at the
     /// slots once more; whoever frees a slot looks here afterwards. The fences keep both in that order, so that one
     /// of the two sees the other.
@@ -234,34 +244,12 @@ impl<'a> Notes<'a> {
         self.valid().then_some(number)
     }
 
-    /// First word: sequence in the upper half, length in the lower.
     fn write_text(&self, at: usize, text: &str) {
-        let mut end = text.len().min(layout::TEXT_BYTES);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        let bytes = &text.as_bytes()[..end];
-        // A writer that died half way left the sequence odd: go on from the next even number.
-        let sequence = (self.word(at).load(Relaxed) >> 32).next_multiple_of(2);
-        self.word(at).store((sequence + 1) << 32, SeqCst);
-        for (i, chunk) in bytes.chunks(8).enumerate() {
-            let mut word = [0u8; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.word(at + 1 + i).store(u64::from_le_bytes(word), SeqCst);
-        }
-        self.word(at).store((sequence + 2) << 32 | bytes.len() as u64, SeqCst);
+        text::write(self.words, layout::slot_start(self.slot.index()) + at, text);
     }
 
     fn read_text(&self, at: usize) -> Option<String> {
-        let head = self.word(at).load(SeqCst);
-        let length = (head & 0xFFFF_FFFF) as usize;
-        if (head >> 32) % 2 == 1 || length > layout::TEXT_BYTES {
-            return None;
-        }
-        let mut bytes: Vec<u8> =
-            (0..length.div_ceil(8)).flat_map(|i| self.word(at + 1 + i).load(SeqCst).to_le_bytes()).collect();
-        bytes.truncate(length);
-        (self.word(at).load(SeqCst) == head).then(|| String::from_utf8_lossy(&bytes).into_owned())
+        text::read(self.words, layout::slot_start(self.slot.index()) + at)
     }
 }
 

@@ -94,7 +94,11 @@ impl Book {
     fn take_text(&self, wish: Wish<'_>) -> Rc<str> {
         let crowd = |floor: Floor| if floor.is_crowded() { Crowd::Others } else { Crowd::Alone };
         let crowd = wish.floor.map(crowd);
-        self.takes.borrow_mut().entry(crowd).or_insert_with(|| self.queue.fill_take_batch(crowd).into()).clone()
+        self.takes
+            .borrow_mut()
+            .entry(crowd)
+            .or_insert_with(|| self.queue.fill_take_batch(crowd, self.proof).into())
+            .clone()
     }
 }
 

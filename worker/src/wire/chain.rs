@@ -56,6 +56,19 @@ impl<'a> Chain<'a> {
         self.before.push_back(statements.len());
         self.outgoing.query(input)
     }
+
+    /// The same behind statements that are parsed for this once.
+    pub(super) fn once(statements: &[&'a str], input: &'a [u8]) -> Result<Chain<'a>, ServerError> {
+        Outgoing::check_query(input)?;
+        let mut chain = Chain::default();
+        for text in statements {
+            chain.outgoing.parse("", text)?;
+            chain.outgoing.execute("", &[])?;
+        }
+        chain.before.push_back(statements.len());
+        chain.outgoing.query(input)?;
+        Ok(chain)
+    }
 }
 
 impl Session {
@@ -64,14 +77,16 @@ impl Session {
         &mut self,
         chain: &mut Chain<'_>,
         sink: &mut dyn Sink,
-        slow_at: Instant,
+        slow_at: Option<Instant>,
         slow: &mut dyn FnMut(),
     ) -> Result<Heard, LinkError> {
         self.asked += 1;
-        let mut told = false;
+        let mut told = slow_at.is_none();
         let mut ours = chain.before.pop_front().unwrap_or(0);
         let done = loop {
-            if !told && !self.link.await_answer(&mut chain.outgoing, slow_at) {
+            if let Some(at) = slow_at.filter(|_| !told)
+                && !self.link.await_answer(&mut chain.outgoing, at)
+            {
                 told = true;
                 slow();
             }

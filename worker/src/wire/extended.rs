@@ -11,6 +11,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::Session;
+use super::chain::{Chain, Heard};
 use super::error::{LinkError, QueryError};
 use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
@@ -99,27 +100,16 @@ impl Session {
         answers
     }
 
-    /// Runs an input as `run` does, behind a string of ours in the same write. Why the server has refused that string, if it
-    /// has; the input has run all the same.
-    pub fn run_after(
-        &mut self,
-        first: &[u8],
-        input: &[u8],
-        sink: &mut dyn Sink,
-    ) -> Result<Option<ServerError>, LinkError> {
-        let mut outgoing = Outgoing::default();
-        if let Err(refusal) = outgoing.query(first).and_then(|()| outgoing.query(input)) {
-            sink.error(refusal);
-            return Ok(None);
+    /// Runs an input as `run` does, behind statements of ours in the same write. If the server refuses one of these, it skips
+    /// the input.
+    pub fn run_behind(&mut self, first: &[&str], input: &[u8], sink: &mut dyn Sink) -> Result<Heard, LinkError> {
+        match Chain::once(first, input) {
+            Ok(mut chain) => self.hear_input(&mut chain, sink, None, &mut || {}),
+            Err(refusal) => {
+                sink.error(refusal);
+                Ok(Heard::Ran)
+            }
         }
-        self.asked += 2;
-        let refusal = match self.hear_quietly(&mut outgoing) {
-            Ok(answer) => answer.err(),
-            Err(error) => return Err(self.lost(&error)),
-        };
-        let done = self.answers(&mut outgoing, sink);
-        self.link.forget_long();
-        done.map(|()| refusal).map_err(|error| self.link.broken(format!("lost the session while a query ran: {error}")))
     }
 
     /// How long a server may take for statements of ours: one that never answers must not hold a worker for ever.

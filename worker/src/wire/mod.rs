@@ -185,7 +185,7 @@ impl Session {
             answered: 0,
             tainted: false,
             heir: None,
-            place: target.places.iter().position(|place| *place == attempt.place).unwrap_or(0),
+            place: target.index_of(&attempt.place),
             password_counted: greeting.password_counted,
             group: None,
         })
@@ -308,6 +308,11 @@ impl Session {
     /// Which of the target's places the session is at.
     pub fn place(&self) -> usize {
         self.place
+    }
+
+    /// The server's address, for messages.
+    pub fn whereabouts(&self) -> String {
+        self.canceller.peer.to_string()
     }
 
     pub fn is_encrypted(&self) -> bool {

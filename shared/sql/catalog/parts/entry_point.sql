@@ -32,6 +32,7 @@ CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE (name na
         ('fill', 'job int, stamp bigint, next timestamptz, wrong text', 'void', 'PERFORM mill_private.fill_start(%s, job, stamp, next, wrong)'),
         ('delete_old', 'behind int', 'TABLE (tasks bigint[], runs bigint[], last int)',
             'RETURN QUERY SELECT * FROM mill_private.delete_old_runs(%s, behind)'),
+        ('note', 'reason text', 'void', 'UPDATE mill.queue q SET trouble = reason WHERE q.relid = %s'),
         ('next_start', 'job int, next timestamptz', 'bool', 'RETURN mill_private.set_next_start(%s, job, next)'),
         ('stash', 'job int, at timestamptz, key text', 'text', 'RETURN mill_private.get_stash(%s, job, at, key)'),
         ('stash', 'job int, at timestamptz, key text, value text', 'void', 'PERFORM mill_private.set_stash(%s, job, at, key, value)')

@@ -9,8 +9,10 @@ CREATE TABLE mill.queue (
     schema name NOT NULL,
     name name NOT NULL,
     owner name NOT NULL,
-    "user" name
+    "user" name,
+    trouble text
 );
+COMMENT ON COLUMN mill.queue.trouble IS 'why its scheduler does not serve it on this server, or why its workers cannot begin; NULL: nothing is known';
 COMMENT ON COLUMN mill.queue."user" IS 'the role that its scheduler and its workers log in as';
 COMMENT ON TABLE mill.queue IS 'pgmill: the task tables that a scheduler has served in this database';
 INSERT INTO mill.face (level, object, rights) VALUES ('use', 'TABLE mill.queue', 'SELECT');

@@ -57,6 +57,7 @@ DECLARE
     relid oid := COALESCE(queue::oid, (SELECT min(q.relid) FROM mill.queue q HAVING count(*) = 1),
                           to_regclass('public.task')::oid);
     relation text := relid::regclass::text;
+    trouble text := (SELECT q.trouble FROM mill.queue q WHERE q.relid = relation::regclass);
     t record;
     others bigint;
     ahead bigint;
@@ -92,6 +93,8 @@ BEGIN
         RETURN format('it is running since %s in server process %s', t.start, t.pid);
     WHEN t.state = 'TAKE' THEN
         RETURN 'it has been taken and is about to start';
+    WHEN NOT mill.locked({queue_key}, relid, here) AND trouble IS NOT NULL THEN
+        RETURN format('no scheduler serves %s on this server: %s', relation, trouble);
     WHEN NOT mill.locked({queue_key}, relid, here) THEN
         RETURN format('no scheduler serves %s: is the launcher running? ask it with: launcher status', relation);
     WHEN t.plan > clock_timestamp() THEN
@@ -100,6 +103,8 @@ BEGIN
         RETURN format('it has expired: it was to start within %s of %s, and becomes GONE at the next look', t.active, t.plan);
     WHEN t.held THEN
         RETURN 'it is held until the next look releases it';
+    WHEN mill.locked({no_connection_key}, relid, here) AND trouble IS NOT NULL THEN
+        RETURN format('its workers cannot begin: %s', trouble);
     WHEN mill.locked({no_connection_key}, relid, here) THEN
         RETURN 'workers get no connection to the server; the launcher''s log says why';
     ELSE

@@ -100,12 +100,12 @@ impl<A> Link<A> {
             permit.widen();
         }
         let late = self.route.target().late_settings && !self.route.target().foreign;
-        if !late && self.role == Role::Trusted {
+        if !late && self.role == Role::Trusted && self.proof.is_none() {
             self.stage = Stage::Up(session);
             events.push(LinkEvent::Up);
             return Ok(());
         }
-        let greeting = Box::pin(greet(session.client.clone(), late));
+        let greeting = Box::pin(greet(session.client.clone(), late, self.proof));
         self.stage = Stage::Greeting { session, greeting };
         self.woken.0.store(true, SeqCst);
         Ok(())

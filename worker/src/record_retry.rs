@@ -1,0 +1,185 @@
+//! PURE. How a result is recorded that the server has refused: in which form, and when it is sent again.
+//!
+//! A result is kept until the database has it. What is wrong with the machine passes, so the same result is sent again, later
+//! and later. What is wrong with the data is recorded in a form that the row can take. An input is never run again because its
+//! end could not be recorded.
+
+use shared::db::back_off::BackOff;
+use shared::db::refusal::Refusal;
+use std::time::{Duration, Instant};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A deadlock, a lock that was not given, a late cancel: more of them in a row are not bad luck.
+const QUICK_TRIES: u32 = 3;
+/// After so many refusals for a missing right every second try is made in the plainest form.
+const RIGHTS_TRIES: u32 = 3;
+/// The server may lack the memory for a result of this size only.
+const LARGE_BYTES: usize = 16 << 20;
+const LARGE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The result as it is.
+    Whole,
+    /// As a failure with its output and the server's complaint, without repetition and pause.
+    Failed,
+    /// The same without output, the error in ASCII and cut.
+    Plainest,
+}
+
+/// What is done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// At once, on the same session.
+    Now(Form),
+    /// At this moment. A session that was lost is opened anew.
+    At(Instant, Form),
+    /// There is nothing to record it in.
+    Leave,
+}
+
+#[derive(Debug)]
+pub struct RecordRetry {
+    form: Form,
+    bytes: usize,
+    pause: BackOff,
+    transient: u32,
+    stale: bool,
+    rights: u32,
+    out_of_memory_since: Option<Instant>,
+}
+
+impl RecordRetry {
+    /// Of a result of so many bytes.
+    pub fn new(bytes: usize) -> RecordRetry {
+        RecordRetry {
+            form: Form::Whole,
+            bytes,
+            pause: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            transient: 0,
+            stale: false,
+            rights: 0,
+            out_of_memory_since: None,
+        }
+    }
+
+    /// The server has refused what was last sent. `out_of_memory`: for that reason.
+    pub fn refused(&mut self, refusal: Refusal, out_of_memory: bool, now: Instant) -> Retry {
+        match refusal {
+            Refusal::Gone => Retry::Leave,
+            Refusal::Machine if out_of_memory && self.bytes >= LARGE_BYTES => {
+                let since = *self.out_of_memory_since.get_or_insert(now);
+                if now.saturating_duration_since(since) >= LARGE_PATIENCE {
+                    self.form = Form::Plainest;
+                }
+                self.later(now)
+            }
+            Refusal::Machine | Refusal::Unknown => self.later(now),
+            Refusal::Transient => {
+                self.transient += 1;
+                if self.transient <= QUICK_TRIES { Retry::Now(self.form) } else { self.later(now) }
+            }
+            Refusal::Stale if !self.stale => {
+                self.stale = true;
+                Retry::Now(self.form)
+            }
+            Refusal::Stale | Refusal::Data => match self.form {
+                Form::Whole => self.plainer(Form::Failed),
+                Form::Failed => self.plainer(Form::Plainest),
+                Form::Plainest => self.without_rights(now),
+            },
+            Refusal::Rights => self.without_rights(now),
+        }
+    }
+
+    fn plainer(&mut self, form: Form) -> Retry {
+        self.form = form;
+        Retry::Now(form)
+    }
+
+    fn later(&mut self, now: Instant) -> Retry {
+        Retry::At(self.pause.next(now), self.form)
+    }
+
+    /// Somebody has to change something. What was meant is tried again and again, and what may be possible in between.
+    fn without_rights(&mut self, now: Instant) -> Retry {
+        self.rights += 1;
+        let plainest = self.rights >= RIGHTS_TRIES && self.rights % 2 == 1;
+        Retry::At(self.pause.next(now), if plainest { Form::Plainest } else { self.form })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(retry: Retry) -> Form {
+        match retry {
+            Retry::At(_, form) => form,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_full_disk_never_changes_the_result_and_is_tried_ever_more_seldom() {
+        let mut retry = RecordRetry::new(LARGE_BYTES);
+        let now = Instant::now();
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            match retry.refused(Refusal::Machine, false, now) {
+                Retry::At(at, Form::Whole) => pauses.push((at - now).as_millis()),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(pauses, [200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+    }
+
+    #[test]
+    fn data_that_are_refused_are_recorded_in_a_plainer_form_at_once() {
+        let (mut retry, now) = (RecordRetry::new(0), Instant::now());
+        assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(Form::Failed));
+        assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(Form::Plainest));
+        assert_eq!(at(retry.refused(Refusal::Data, false, now)), Form::Plainest);
+    }
+
+    #[test]
+    fn a_stale_statement_is_sent_once_more_and_then_taken_for_bad_data() {
+        let (mut retry, now) = (RecordRetry::new(0), Instant::now());
+        assert_eq!(retry.refused(Refusal::Stale, false, now), Retry::Now(Form::Whole));
+        assert_eq!(retry.refused(Refusal::Stale, false, now), Retry::Now(Form::Failed));
+    }
+
+    #[test]
+    fn what_is_in_the_way_for_a_moment_is_tried_three_times_at_once() {
+        let (mut retry, now) = (RecordRetry::new(0), Instant::now());
+        for _ in 0..QUICK_TRIES {
+            assert_eq!(retry.refused(Refusal::Transient, false, now), Retry::Now(Form::Whole));
+        }
+        assert_eq!(at(retry.refused(Refusal::Transient, false, now)), Form::Whole);
+    }
+
+    #[test]
+    fn without_a_right_the_whole_result_and_the_plainest_form_take_turns() {
+        let (mut retry, now) = (RecordRetry::new(0), Instant::now());
+        let forms: Vec<Form> = (0..6).map(|_| at(retry.refused(Refusal::Rights, false, now))).collect();
+        use Form::{Plainest as P, Whole as W};
+        assert_eq!(forms, [W, W, P, W, P, W]);
+    }
+
+    #[test]
+    fn only_a_large_result_is_cut_for_lack_of_memory_and_only_after_ten_minutes() {
+        let (mut small, mut large, now) = (RecordRetry::new(1000), RecordRetry::new(LARGE_BYTES), Instant::now());
+        for retry in [&mut small, &mut large] {
+            assert_eq!(at(retry.refused(Refusal::Machine, true, now)), Form::Whole);
+        }
+        assert_eq!(at(small.refused(Refusal::Machine, true, now + LARGE_PATIENCE)), Form::Whole);
+        assert_eq!(at(large.refused(Refusal::Machine, true, now + LARGE_PATIENCE)), Form::Plainest);
+    }
+
+    #[test]
+    fn a_table_that_is_gone_ends_it() {
+        assert_eq!(RecordRetry::new(0).refused(Refusal::Gone, false, Instant::now()), Retry::Leave);
+    }
+}

@@ -1,0 +1,172 @@
+//! Recording results: the same end is sent until the server has it.
+//!
+//! A server without disk space, memory or connections refuses a record that is right. The worker then keeps the result and its
+//! slot, so that the queue claims less meanwhile, and sends the record again (`record_retry` says when, and in which form).
+//! Meanwhile the reason is in the worker's slot, where the scheduler reads it. A lost session is opened anew, on the server
+//! on which the scheduler is then, if the effects of the task are known there. A worker that is told to give its task back
+//! leaves, and the result with it: the row says WORK, and whoever serves the queue settles it.
+
+use crate::book::Record;
+use crate::execute::refusal_of;
+use crate::record_retry::{Form, RecordRetry, Retry};
+use crate::session::{self, NotReopened};
+use crate::watchdog::Watchdog;
+use crate::wire::{QueryError, Session};
+use nix::unistd::getppid;
+use shared::db::refusal::Refusal;
+use shared::exit_code::ExitCode;
+use shared::hand_over::{WorkerOrder, ring_parent};
+use shared::region::Notes;
+use std::cell::Cell;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long the end of a task may wait: for a lock that a user holds on its row, for constraints that an atomic one
+/// has put off. Only a server that will never answer is left so late.
+pub(crate) const END_PATIENCE: Duration = Duration::from_secs(12 * 3600);
+/// How often a waiting worker looks whether it is to give its task back.
+const GLANCE: Duration = Duration::from_millis(50);
+const OUT_OF_MEMORY: &[u8] = b"53200";
+
+/// Who records, and for which task.
+pub(crate) struct Recorder<'a> {
+    pub(crate) order: &'a WorkerOrder,
+    pub(crate) watchdog: &'a Watchdog,
+    pub(crate) notes: Notes<'a>,
+    pub(crate) task: i64,
+    /// What the task has done is on the server that records its end.
+    pub(crate) effects: bool,
+    /// The reason for waiting is in the slot.
+    waits: Cell<bool>,
+}
+
+/// What is sent again, and why.
+pub(crate) struct Attempt<'a> {
+    pub(crate) form: Form,
+    /// What the server has complained of.
+    pub(crate) complaint: &'a str,
+    /// Nothing was sent before.
+    pub(crate) first: bool,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(
+        order: &'a WorkerOrder,
+        watchdog: &'a Watchdog,
+        notes: Notes<'a>,
+        task: i64,
+        effects: bool,
+    ) -> Recorder<'a> {
+        Recorder { order, watchdog, notes, task, effects, waits: Cell::new(false) }
+    }
+
+    /// Sends until it is accepted. An error is how the worker leaves.
+    pub(crate) fn record<T>(
+        &self,
+        session: &mut Option<Session>,
+        bytes: usize,
+        mut send: impl FnMut(&mut Session, &Attempt<'_>) -> Result<T, QueryError>,
+    ) -> Result<T, ExitCode> {
+        let mut retry = RecordRetry::new(bytes);
+        let (mut form, mut complaint, mut first) = (Form::Whole, String::new(), true);
+        loop {
+            let next = match self.opened(session)? {
+                Err(why) => {
+                    complaint = why;
+                    retry.refused(Refusal::Machine, false, Instant::now())
+                }
+                Ok(open) => {
+                    open.set_patience(END_PATIENCE);
+                    let attempt = Attempt { form, complaint: &complaint, first };
+                    let answer = send(open, &attempt);
+                    first = false;
+                    match answer {
+                        Ok(done) => {
+                            self.recorded();
+                            return Ok(done);
+                        }
+                        Err(QueryError::Link(lost)) => {
+                            *session = None;
+                            complaint = lost.to_string();
+                            shared::debug!(
+                                "link lost while a result was recorded",
+                                task = self.task,
+                                error = complaint
+                            );
+                            retry.refused(Refusal::Unknown, false, Instant::now())
+                        }
+                        Err(QueryError::Server(refusal)) => {
+                            let kind = refusal_of(&refusal);
+                            complaint = refusal.to_string();
+                            if !kind.passes() {
+                                shared::warning!("a result was refused", task = self.task, error = complaint);
+                            }
+                            retry.refused(kind, refusal.code() == Some(OUT_OF_MEMORY), Instant::now())
+                        }
+                    }
+                }
+            };
+            form = match next {
+                Retry::Now(form) => form,
+                Retry::At(at, form) => {
+                    self.wait(at, &complaint)?;
+                    form
+                }
+                Retry::Leave => {
+                    shared::error!(
+                        "a result cannot be recorded: its table is gone",
+                        task = self.task,
+                        error = complaint
+                    );
+                    return Err(ExitCode::Permanent);
+                }
+            };
+        }
+    }
+
+    /// The session, opened anew if it was lost; or why not yet.
+    fn opened<'s>(&self, session: &'s mut Option<Session>) -> Result<Result<&'s mut Session, String>, ExitCode> {
+        if session.is_none() {
+            match session::reopen(self.order, self.effects) {
+                Ok(open) => *session = Some(open),
+                Err(NotReopened::Yet(why)) => return Ok(Err(why)),
+                Err(NotReopened::Elsewhere(why)) => {
+                    shared::warning!("a result is not recorded; the task is looked at", task = self.task, why = why);
+                    return Err(ExitCode::Temporary);
+                }
+            }
+        }
+        Ok(session.as_mut().ok_or_else(String::new))
+    }
+
+    fn wait(&self, until: Instant, why: &str) -> Result<(), ExitCode> {
+        self.notes.set_reason(&format!("the server does not record results: {why}"));
+        if !self.waits.replace(true) {
+            self.watchdog.wake();
+            ring_parent(getppid());
+        }
+        loop {
+            if self.watchdog.interrupted() {
+                shared::warning!("a result is given up: the worker was told to end", task = self.task, why = why);
+                return Err(ExitCode::Temporary);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(GLANCE));
+        }
+    }
+
+    fn recorded(&self) {
+        if self.waits.replace(false) {
+            self.notes.set_reason("");
+            ring_parent(getppid());
+        }
+    }
+}
+
+/// How much a record carries.
+pub(crate) fn size_of(record: &Record<'_>) -> usize {
+    record.output.map_or(0, <[u8]>::len) + record.error.map_or(0, <[u8]>::len)
+}
