@@ -10,6 +10,7 @@ use crate::hearing::WATCH_PATIENCE;
 use crate::host::{Host, LeaderSeen, now_ms};
 use crate::leader_state::{LeaderEffect, LeaderEvent, LeaderState, Refused};
 use crate::lock_watch::Locks;
+use shared::conninfo::{Preferred, SessionAttributes, Target};
 use shared::db::link::Link;
 use shared::db::lock_key;
 use shared::db::server::{draw_proof, halves, name_server};
@@ -54,8 +55,9 @@ pub struct Leadership {
     since_ms: u64,
     /// Who leads while we stand by.
     pub seen: Option<LeaderSeen>,
-    /// The server on which we lead, or led last.
+    /// The server on which we lead, or led last, and its place among the hosts.
     pub server: Option<String>,
+    place: Option<usize>,
 }
 
 /// Statements of ours say whose they are.
@@ -73,7 +75,15 @@ impl Signature {
 
 impl Leadership {
     pub fn new() -> Leadership {
-        Leadership { host: Host::own(), seat: None, since_ms: 0, seen: None, server: None }
+        Leadership { host: Host::own(), seat: None, since_ms: 0, seen: None, server: None, place: None }
+    }
+
+    /// What is dialled: first the server on which we led last, because a former primary may be back on a host before it. But
+    /// only where a stand-by is not taken for it.
+    fn target(&self, target: &Target) -> Target {
+        let writes = matches!(target.attributes, SessionAttributes::ReadWrite | SessionAttributes::Primary);
+        let prefer = self.place.filter(|_| writes).map(|place| Preferred { place, address: None });
+        Target { prefer, ..target.clone() }
     }
 
     /// Ourselves, as the leader.
@@ -135,6 +145,7 @@ impl Launcher {
                 shared::info!("launcher leads", server = server.name, backend = seat.backend);
                 self.parts.region.set_term(seat.backend);
                 self.parts.region.set_leader_server(&server);
+                self.leadership.place = Some(server.place);
                 self.leadership.server = Some(server.name);
                 self.parts.region.prolong_lease(asked_at);
                 self.leadership.seat = Some(seat);
@@ -167,8 +178,8 @@ impl Launcher {
         for effect in self.leader.handle(event) {
             match effect {
                 LeaderEffect::Dial => {
-                    let region = Some(&self.parts.region);
-                    self.link = Some(Link::dial(&self.parts.target, "pg_conf", region, !self.proven));
+                    let (region, target) = (Some(&self.parts.region), self.leadership.target(&self.parts.target));
+                    self.link = Some(Link::dial(&target, "pg_conf", region, !self.proven));
                 }
                 LeaderEffect::AskLock => {
                     let (name, seat) = (self.parts.name.clone(), self.leadership.seat.clone());

@@ -588,6 +588,7 @@ impl Scheduler {
                     self.stumbling.succeeded();
                     if std::mem::take(&mut self.stumbled) {
                         self.say_well();
+                        self.note_trouble(None);
                     }
                 }
                 End::Killed(_) => {
@@ -596,7 +597,9 @@ impl Scheduler {
                 End::Exited(UNSETTLED) => {}
                 End::Exited(_) => {
                     if let Some(reason) = &worker.reason {
-                        self.stumbled = true;
+                        if !std::mem::replace(&mut self.stumbled, true) {
+                            self.note_trouble(Some(reason.clone()));
+                        }
                         self.say(Trouble::passing(format!(
                             "its workers cannot begin; their tasks are planned again: {reason}"
                         )));

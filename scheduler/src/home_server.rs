@@ -6,6 +6,7 @@
 //! known here: their results are dropped, and their rows are settled like those of dead workers.
 
 use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
+use crate::queue;
 use crate::run_table::RunId;
 use shared::conninfo::{Preferred, Target};
 use shared::db::server::{self, HomeServer, ServerName};
@@ -156,11 +157,17 @@ impl Scheduler {
         }
         let Some(leader) = self.start.region.leader_server() else { return };
         let standing = self.home.standing(&self.order.target, Some(leader.clone()));
+        let (queue, relid) = (self.queue.clone(), self.statements.as_ref().map(|statements| statements.relid));
         if let Some(link) = &mut self.link {
             self.home.asking = true;
             link.ask("looking for the launcher's lock", PATIENCE, move |client| async move {
-                stand(&client, &standing).await?;
-                Ok(Answer::LeaderFound(leader.proof))
+                match stand(&client, &standing).await {
+                    Ok(_) => Ok(Answer::LeaderFound(leader.proof)),
+                    Err(trouble) => {
+                        queue::leave_note(&client, &queue, relid, Some(&trouble.text)).await;
+                        Err(trouble)
+                    }
+                }
             });
         }
     }
@@ -168,6 +175,17 @@ impl Scheduler {
     pub(crate) fn leader_found(&mut self, proof: i64) {
         self.home.asking = false;
         self.home.leader = Some(proof);
+    }
+
+    /// Tells `mill.why` what keeps workers from beginning, or that nothing does any more.
+    pub(crate) fn note_trouble(&mut self, trouble: Option<String>) {
+        let (queue, relid) = (self.queue.clone(), self.statements.as_ref().map(|statements| statements.relid));
+        if let (Some(link), true) = (&mut self.link, self.jobs.has_catalog()) {
+            link.ask("noting a trouble", PATIENCE, move |client| async move {
+                queue::leave_note(&client, &queue, relid, trouble.as_deref()).await;
+                Ok(Answer::Named)
+            });
+        }
     }
 
     /// A worker is gone whose task began on another server: what the row says here is not known.

@@ -158,6 +158,11 @@ impl Jobs {
     }
 
     /// The session is gone; what runs, runs on.
+    /// The queue is registered with a catalog.
+    pub fn has_catalog(&self) -> bool {
+        self.statements.is_some()
+    }
+
     pub fn forget(&mut self) {
         let runs = std::mem::take(&mut self.runs);
         *self = Jobs { runs, waits: self.waits, behind: self.behind, ..Jobs::new() };

@@ -157,7 +157,7 @@ pub async fn prepare(
 }
 
 /// What `mill.why` says of a queue that is not served here. None is left where the catalog may not be used.
-async fn leave_note(client: &Client, queue: &Queue, relid: Option<u32>, trouble: Option<&str>) {
+pub async fn leave_note(client: &Client, queue: &Queue, relid: Option<u32>, trouble: Option<&str>) {
     let Some(relid) = relid else { return };
     if matches!(catalog::installed(client, queue).await, Ok(Some(_)))
         && let Err(error) = note(client, queue, relid, trouble).await

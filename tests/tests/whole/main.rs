@@ -66,6 +66,7 @@ mod settings;
 mod signals;
 mod slots;
 mod soak;
+mod split_brain;
 mod status;
 mod strangers;
 mod take;
