@@ -9,7 +9,7 @@ use shared::conninfo::Target;
 use shared::db::identifier::quoted;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::statement::LOOK_ROW;
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use shared::region::Region;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -137,7 +137,7 @@ async fn make(client: &Client, needed: &Needed, lacks: &str, steps: Vec<String>)
             Err(error) => {
                 let trouble = Trouble::of(&error);
                 // Somebody else made it in between: the next look finds it.
-                if trouble.kind == TroubleKind::Passing {
+                if trouble.passes() {
                     return Err(trouble);
                 }
                 let name = if lacks == "role" { role } else { database };

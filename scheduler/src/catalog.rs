@@ -10,7 +10,7 @@ use shared::db::catalog;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use tokio_postgres::{Client, Row};
 
 /// Why the queue is served without the catalog, and what would help.
@@ -108,7 +108,7 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
 
 /// What the server refuses here is no reason to leave the queue alone.
 async fn without(client: &Client, what: &str, refused: Trouble) -> Result<Result<Access, Lack>, Trouble> {
-    if refused.kind == TroubleKind::Passing {
+    if refused.passes() {
         return Err(refused);
     }
     client.batch_execute("ROLLBACK").await.map_err(trouble)?;
@@ -157,7 +157,7 @@ pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option
         );
         if let Err(error) = client.batch_execute(&script).await {
             let refused = trouble(error);
-            return if refused.kind == TroubleKind::Passing { Err(refused) } else { Ok(Some(refused.text)) };
+            return if refused.passes() { Err(refused) } else { Ok(Some(refused.text)) };
         }
         shared::debug!("triggers of jobs created", table = queue.fill("{queue}"));
     }

@@ -8,7 +8,7 @@ use crate::mending;
 use shared::config::ColumnDefaults;
 use shared::db::identifier::{literal, quoted};
 use shared::db::statement::{self, Queue, column_defaults};
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 
 const LOCK_TIMEOUT: &str = "2s";
@@ -35,7 +35,7 @@ pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> R
         format!("SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; ALTER TABLE {} {}", queue.fill("{queue}"), text.join(", "));
     if let Err(error) = client.batch_execute(&script).await {
         let trouble = Trouble::of(&error);
-        if trouble.kind == TroubleKind::Passing {
+        if trouble.passes() {
             return Err(trouble);
         }
         shared::warning!("new column defaults are not in force yet", table = queue.fill("{queue}"), error = trouble);

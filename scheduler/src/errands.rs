@@ -13,9 +13,10 @@ use crate::lending::Gift;
 use crate::look::Group;
 use crate::queue::Prepared;
 use crate::run_table::{RunId, WorkerEnd};
+use crate::shortage::{Refused, or_refused};
 use shared::db::server::ServerName;
 use shared::db::statement::Queue;
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use shared::exit_code::ExitCode;
 use shared::hand_over::WorkerOrder;
 use shared::region::{HandedIn, Kind, SlotHandle};
@@ -376,9 +377,14 @@ impl Scheduler {
             return;
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
+        if self.shortage.pauses(Instant::now()) {
+            return;
+        }
         let Some(ends) = self.errands.begin_booking() else { return };
-        link.ask("writing results", PATIENCE, move |client| async move {
-            Ok(Answer::Booked(unless_refused(ends.write(&client, &statements).await)?))
+        link.ask("writing results", PATIENCE, move |client| {
+            or_refused(Refused::Results, async move {
+                Ok(Answer::Booked(unless_refused(ends.write(&client, &statements).await)?))
+            })
         });
     }
 
@@ -438,7 +444,7 @@ impl Scheduler {
 /// is the session's trouble.
 pub fn unless_refused(written: Result<Vec<i64>, Trouble>) -> Result<Vec<i64>, Trouble> {
     written.or_else(|trouble| {
-        if trouble.kind == TroubleKind::Passing {
+        if trouble.passes() {
             return Err(trouble);
         }
         shared::warning!("results cannot be written together; each is tried alone", error = trouble);

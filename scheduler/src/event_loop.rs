@@ -23,6 +23,7 @@ use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
+use crate::shortage::{Refused, Shortage};
 use crate::waiting::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -86,6 +87,8 @@ pub enum Answer {
         bytes: i64,
         deleted: u64,
     },
+    /// The server has refused it, and the session is alive.
+    Refused(Refused, Trouble),
     /// The launcher that holds this number leads on our server.
     LeaderFound(i64),
     /// The marker table as it is now.
@@ -198,6 +201,8 @@ pub struct Scheduler {
     pub(crate) lending: Lending,
     /// The server on which the queue is served.
     pub(crate) home: Home,
+    /// Whether it writes.
+    pub(crate) shortage: Shortage,
     pub(crate) errands: Errands,
     pub(crate) guests: Guests,
     /// What is to go back from batches, and when it is tried next; None while it is being done.
@@ -277,6 +282,7 @@ impl Scheduler {
             runs: RunTable::new(&start.region),
             lending: Lending::open()?,
             home: Home::default(),
+            shortage: Shortage::default(),
             errands: Errands::new(
                 Queue { schema: order.schema.clone(), table: order.table.clone() },
                 !order.settings.synchronous_commit,
@@ -450,6 +456,7 @@ impl Scheduler {
             self.jobs_deadline().filter(|_| working),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
+            self.shortage.deadline(now).filter(|_| working),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_reset),
             self.link.is_some().then(|| now + self.start.region.lease_left() + LET_GO),
@@ -540,6 +547,7 @@ impl Scheduler {
     /// What is done on every turn, whatever woke us.
     fn pass(&mut self, now: Instant) {
         self.runs.acknowledge();
+        self.hear_recorders(now);
         self.prove_leader();
         self.reap(now);
         self.retire(now);
@@ -647,6 +655,8 @@ impl Scheduler {
                 }
                 SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
+                // A server that is up again may still not write.
+                SessionEffect::SayWell if self.shortage.is_told() => {}
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
                     shared::error!("another scheduler serves the queue; leaving it to that one", queue = self.label);

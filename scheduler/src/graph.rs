@@ -9,7 +9,7 @@ use crate::graph_pass::{self, GraphAsk, GraphPassed, GraphStatements};
 use crate::graph_state::{self, GraphEffect, GraphEvent, GraphState};
 use shared::db::link::{Link, LinkEvent};
 use shared::db::statement;
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -99,7 +99,7 @@ impl Graph {
         self.armed = passed.armed;
         self.sulking.retain(|_, until| *until > now);
         for (timer, _, trouble) in &passed.refused {
-            let pause = if trouble.kind == TroubleKind::Passing { SULK_SHORT } else { SULK_LONG };
+            let pause = if trouble.passes() { SULK_SHORT } else { SULK_LONG };
             self.sulking.extend(timer.map(|timer| (timer, now + pause)));
         }
         if passed.used || passed.more {
@@ -256,7 +256,7 @@ impl Scheduler {
         let mut lasting = Vec::new();
         for (_, what, trouble) in passed.refused {
             let text = format!("{what}: {trouble}");
-            if !self.graph.said.contains(&text) && trouble.kind != TroubleKind::Passing {
+            if !self.graph.said.contains(&text) && !trouble.passes() {
                 shared::warning!(
                     "the graph goes on without it for a while",
                     queue = self.label,

@@ -9,8 +9,9 @@
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::look::Group;
 use crate::run_table::RunId;
+use crate::shortage::{Refused, or_refused};
 use nix::poll::{PollFd, PollFlags};
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use shared::region::{Kind, SlotHandle};
 use shared::report::{self, Reply};
 use std::collections::BTreeMap;
@@ -57,6 +58,11 @@ impl Guests {
     /// The session is gone, and perhaps the answer with it: they leave, and their tasks are looked at.
     pub fn forget(&mut self) {
         *self = Guests::default();
+    }
+
+    /// Their beginning could not be written: it is asked for again.
+    pub fn refused(&mut self) {
+        self.asking = false;
     }
 
     /// The worker is gone.
@@ -113,7 +119,7 @@ impl Scheduler {
             return;
         }
         self.guests.hear();
-        if self.guests.asking || !self.session.working() {
+        if self.guests.asking || !self.session.working() || self.shortage.pauses(Instant::now()) {
             return;
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
@@ -130,17 +136,19 @@ impl Scheduler {
         }
         self.guests.asking = true;
         shared::fault::point("scheduler.before_guests");
-        link.ask("beginning tasks", PATIENCE, move |client| async move {
-            let rows = client.query(&statements.begin_guests, &[&tasks, &attempts, &backends]).await;
-            let begun = match rows.map_err(|error| Trouble::of(&error)) {
-                Ok(rows) => rows.iter().map(|row| row.get("id")).collect(),
-                Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
-                Err(trouble) => {
-                    shared::warning!("tasks cannot begin together; each is tried alone", error = trouble);
-                    Vec::new()
-                }
-            };
-            Ok(Answer::Begun { asked, begun })
+        link.ask("beginning tasks", PATIENCE, move |client| {
+            or_refused(Refused::Begins, async move {
+                let rows = client.query(&statements.begin_guests, &[&tasks, &attempts, &backends]).await;
+                let begun = match rows.map_err(|error| Trouble::of(&error)) {
+                    Ok(rows) => rows.iter().map(|row| row.get("id")).collect(),
+                    Err(trouble) if trouble.passes() => return Err(trouble),
+                    Err(trouble) => {
+                        shared::warning!("tasks cannot begin together; each is tried alone", error = trouble);
+                        Vec::new()
+                    }
+                };
+                Ok(Answer::Begun { asked, begun })
+            })
         });
     }
 

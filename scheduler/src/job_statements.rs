@@ -2,7 +2,7 @@
 
 use crate::catalog;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use tokio_postgres::{Client, Statement};
 
 /// Rows of runs that are inserted with one statement.
@@ -56,7 +56,7 @@ pub async fn put_runs(client: &Client, statements: &JobStatements) -> Result<i32
         put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| Trouble::of(&error))
     };
     match put(RUNS_AT_ONCE, None).await {
-        Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+        Err(trouble) if trouble.passes() => return Err(trouble),
         Err(_) => {}
         rows => return rows,
     }
@@ -66,7 +66,7 @@ pub async fn put_runs(client: &Client, statements: &JobStatements) -> Result<i32
         let Some(run) = row.get::<_, Option<i64>>("run") else { break };
         match put(1, Some(run)).await {
             Ok(rows) => done += rows,
-            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+            Err(trouble) if trouble.passes() => return Err(trouble),
             Err(trouble) => {
                 client.query(&statements.refuse, &[&run, &trouble.text]).await.map_err(|error| Trouble::of(&error))?;
                 shared::warning!("a run cannot be put into its queue", run = run, why = trouble);

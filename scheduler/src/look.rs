@@ -8,7 +8,7 @@ use crate::errands::{Ends, unless_refused};
 use crate::job_statements::put_runs;
 use crate::jobs::{JobsAsk, Pulse};
 use crate::queue::Prepared;
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -308,14 +308,14 @@ impl Look {
                 shared::info!("tasks not started in time", gone = gone, repeated = again);
                 return Ok(());
             }
-            Err(trouble) if trouble.kind == TroubleKind::Passing => return Err(trouble),
+            Err(trouble) if trouble.passes() => return Err(trouble),
             Err(_) => {}
         }
         for task in tasks {
             let Err(refusal) = self.one(&text, &[&[*task].as_slice()]).await else { continue };
             let failed = self.many(&queue.fill(statement::EXPIRE_REFUSED), &[task, &refusal.text]).await;
             for trouble in [Some(refusal), failed.err()].into_iter().flatten() {
-                if trouble.kind == TroubleKind::Passing {
+                if trouble.passes() {
                     return Err(trouble);
                 }
                 shared::warning!("an expired task cannot be repeated", task = task, error = trouble);
@@ -337,7 +337,7 @@ impl Look {
         let count = asking.count as i64;
         let take: Values<'_> = &[&count, &self.known.ids, &name, &asking.lent, &LONGEST_INPUT_BYTES];
         let rows = match self.many(&self.statements.one_group, &[&ends.values(), take].concat()).await {
-            Err(trouble) if trouble.kind != TroubleKind::Passing => return Ok(None),
+            Err(trouble) if !trouble.passes() => return Ok(None),
             rows => rows?,
         };
         let Some(first) = rows.first() else { return Ok(None) };
@@ -537,7 +537,7 @@ struct Harvest {
 
 /// What the catalog refuses about jobs is no reason not to serve tasks.
 fn contained(trouble: Trouble) -> Result<String, Trouble> {
-    if trouble.kind == TroubleKind::Passing { Err(trouble) } else { Ok(trouble.text) }
+    if trouble.passes() { Err(trouble) } else { Ok(trouble.text) }
 }
 
 /// A column of milliseconds as a wait.

@@ -280,7 +280,7 @@ fn hitch(error: &tokio_postgres::Error) -> Hitch {
         Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             Hitch::Later(trouble.text)
         }
-        _ if trouble.kind == TroubleKind::Passing => Hitch::Lost(trouble),
+        _ if trouble.passes() => Hitch::Lost(trouble),
         _ => Hitch::Refused(trouble.text),
     }
 }

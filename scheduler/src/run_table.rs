@@ -221,6 +221,15 @@ impl RunTable {
             .map(|run| self.at(run))
     }
 
+    /// Why the server does not take the result of a worker, if one waits with one.
+    pub fn recording(&self) -> Option<String> {
+        let mut hands = self.runs.values().filter_map(|run| run.hands.as_ref());
+        hands.find_map(|hands| {
+            let notes = self.region.slots().notes(hands.slot);
+            if notes.phase() == Some(Phase::Recording) { notes.reason() } else { None }
+        })
+    }
+
     pub fn ids(&self) -> impl Iterator<Item = RunId> {
         self.runs.keys().copied()
     }

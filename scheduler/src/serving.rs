@@ -15,6 +15,7 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
+use crate::shortage::{Refused, or_refused};
 use crate::waiting::{UNINSTALLED, Verdict};
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
@@ -38,6 +39,7 @@ impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
         match answer {
             Answer::Stood(verdict) => self.stood(verdict),
+            Answer::Refused(what, trouble) => self.refused(what, &trouble, now),
             Answer::LeaderFound(proof) => self.leader_found(proof),
             Answer::Marker(marker) => self.marker_found(marker, now),
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
@@ -57,6 +59,7 @@ impl Scheduler {
             Answer::Aligned(false) => self.mend_at = Some(now),
             Answer::Booked(written) => {
                 self.booked(&written, now);
+                self.written();
                 // What was full may have room now.
                 self.doze.hurry(now);
             }
@@ -241,13 +244,17 @@ impl Scheduler {
     }
 
     pub(crate) fn ask_unfinished(&mut self) {
-        if self.unfinished != UnfinishedQuestion::Wanted || self.looking.is_some() || !self.session.working() {
+        let pauses = self.shortage.pauses(Instant::now());
+        if self.unfinished != UnfinishedQuestion::Wanted || self.looking.is_some() || pauses || !self.session.working()
+        {
             return;
         }
         if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
             self.unfinished = UnfinishedQuestion::InFlight;
-            link.ask("unfinished tasks", PATIENCE, move |client| async move {
-                Ok(Answer::Unfinished(queue::unfinished(&client, &statements).await?))
+            link.ask("unfinished tasks", PATIENCE, move |client| {
+                or_refused(Refused::Unfinished, async move {
+                    Ok(Answer::Unfinished(queue::unfinished(&client, &statements).await?))
+                })
             });
         }
     }
@@ -327,8 +334,8 @@ impl Scheduler {
             jobs,
         };
         let prepared = statements.clone();
-        link.ask("looking for tasks", PATIENCE, move |client| async move {
-            Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?)))
+        link.ask("looking for tasks", PATIENCE, move |client| {
+            or_refused(Refused::Look, async move { Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?))) })
         });
         if now >= self.next_marker {
             self.next_marker = now + MARKER;
@@ -341,8 +348,8 @@ impl Scheduler {
         if now >= self.next_chores {
             self.next_chores = now + CHORES;
             let keep_ms = self.settings.keep_ms;
-            link.ask("measuring the queue", PATIENCE, move |client| async move {
-                queue::chores(&client, &statements, keep_ms).await
+            link.ask("measuring the queue", PATIENCE, move |client| {
+                or_refused(Refused::Chore, async move { queue::chores(&client, &statements, keep_ms).await })
             });
         }
     }
@@ -417,6 +424,9 @@ impl Scheduler {
     fn seen(&mut self, seen: Seen, now: Instant) {
         let mut slots = self.looking.take().unwrap_or_default();
         let asked = slots.len();
+        if !seen.taken.is_empty() || seen.written.is_some() || self.errands.is_empty() {
+            self.written();
+        }
         self.cursor = seen.cursor;
         self.only = seen.only_group().or_else(|| self.only.take().filter(|_| seen.taken.is_empty()));
         if let Some(written) = &seen.written {
@@ -536,10 +546,12 @@ impl Scheduler {
         };
         for ToRetire { backend, began } in self.lending.due_for_retirement(now) {
             let statements = statements.clone();
-            link.ask("retiring a connection", PATIENCE, move |client| async move {
-                let rows = client.query(&statements.retire, &[&backend, &began]).await;
-                let gone = rows.map_err(|error| Trouble::of(&error))?.is_empty();
-                Ok(Answer::Retired { backend, gone })
+            link.ask("retiring a connection", PATIENCE, move |client| {
+                or_refused(Refused::Retirement(backend), async move {
+                    let rows = client.query(&statements.retire, &[&backend, &began]).await;
+                    let gone = rows.map_err(|error| Trouble::of(&error))?.is_empty();
+                    Ok(Answer::Retired { backend, gone })
+                })
             });
         }
     }
@@ -549,13 +561,18 @@ impl Scheduler {
         let (Some(link), Some(statements), true) = (&mut self.link, &self.statements, self.session.working()) else {
             return;
         };
+        if self.shortage.pauses(now) {
+            return;
+        }
         let Some(tasks) = self.returns.begin(now) else { return };
         let statements = statements.clone();
-        link.ask("giving tasks of a batch back", PATIENCE, move |client| async move {
-            let (tasks, attempts): (Vec<i64>, Vec<i32>) = tasks.into_iter().unzip();
-            let rows = client.query(&statements.return_batch, &[&tasks, &attempts]).await;
-            let rows = rows.map_err(|error| Trouble::of(&error))?;
-            Ok(Answer::Returned(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect()))
+        link.ask("giving tasks of a batch back", PATIENCE, move |client| {
+            or_refused(Refused::Returns, async move {
+                let (tasks, attempts): (Vec<i64>, Vec<i32>) = tasks.into_iter().unzip();
+                let rows = client.query(&statements.return_batch, &[&tasks, &attempts]).await;
+                let rows = rows.map_err(|error| Trouble::of(&error))?;
+                Ok(Answer::Returned(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect()))
+            })
         });
     }
 
@@ -564,10 +581,12 @@ impl Scheduler {
         for ToSettle { run, task, attempt, terminate, why } in questions {
             let strangers = self.lending.strangers_to(task, |slot| self.runs.task_in(slot));
             match (&mut self.link, self.statements.clone()) {
-                (Some(link), Some(statements)) if self.session.working() => {
-                    link.ask("settling a task", PATIENCE, move |client| async move {
-                        let settlement = settle(client, statements, task, attempt, strangers, terminate, why).await?;
-                        Ok(Answer::Settled { run, task, settlement })
+                (Some(link), Some(statements)) if self.session.working() && !self.shortage.pauses(now) => {
+                    link.ask("settling a task", PATIENCE, move |client| {
+                        or_refused(Refused::Settlement(run), async move {
+                            let settled = settle(client, statements, task, attempt, strangers, terminate, why);
+                            Ok(Answer::Settled { run, task, settlement: settled.await? })
+                        })
                     });
                 }
                 _ => self.runs.unsettled(run, now),

@@ -7,7 +7,7 @@
 use crate::elsewhere::Lead;
 use crate::queue::Prepared;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use std::rc::Rc;
 use tokio_postgres::Client;
 
@@ -92,7 +92,7 @@ pub async fn crash(client: &Client, queue: &Queue, task: i64, attempt: i32) -> R
         Ok(_) => Ok(Settlement::NotOurs),
         Err(error) => {
             let refusal = Trouble::of(&error);
-            if refusal.kind == TroubleKind::Passing {
+            if refusal.passes() {
                 return Err(refusal);
             }
             shared::warning!("a crashed task cannot be repeated", task = task, error = refusal);

@@ -16,7 +16,7 @@ use nix::unistd::getppid;
 use shared::db::refusal::Refusal;
 use shared::exit_code::ExitCode;
 use shared::hand_over::{WorkerOrder, ring_parent};
-use shared::region::Notes;
+use shared::region::{Notes, Phase};
 use std::cell::Cell;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -140,7 +140,8 @@ impl<'a> Recorder<'a> {
     }
 
     fn wait(&self, until: Instant, why: &str) -> Result<(), ExitCode> {
-        self.notes.set_reason(&format!("the server does not record results: {why}"));
+        self.notes.set_reason(why);
+        self.notes.set_phase(Phase::Recording);
         if !self.waits.replace(true) {
             self.watchdog.wake();
             ring_parent(getppid());
@@ -161,6 +162,7 @@ impl<'a> Recorder<'a> {
     fn recorded(&self) {
         if self.waits.replace(false) {
             self.notes.set_reason("");
+            self.notes.set_phase(Phase::Forked);
             ring_parent(getppid());
         }
     }

@@ -4,7 +4,7 @@
 //! that stops says three different things). But what somebody must mend is told when it appears, even if it was
 //! hidden behind something that passes.
 
-use super::trouble::{Trouble, TroubleKind};
+use super::trouble::Trouble;
 
 #[derive(Debug, Default)]
 pub struct Saying {
@@ -18,13 +18,18 @@ impl Saying {
     pub fn begin(&mut self, trouble: Trouble) -> bool {
         let new = match &self.told {
             None => true,
-            Some(told) => trouble.kind != TroubleKind::Passing && trouble.text != told.text,
+            Some(told) => !trouble.passes() && trouble.text != told.text,
         };
         if new {
             self.told = Some(trouble.clone());
         }
         self.current = Some(trouble);
         new
+    }
+
+    /// What lasts is worth another line.
+    pub fn remind(&mut self) {
+        self.told = None;
     }
 
     /// It is over. True: there was something.

@@ -1,9 +1,10 @@
 //! Errors of a server or of the way to it, sorted by what helps.
 
+use super::refusal::Refusal;
 use crate::tls::TlsError;
 use std::error::Error as _;
 use std::time::Duration;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::{DbError, Severity};
 
 /// Why a connection or a statement failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,10 @@ pub enum TroubleKind {
     Standing,
     /// The statement was refused; the link is alive.
     Statement,
+    /// The same, because the machine is short of something (disk, memory) or takes no writes now.
+    Short,
+    /// The same, because another transaction was in the way, or somebody has cancelled it.
+    Busy,
 }
 
 impl Trouble {
@@ -34,7 +39,7 @@ impl Trouble {
 
     pub fn of(error: &tokio_postgres::Error) -> Trouble {
         match error.as_db_error() {
-            Some(refusal) => Trouble { kind: kind_of(refusal.code()), text: sentence(refusal) },
+            Some(refusal) => Trouble { kind: kind_of(refusal), text: sentence(refusal) },
             None => match error.source().and_then(|inner| inner.downcast_ref::<TlsError>()) {
                 Some(TlsError::Cut(why)) => Trouble::passing(format!("TLS: {why}")),
                 Some(tls) => Trouble::standing(tls.to_string()),
@@ -43,10 +48,15 @@ impl Trouble {
         }
     }
 
+    /// It passes by itself: the same statement may succeed later.
+    pub fn passes(&self) -> bool {
+        matches!(self.kind, TroubleKind::Passing | TroubleKind::Short | TroubleKind::Busy)
+    }
+
     /// How far apart tries may grow: a server that is down is asked each second, a wrong password less often.
     pub fn retry_cap(&self) -> Duration {
         match self.kind {
-            TroubleKind::Passing => Duration::from_secs(1),
+            TroubleKind::Passing | TroubleKind::Short | TroubleKind::Busy => Duration::from_secs(1),
             TroubleKind::Standing | TroubleKind::Statement => Duration::from_secs(10),
         }
     }
@@ -81,11 +91,16 @@ pub fn refuses_login(sentence: &str) -> bool {
         || sentence.starts_with("FATAL") && sentence.contains("[42501]")
 }
 
-fn kind_of(code: &SqlState) -> TroubleKind {
-    match code.code().get(..2).unwrap_or_default() {
+fn kind_of(error: &DbError) -> TroubleKind {
+    let code = error.code().code();
+    // After a FATAL error the session is gone.
+    let alive = error.parsed_severity().is_none_or(|severity| severity == Severity::Error);
+    match (Refusal::of(code, false), code.get(..2).unwrap_or_default()) {
+        (Refusal::Machine, "53" | "58" | "25" | "XX") if alive => TroubleKind::Short,
+        (Refusal::Transient, _) if alive => TroubleKind::Busy,
         // Connection exceptions, deadlocks and the like, insufficient resources, operator intervention, system errors.
-        "08" | "40" | "53" | "57" | "58" => TroubleKind::Passing,
-        "28" | "3D" => TroubleKind::Standing,
+        (_, "08" | "40" | "53" | "57" | "58") => TroubleKind::Passing,
+        (_, "28" | "3D") => TroubleKind::Standing,
         _ => TroubleKind::Statement,
     }
 }

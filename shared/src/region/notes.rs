@@ -42,10 +42,12 @@ pub enum Phase {
     Running,
     /// Ends.
     Stopping,
+    /// A worker: has a result that the server does not take; the reason says why.
+    Recording,
 }
 
 impl Phase {
-    const ALL: [Phase; 4] = [Phase::Forked, Phase::Waiting, Phase::Running, Phase::Stopping];
+    const ALL: [Phase; 5] = [Phase::Forked, Phase::Waiting, Phase::Running, Phase::Stopping, Phase::Recording];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -53,6 +55,7 @@ impl Phase {
             Phase::Waiting => "waiting",
             Phase::Running => "running",
             Phase::Stopping => "stopping",
+            Phase::Recording => "recording",
         }
     }
 }
