@@ -17,6 +17,7 @@ mod embedded;
 mod every_database;
 mod forgeries;
 mod found_queues;
+mod full_disk;
 mod graph_backfill;
 mod graph_hand;
 mod graph_picture;
