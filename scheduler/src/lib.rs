@@ -12,6 +12,7 @@
 mod attendant;
 mod catalog;
 mod column_defaults;
+mod death;
 mod doze;
 mod elsewhere;
 mod errands;

@@ -7,6 +7,7 @@
 //! Policy is `task_state`; this room carries its effects out on processes and the region. What needs the database
 //! (settling) is handed back to the event loop.
 
+use crate::death::Death;
 use crate::look::Group;
 use crate::task_state::{self, Effect, TaskEvent, TaskState};
 use nix::poll::{PollFd, PollFlags};
@@ -49,6 +50,8 @@ struct Run {
     group: Option<Rc<Group>>,
     /// Why it ended, should it end without a result: what the run of a job is closed with.
     why: &'static str,
+    /// What its worker died of, if the task may have been the cause.
+    death: Option<Death>,
 }
 
 /// A question for the database about a task.
@@ -59,6 +62,7 @@ pub struct ToSettle {
     pub attempt: i32,
     pub terminate: bool,
     pub why: &'static str,
+    pub death: Option<Death>,
 }
 
 /// A worker that is gone.
@@ -204,13 +208,21 @@ impl RunTable {
         ack_by: Instant,
     ) -> RunId {
         let hands = Some(Hands { child: worker.0, slot, ticket: Some(worker.1), clerk: false });
-        self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands, group: None, why: CRASHED })
+        self.insert(Run {
+            task,
+            attempt,
+            state: TaskState::Starting { ack_by },
+            hands,
+            group: None,
+            why: CRASHED,
+            death: None,
+        })
     }
 
     /// One was forked that has nothing to accept.
     pub fn started_plain(&mut self, task: i64, attempt: i32, child: Child, slot: SlotHandle, clerk: bool) -> RunId {
         let hands = Some(Hands { child, slot, ticket: None, clerk });
-        self.insert(Run { task, attempt, state: TaskState::Running, hands, group: None, why: CRASHED })
+        self.insert(Run { task, attempt, state: TaskState::Running, hands, group: None, why: CRASHED, death: None })
     }
 
     /// The task that the worker in a slot is at.
@@ -243,6 +255,11 @@ impl RunTable {
         self.runs.get(&id).map_or(CRASHED, |run| run.why)
     }
 
+    /// What its worker died of.
+    pub fn death(&self, id: RunId) -> Option<Death> {
+        self.runs.get(&id).and_then(|run| run.death)
+    }
+
     pub fn kill(&self, id: RunId) {
         if let Some(hands) = self.runs.get(&id).and_then(|run| run.hands.as_ref()) {
             hands.child.signal(Signal::SIGKILL);
@@ -252,7 +269,7 @@ impl RunTable {
     /// A claimed row without a process: left by somebody who died, or never started.
     pub fn orphaned(&mut self, task: i64, attempt: i32, now: Instant) {
         let state = TaskState::Settling { looks: 0, next_look: Some(now) };
-        self.insert(Run { task, attempt, state, hands: None, group: None, why: CRASHED });
+        self.insert(Run { task, attempt, state, hands: None, group: None, why: CRASHED, death: None });
     }
 
     fn insert(&mut self, run: Run) -> RunId {
@@ -326,6 +343,7 @@ impl RunTable {
             {
                 run.why = INTERRUPTED;
             }
+            self.note_death(id, end, current.is_some() && !clean);
             // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
             questions.extend(self.step(id, TaskEvent::Ended { clean, now }));
             let Some(run) = self.runs.get_mut(&id) else { continue };
@@ -340,6 +358,16 @@ impl RunTable {
             self.forget_if_over(id);
         }
         (ends, questions)
+    }
+
+    /// The task counts as the cause where its worker had begun it and was not asked to end, by us or by anybody who asks us.
+    fn note_death(&mut self, id: RunId, end: End, at_work: bool) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(hands) = &run.hands else { return };
+        let left_alone = matches!(run.state, TaskState::Starting { .. } | TaskState::Running) && run.why == CRASHED;
+        if at_work && left_alone {
+            run.death = Death::of(end, self.region.slots().notes(hands.slot).severed());
+        }
     }
 
     /// What a worker that has ended has left in its slot, read before the slot is given back; and whether it is a clerk.
@@ -415,8 +443,8 @@ impl RunTable {
                 // INT means "give back what you run": the worker knows best what that is.
                 (Effect::TellCancel, Some(hands)) => hands.child.signal(Signal::SIGINT),
                 (Effect::Settle { terminate }, _) => {
-                    let Run { task, attempt, why, .. } = *run;
-                    question = Some(ToSettle { run: id, task, attempt, terminate, why });
+                    let Run { task, attempt, why, death, .. } = *run;
+                    question = Some(ToSettle { run: id, task, attempt, terminate, why, death });
                 }
                 (Effect::FreeCell | Effect::Kill | Effect::TellCancel, None) => {}
             }

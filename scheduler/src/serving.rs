@@ -557,12 +557,13 @@ impl Scheduler {
 
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
-        for ToSettle { run, task, attempt, terminate, why } in questions {
+        for ToSettle { run, task, attempt, terminate, why, death } in questions {
             let strangers = self.lending.strangers_to(task, |slot| self.runs.task_in(slot));
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() => {
                     link.ask("settling a task", PATIENCE, move |client| async move {
-                        let settlement = settle(client, statements, task, attempt, strangers, terminate, why).await?;
+                        let (named, why) = ((task, attempt), (why, death));
+                        let settlement = settle(client, statements, named, strangers, terminate, why).await?;
                         Ok(Answer::Settled { run, task, settlement })
                     });
                 }
@@ -584,6 +585,28 @@ impl Scheduler {
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);
                 }
+            }
+            Settlement::Delayed { crashes, wait } => {
+                self.found(run, task);
+                let how = self.runs.death(run).map(|death| death.to_string()).unwrap_or_default();
+                let queue = &self.label;
+                shared::warning!(
+                    "task crashed; planned again",
+                    queue = queue,
+                    task = task,
+                    how = how,
+                    in_a_row = crashes,
+                    wait_s = wait
+                );
+                self.runs.settled(run);
+                self.doze.hurry(now);
+            }
+            Settlement::Spent => {
+                self.found(run, task);
+                let how = self.runs.death(run).map(|death| death.to_string()).unwrap_or_default();
+                shared::warning!("task failed: it crashed too often", queue = self.label, task = task, how = how);
+                self.runs.settled(run);
+                self.doze.hurry(now);
             }
             Settlement::Closed => {
                 self.found(run, task);

@@ -275,12 +275,13 @@ const BATCH_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND 
 const CROWDED_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND t.id > $8::bigint
        AND (t.xmax = '0'::xid OR age(t.xmax) > 100)"#;
 
-/// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
+/// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. A task that has waited
+/// after crashes keeps its own plan in `at`. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
 const NEXT_TIME: &str =
-    "CASE WHEN t.drift OR t.plan = '-infinity' THEN statement_timestamp() + t.repeat ELSE COALESCE((
-    SELECT t.plan + k * t.repeat FROM (
-        SELECT extract(epoch FROM statement_timestamp() - t.plan) AS elapsed,
+    "CASE WHEN t.drift OR {base} = '-infinity' THEN statement_timestamp() + t.repeat ELSE COALESCE((
+    SELECT {base} + k * t.repeat FROM (
+        SELECT extract(epoch FROM statement_timestamp() - {base}) AS elapsed,
                extract(year FROM t.repeat) * 12 + extract(month FROM t.repeat) AS months,
                extract(day FROM t.repeat) * 86400 + extract(hour FROM t.repeat) * 3600
                    + extract(minute FROM t.repeat) * 60 + extract(second FROM t.repeat) AS seconds,
@@ -289,7 +290,7 @@ const NEXT_TIME: &str =
         LATERAL (SELECT GREATEST(1, floor((elapsed - slack) / GREATEST(months * 2678400 + seconds, 0.000001))) AS low,
                         floor((elapsed + slack) / GREATEST(months * 2419200 + seconds, 0.000001)) + 1 AS high) AS bound,
         LATERAL generate_series(low::bigint, LEAST(GREATEST(high, low), low + 100000)::bigint) AS k
-     WHERE t.plan + k * t.repeat > statement_timestamp() ORDER BY k LIMIT 1), statement_timestamp() + t.repeat) END";
+     WHERE {base} + k * t.repeat > statement_timestamp() ORDER BY k LIMIT 1), statement_timestamp() + t.repeat) END";
 
 impl Queue {
     /// The statement with this queue's names in it and without its head comment.
@@ -406,7 +407,10 @@ impl Queue {
         let copied: Vec<String> = copied.iter().map(|column| quoted(column)).collect();
         let values: Vec<String> = copied.iter().map(|column| format!(", t.{column}")).collect();
         let columns = ("{repeat_columns}".to_owned(), format!("parent, plan, {}", copied.join(", ")));
-        let values = ("{repeat_values}".to_owned(), format!("t.id, {NEXT_TIME}{}", values.concat()));
+        let values = (
+            "{repeat_values}".to_owned(),
+            format!("t.id, {}{}", NEXT_TIME.replace("{base}", "COALESCE(t.at, t.plan)"), values.concat()),
+        );
         self.fill_with(statement, [columns, values])
     }
 

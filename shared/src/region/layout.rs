@@ -44,6 +44,8 @@ pub const NOTE_BYTES: usize = 14;
 pub const NOTE_WANTS_SLOT: usize = 15;
 /// The OID of the marker table in a scheduler's database.
 pub const NOTE_MARKER: usize = 16;
+/// The server that has closed a worker's connection without a word.
+pub const NOTE_SEVERED: usize = 17;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
 pub const NOTE_LABEL: usize = 18;
 pub const NOTE_REASON: usize = 73;

@@ -11,6 +11,7 @@ mod cli;
 mod clock;
 mod connections;
 mod conninfo_dialect;
+mod crashes;
 mod cut_cable;
 mod default_rights;
 mod embedded;

@@ -119,7 +119,7 @@ impl Session {
         };
         let done = self.answers(&mut outgoing, sink);
         self.link.forget_long();
-        done.map(|()| refusal).map_err(|error| self.link.broken(format!("lost the session while a query ran: {error}")))
+        done.map(|()| refusal).map_err(|error| self.link.broken_by("query", &error))
     }
 
     /// How long a server may take for statements of ours: one that never answers must not hold a worker for ever.
@@ -209,7 +209,7 @@ impl Session {
     }
 
     fn lost(&mut self, error: &io::Error) -> LinkError {
-        self.link.broken(format!("lost the session while a statement ran: {error}"))
+        self.link.broken_by("statement", error)
     }
 
     /// The rows of each statement that ended, or the first error.

@@ -71,7 +71,7 @@ BEGIN
         RETURN format('%s is not read here, because that could run code of its owner with your rights: %s; ask as its owner', relation, wrong);
     END IF;
     EXECUTE format('SELECT id, state::text AS state, plan, active, start, stop, pid, "max", priority, "group", remote,
-        hash, held, reason, job, at FROM %s WHERE id = $1', relation) INTO t USING task;
+        hash, held, reason, job, crashes FROM %s WHERE id = $1', relation) INTO t USING task;
     CASE
     WHEN t.id IS NULL THEN
         RETURN format('there is no task %s in %s: it has finished and was deleted, or never was', task, relation);
@@ -94,6 +94,9 @@ BEGIN
         RETURN 'it has been taken and is about to start';
     WHEN NOT mill.locked({queue_key}, relid, here) THEN
         RETURN format('no scheduler serves %s: is the launcher running? ask it with: launcher status', relation);
+    WHEN t.plan > clock_timestamp() AND t.crashes > 1 THEN
+        RETURN format('its last %s attempts have killed their worker or server process; it is tried again at %s, and fails after 20 in a row',
+                      t.crashes, t.plan);
     WHEN t.plan > clock_timestamp() THEN
         RETURN format('it is planned for %s', t.plan);
     WHEN t."max" >= 0 AND t.active < interval '200000 years' AND t.plan + t.active <= clock_timestamp() THEN
