@@ -8,8 +8,8 @@ use crate::death::Death;
 use crate::elsewhere::{Lead, News};
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::run_table::RunId;
-use crate::settle;
-use shared::db::trouble::Trouble;
+use crate::settle::{self, Settlement};
+use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,10 @@ impl Scheduler {
         match (&mut self.link, self.statements.clone()) {
             (Some(link), Some(statements)) if self.session.working() => {
                 link.ask("settling a remote task", PATIENCE, move |client| async move {
-                    let settlement = settle::plan_again(&client, &statements, (task, attempt), &[], why).await?;
+                    let settlement = match settle::plan_again(&client, &statements, (task, attempt), &[], why).await {
+                        Err(trouble) if trouble.kind != TroubleKind::Passing => Settlement::Refused(trouble.text),
+                        answer => answer?,
+                    };
                     Ok(Answer::Settled { run, task, settlement })
                 });
             }

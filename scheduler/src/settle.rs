@@ -24,8 +24,10 @@ pub enum Settlement {
     Closed,
     /// Finished, deleted, stopped by a user, or taken anew: not ours any more.
     NotOurs,
-    /// Its backend still lives; it has been cancelled or terminated.
+    /// Its backend still lives; it has been cancelled or terminated, unless it may be somebody else's.
     StillRunning,
+    /// The database refuses to change the row.
+    Refused(String),
     /// It was on a remote: only there can be found out whether it still is.
     Elsewhere(Lead),
 }
@@ -34,8 +36,8 @@ pub async fn settle(
     client: Rc<Client>,
     statements: Rc<Prepared>,
     (task, attempt): (i64, i32),
-    strangers: Vec<i32>,
-    terminate: bool,
+    mut strangers: Vec<i32>,
+    (terminate, patient): (bool, bool),
     (why, death): (&str, Option<Death>),
 ) -> Result<Settlement, Trouble> {
     shared::fault::point("scheduler.before_settle");
@@ -58,11 +60,22 @@ pub async fn settle(
             }));
         }
     }
-    if row.get::<_, Option<i32>>("backend").is_some() {
-        client.query(&statements.end_backend, &[&task, &attempt, &terminate]).await.map_err(trouble)?;
-        return Ok(Settlement::StillRunning);
+    if let Some(backend) = row.get::<_, Option<i32>>("backend") {
+        if row.get("ours") {
+            client.query(&statements.end_backend, &[&task, &attempt, &terminate, &strangers]).await.map_err(trouble)?;
+            return Ok(Settlement::StillRunning);
+        }
+        // Nothing shows that it is ours. A session of a dead worker that has shed all its marks is ended by the server, which
+        // looks for its client; one that outlasts that is somebody else's.
+        if patient {
+            return Ok(Settlement::StillRunning);
+        }
+        strangers.push(backend);
     }
-    plan_again(&client, &statements, (task, attempt), &strangers, (why, death)).await
+    match plan_again(&client, &statements, (task, attempt), &strangers, (why, death)).await {
+        Err(trouble) if trouble.kind != TroubleKind::Passing => Ok(Settlement::Refused(trouble.text)),
+        answer => answer,
+    }
 }
 
 /// No backend of it lives, here or elsewhere. `why` it ended is what the run of a job is closed with.

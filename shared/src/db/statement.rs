@@ -45,6 +45,8 @@ pub const NAME_REMOTE: &str = include_str!("../../sql/task/name_remote.sql");
 pub const END_REMOTE: &str = include_str!("../../sql/task/end_remote.sql");
 pub const CRASH_TASK: &str = include_str!("../../sql/task/crash_task.sql");
 pub const CRASH_REFUSED: &str = include_str!("../../sql/task/crash_refused.sql");
+pub const END_UNWRITTEN: &str = include_str!("../../sql/task/end_unwritten.sql");
+pub const STOP_UNWRITTEN: &str = include_str!("../../sql/task/stop_unwritten.sql");
 pub const MARK_UNKNOWN: &str = include_str!("../../sql/task/mark_unknown.sql");
 pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql");
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
@@ -175,6 +177,16 @@ const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
           AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
           AND l.classid IN ({task_key}::oid, {unknown_key}::oid) AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
               {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid) END)";
+
+/// A server process `a` is one of ours for the task `t`, and no innocent session whose pid stands in the row: it shows the
+/// lock of that task, or it shows none and bears the name of this queue's sessions.
+const OURS: &str = "CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory'
+                         AND l.objsubid = 2 AND l.granted AND l.classid = {task_key}::oid)
+    THEN EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.objsubid = 2
+                    AND l.granted AND l.classid = {task_key}::oid AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
+                        {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid)
+    ELSE pg_catalog.starts_with(a.application_name,
+             pg_catalog.\"left\"(pg_catalog.concat('pg_task ', {schema_text}, ' ', {table_text}), 63)) END";
 
 /// One more; a row that somebody inserted with the largest number begins anew, or it would fail the take of all.
 const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 ELSE 1 END";
@@ -426,6 +438,7 @@ impl Queue {
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
             ("{busy}", busy(&queue)),
+            ("{ours}", ours(&self.schema, &self.table)),
             ("{task_row}", TASK_ROW.replace("{at}", AT)),
             ("{batch_row}", BATCH_ROW.to_owned()),
             ("{group_bytes}", GROUP_BYTES.to_owned()),
@@ -459,6 +472,16 @@ fn busy(queue: &str) -> String {
         ("{queue}", queue.to_owned()),
     ];
     fill(BUSY, &names.map(|(name, value)| (name.to_owned(), value)))
+}
+
+fn ours(schema: &str, table: &str) -> String {
+    let names = [
+        ("{task_key}", lock_key::TASK.to_string()),
+        ("{queue_text}", literal(&qualified(schema, table))),
+        ("{schema_text}", literal(schema)),
+        ("{table_text}", literal(table)),
+    ];
+    fill(OURS, &names.map(|(name, value)| (name.to_owned(), value)))
 }
 
 /// A statement that names no queue, without its head comment.
@@ -541,6 +564,8 @@ mod tests {
             HOLD_QUEUE,
             READ_SETTINGS,
             LIST_COLUMNS,
+            END_UNWRITTEN,
+            STOP_UNWRITTEN,
             LIST_UNFINISHED,
             NAME_SESSION,
             EXPIRE_REFUSED,

@@ -43,6 +43,7 @@ mod jobs;
 mod keep_and_why;
 mod large;
 mod ledger;
+mod leftovers;
 mod lending;
 mod log_lines;
 mod messages;

@@ -79,6 +79,8 @@ BEGIN
         RETURN format('it finished at %s with %s%s', t.stop, t.state, ' (' || t.reason || ')');
     WHEN t.state = 'GONE' THEN
         RETURN format('it expired: nobody started it within %s of its plan, %s', t.active, t.plan);
+    WHEN t.state = 'STOP' AND t.reason = 'completion' THEN
+        RETURN 'it has run, and its end was refused, so it was stopped; the launcher''s log says why; set its state to PLAN to run it again';
     WHEN t.state = 'STOP' THEN
         RETURN 'somebody stopped it; set its state to PLAN to go on';
     WHEN t.state = 'WORK' AND t.remote IS NOT NULL
@@ -88,10 +90,16 @@ BEGIN
         RETURN format('it is connecting to its remote since %s', t.start);
     WHEN t.state = 'WORK' AND t.remote IS NOT NULL THEN
         RETURN format('it is running since %s in server process %s of its remote', t.start, t.pid);
+    WHEN t.state IN ('TAKE', 'WORK') AND NOT mill.locked({queue_key}, relid, here) THEN
+        RETURN format('it was %s when its scheduler ended; it is planned again when a scheduler serves %s',
+                      CASE t.state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relation);
+    WHEN t.state = 'WORK' AND t.remote IS NULL AND NOT EXISTS (SELECT FROM pg_stat_activity a
+         WHERE a.pid = t.pid AND COALESCE(a.backend_start <= t.start, true)) THEN
+        RETURN format('it is WORK in server process %s, which does not run it; it is planned again within a minute', COALESCE(t.pid::text, '(none)'));
     WHEN t.state = 'WORK' THEN
         RETURN format('it is running since %s in server process %s', t.start, t.pid);
     WHEN t.state = 'TAKE' THEN
-        RETURN 'it has been taken and is about to start';
+        RETURN 'it has been taken and is about to start; if nothing starts it, it is planned again within a minute';
     WHEN NOT mill.locked({queue_key}, relid, here) THEN
         RETURN format('no scheduler serves %s: is the launcher running? ask it with: launcher status', relation);
     WHEN t.plan > clock_timestamp() AND t.crashes > 1 THEN
