@@ -45,12 +45,10 @@ pub struct Lead {
 /// What a search has come to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    Gone,
+    /// And when the server began that says so.
+    Gone { server_began_us: i64 },
     /// Not to be reached, and why; `first`: nobody has heard of it yet.
-    Unknown {
-        why: String,
-        first: bool,
-    },
+    Unknown { why: String, first: bool },
 }
 
 /// What the remote answers.
@@ -74,7 +72,8 @@ struct Search {
     unknown_since: Option<Instant>,
     /// A sign for `mill.why` stands in the database.
     marked: bool,
-    gone: bool,
+    /// It is known to be gone, by a server that began then.
+    gone: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -90,8 +89,9 @@ pub struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Begins to search; one that goes on already goes on. True: it is known to be gone.
-    pub fn begin(&mut self, run: RunId, lead: Lead, entries: &Entries, now: Instant) -> bool {
+    /// Begins to search; one that goes on already goes on. Some: it is known to be gone, and when the
+    /// server began that said so.
+    pub fn begin(&mut self, run: RunId, lead: Lead, entries: &Entries, now: Instant) -> Option<i64> {
         let search = self.searches.entry(run).or_insert_with(|| Search {
             task: lead.task,
             attempt: lead.attempt,
@@ -102,7 +102,7 @@ impl Elsewhere {
             pause: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE),
             unknown_since: None,
             marked: false,
-            gone: false,
+            gone: None,
         });
         search.gone
     }
@@ -114,7 +114,7 @@ impl Elsewhere {
 
     /// How many outcomes are unknown.
     pub fn unknown(&self) -> usize {
-        self.searches.values().filter(|search| search.unknown_since.is_some() && !search.gone).count()
+        self.searches.values().filter(|search| search.unknown_since.is_some() && search.gone.is_none()).count()
     }
 
     /// Whose sign is still to be put up; from now on it counts as standing.
@@ -129,7 +129,9 @@ impl Elsewhere {
 
     /// Outcomes that have been unknown for so long; each is told once.
     pub fn overdue(&mut self, patience: Duration, now: Instant) -> Vec<(RunId, i64, i32)> {
-        let late = |search: &Search| search.unknown_since.is_some_and(|since| now >= since + patience) && !search.gone;
+        let late = |search: &Search| {
+            search.unknown_since.is_some_and(|since| now >= since + patience) && search.gone.is_none()
+        };
         let overdue: Vec<_> = self
             .searches
             .iter()
@@ -152,7 +154,7 @@ impl Elsewhere {
     pub fn deadline(&self, reset: Duration) -> Option<Instant> {
         let full = self.connected() >= AT_ONCE;
         let next = |search: &Search| search.next.filter(|_| search.link.is_some() || !full);
-        let late = |search: &Search| search.unknown_since.filter(|_| !search.gone).map(|since| since + reset);
+        let late = |search: &Search| search.unknown_since.filter(|_| search.gone.is_none()).map(|since| since + reset);
         let links = |search: &Search| search.link.as_ref().and_then(Link::deadline);
         self.searches.values().flat_map(|search| [next(search), late(search), links(search)]).flatten().min()
     }
@@ -189,7 +191,7 @@ fn aim(lead: &Lead, entries: &Entries) -> Result<Aim, String> {
 
 impl Search {
     fn turn(&mut self, name: &str, may_dial: bool, now: Instant) -> Option<News> {
-        if self.gone {
+        if self.gone.is_some() {
             return None;
         }
         let due = self.next.is_some_and(|at| now >= at);
@@ -220,9 +222,9 @@ impl Search {
                 LinkEvent::Lost(trouble) => return Some(self.missed(trouble.text, now)),
                 LinkEvent::Answered(Seen { server_began_us, there }) => match session.judge(server_began_us, there) {
                     Found::Gone => {
-                        self.gone = true;
+                        self.gone = Some(server_began_us);
                         self.link = None;
-                        return Some(News::Gone);
+                        return Some(News::Gone { server_began_us });
                     }
                     Found::Alive => {
                         self.looks += 1;
@@ -284,7 +286,7 @@ mod tests {
         ] {
             let mut elsewhere = Elsewhere::default();
             let run = RunId::default();
-            assert!(!elsewhere.begin(run, lead(remote, session), &Entries::default(), Instant::now()));
+            assert!(elsewhere.begin(run, lead(remote, session), &Entries::default(), Instant::now()).is_none());
             let News::Unknown { why, first } = news(&mut elsewhere) else { panic!("it is not gone") };
             assert!(first && !why.contains("s3cret"), "{why}");
             assert_eq!(elsewhere.unknown(), 1);

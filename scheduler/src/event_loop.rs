@@ -15,6 +15,7 @@ use crate::guests::Guests;
 use crate::home_server::Home;
 use crate::job_statements::JobStatements;
 use crate::jobs::{Definition, Jobs};
+use crate::leftovers::Leftovers;
 use crate::lending::Lending;
 use crate::look::{Group, GroupCursor, Seen};
 use crate::mending::{self, Mended};
@@ -24,6 +25,7 @@ use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
 use crate::shortage::{Refused, Shortage};
+use crate::unwritten::Rewritten;
 use crate::waiting::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -78,7 +80,10 @@ pub enum Answer {
         task: i64,
         settlement: Settlement,
     },
-    Unfinished(Vec<Unfinished>),
+    Unfinished {
+        claimed: Vec<Unfinished>,
+        purpose: Purpose,
+    },
     /// Of what was to go back from batches: what somebody has locked.
     Returned(Vec<(i64, i32)>),
     Settings(Vec<(String, String)>),
@@ -136,6 +141,12 @@ pub enum Answer {
     Recalled {
         left: i64,
     },
+    /// What became of a row whose end was refused.
+    Rewritten {
+        task: i64,
+        attempt: i32,
+        what: Rewritten,
+    },
     /// Runs and rows were compared: how many disagreed.
     Compared(i64),
 }
@@ -147,6 +158,15 @@ pub enum UnfinishedQuestion {
     None,
     Wanted,
     InFlight,
+}
+
+/// What that question is asked for; what is wanted while it is in flight is for the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Purpose {
+    /// Rows that nobody runs, whatever has left them.
+    pub sweep: bool,
+    /// What a dead worker has left.
+    pub adopt: bool,
 }
 
 #[derive(Debug)]
@@ -233,7 +253,10 @@ pub struct Scheduler {
     pub(crate) only: Option<Rc<Group>>,
     /// Signs that stand in the database for `mill.why`.
     pub(crate) signs: Vec<i32>,
-    pub(crate) next_reset: Instant,
+    /// When claimed rows are looked at that nobody runs, and what the last look has found.
+    pub(crate) next_sweep: Instant,
+    pub(crate) leftovers: Leftovers,
+    pub(crate) purpose: Purpose,
     pub(crate) next_chores: Instant,
     /// Pause between looks while workers cannot even begin.
     pub(crate) stumbling: BackOff,
@@ -305,7 +328,9 @@ impl Scheduler {
             cursor: GroupCursor::default(),
             only: None,
             signs: Vec::new(),
-            next_reset: now + Duration::from_millis(order.settings.reset_ms),
+            next_sweep: now,
+            leftovers: Leftovers::default(),
+            purpose: Purpose::default(),
             next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
             stumbled: false,
@@ -458,7 +483,7 @@ impl Scheduler {
             self.stopping.deadline(),
             self.shortage.deadline(now).filter(|_| working),
             looks.then_some(self.doze.next_look()),
-            working.then_some(self.next_reset),
+            working.then_some(self.next_sweep),
             self.link.is_some().then(|| now + self.start.region.lease_left() + LET_GO),
             Some(now + BEAT),
         ];
@@ -521,6 +546,7 @@ impl Scheduler {
         // From here on the session has its own reason, and takes it back itself.
         self.stumbled = false;
         self.unfinished = UnfinishedQuestion::None;
+        self.purpose = Purpose::default();
         self.doze.forget(now);
         self.jobs.forget();
         self.graph_event(GraphEvent::Gone);
@@ -564,10 +590,10 @@ impl Scheduler {
             self.session_event(SessionEvent::Passed { now });
         }
         self.stop(StopEvent::Passed { now });
-        if self.session.working() && now >= self.next_reset {
-            self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
-            self.runs.forget_unwritten();
-            self.unfinished = UnfinishedQuestion::Wanted;
+        if self.session.working() && now >= self.next_sweep {
+            self.next_sweep = now + self.sweep_pause();
+            self.purpose.sweep = true;
+            self.want_unfinished();
         }
         let idle = self.session.working() && !self.stopping.asked() && self.mender.is_none();
         if idle && self.mend_at.is_some_and(|at| now >= at) {
@@ -629,6 +655,13 @@ impl Scheduler {
         self.put(questions, now);
         if ends.iter().any(|worker| worker.left.is_some()) {
             // It may have taken its next task in the moment it died.
+            self.purpose.adopt = true;
+            self.want_unfinished();
+        }
+    }
+
+    fn want_unfinished(&mut self) {
+        if self.unfinished == UnfinishedQuestion::None {
             self.unfinished = UnfinishedQuestion::Wanted;
         }
     }

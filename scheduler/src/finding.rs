@@ -4,11 +4,12 @@
 //! Known to be gone: planned again. Not to be reached: a sign for `mill.why` and one line in the log; after `reset` the
 //! row ends as crashed. Never is it run again while nobody knows.
 
+use crate::death::Death;
 use crate::elsewhere::{Lead, News};
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::run_table::RunId;
-use crate::settle;
-use shared::db::trouble::Trouble;
+use crate::settle::{self, Settlement};
+use shared::db::trouble::{Trouble, TroubleKind};
 use shared::db::{lock_key, statement};
 use std::time::{Duration, Instant};
 
@@ -16,8 +17,8 @@ impl Scheduler {
     /// A row names a session on a remote. While an answer is awaited from there, the question counts as put.
     pub(crate) fn look_elsewhere(&mut self, run: RunId, lead: Lead, now: Instant) {
         let (task, attempt) = (lead.task, lead.attempt);
-        if self.elsewhere.begin(run, lead, &self.order.remotes, now) {
-            self.plan_gone(run, task, attempt, now);
+        if let Some(began) = self.elsewhere.begin(run, lead, &self.order.remotes, now) {
+            self.plan_gone(run, (task, attempt), began, now);
         }
     }
 
@@ -26,7 +27,7 @@ impl Scheduler {
         let name = self.application_name();
         for (run, task, attempt, news) in self.elsewhere.turn(&name, now) {
             match news {
-                News::Gone => self.plan_gone(run, task, attempt, now),
+                News::Gone { server_began_us } => self.plan_gone(run, (task, attempt), server_began_us, now),
                 News::Unknown { why, first } => {
                     // What to change in our own connect helps nobody here.
                     let why = why.split("; ").next().unwrap_or_default();
@@ -51,19 +52,25 @@ impl Scheduler {
                     task = task
                 );
                 link.ask("ending a crashed task", PATIENCE, move |client| async move {
-                    let settlement = settle::crash(&client, &queue, task, attempt).await?;
+                    let settlement = settle::crash(&client, &queue, (task, attempt), None).await?;
                     Ok(Answer::Settled { run, task, settlement })
                 });
             }
         }
     }
 
-    fn plan_gone(&mut self, run: RunId, task: i64, attempt: i32, now: Instant) {
-        let why = self.runs.why(run);
+    /// The session there is gone; the server that says so began then.
+    fn plan_gone(&mut self, run: RunId, (task, attempt): (i64, i32), server_began_us: i64, now: Instant) {
+        // A lost connection says nothing of the task where the remote was started anew since then.
+        let same = |death: &Death| death.server_began_us().is_none_or(|began| began == server_began_us);
+        let why = (self.runs.why(run), self.runs.death(run).filter(same).map(Death::proven));
         match (&mut self.link, self.statements.clone()) {
             (Some(link), Some(statements)) if self.session.working() => {
                 link.ask("settling a remote task", PATIENCE, move |client| async move {
-                    let settlement = settle::plan_again(&client, &statements, task, attempt, &[], why).await?;
+                    let settlement = match settle::plan_again(&client, &statements, (task, attempt), &[], why).await {
+                        Err(trouble) if trouble.kind != TroubleKind::Passing => Settlement::Refused(trouble.text),
+                        answer => answer?,
+                    };
                     Ok(Answer::Settled { run, task, settlement })
                 });
             }

@@ -192,6 +192,7 @@ impl Scheduler {
     pub(crate) fn stray_ended(&mut self, run: RunId) {
         if self.home.strays.remove(&run) {
             self.unfinished = UnfinishedQuestion::Wanted;
+            self.purpose.adopt = true;
         }
     }
 }

@@ -26,6 +26,10 @@ impl Returns {
         }
     }
 
+    pub fn knows(&self, task: i64, attempt: i32) -> bool {
+        self.waiting.iter().chain(&self.under_way).any(|known| *known == (task, attempt))
+    }
+
     pub fn deadline(&self) -> Option<Instant> {
         self.next_try.filter(|_| self.under_way.is_empty() && !self.waiting.is_empty())
     }

@@ -7,6 +7,7 @@
 //! Policy is `task_state`; this room carries its effects out on processes and the region. What needs the database
 //! (settling) is handed back to the event loop.
 
+use crate::death::Death;
 use crate::look::Group;
 use crate::task_state::{self, Effect, TaskEvent, TaskState};
 use nix::poll::{PollFd, PollFlags};
@@ -14,14 +15,20 @@ use nix::sys::signal::Signal;
 use shared::exit_code::ExitCode;
 use shared::region::{Cancel, HandedIn, Phase, Region, Request, Returned, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+mod claims;
 
 /// What the run of a job is closed with when its worker is gone: nobody knows better, or we stopped it ourselves.
 const CRASHED: &str = "crashed";
 const INTERRUPTED: &str = "interrupted";
+
+/// How long a backend that may be somebody else's is waited for: far longer than the server takes to end a session whose
+/// client is gone.
+const DOUBT: Duration = Duration::from_secs(10);
 
 /// A process that runs, or ran, a task.
 #[derive(Debug)]
@@ -49,6 +56,12 @@ struct Run {
     group: Option<Rc<Group>>,
     /// Why it ended, should it end without a result: what the run of a job is closed with.
     why: &'static str,
+    /// What its worker died of, if the task may have been the cause.
+    death: Option<Death>,
+    /// Since when it is being found out what became of it.
+    settling: Option<Instant>,
+    /// The database has refused to change its row, and that was said.
+    refused: bool,
 }
 
 /// A question for the database about a task.
@@ -58,7 +71,10 @@ pub struct ToSettle {
     pub task: i64,
     pub attempt: i32,
     pub terminate: bool,
+    /// A backend that may be somebody else's is still waited for.
+    pub patient: bool,
     pub why: &'static str,
+    pub death: Option<Death>,
 }
 
 /// A worker that is gone.
@@ -83,13 +99,14 @@ pub struct RunTable {
     region: Region,
     runs: BTreeMap<RunId, Run>,
     next: u64,
-    /// Tasks that have run and whose end the database refuses: left alone until the next reset.
-    unwritten: BTreeSet<(i64, i32)>,
+    /// Tasks that have run and whose end the database refuses: never run again. Whether it was said that their rows cannot be
+    /// changed at all.
+    unwritten: BTreeMap<(i64, i32), bool>,
 }
 
 impl RunTable {
     pub fn new(region: &Region) -> RunTable {
-        RunTable { region: region.clone(), runs: BTreeMap::new(), next: 1, unwritten: BTreeSet::new() }
+        RunTable { region: region.clone(), runs: BTreeMap::new(), next: 1, unwritten: BTreeMap::new() }
     }
 
     pub fn len(&self) -> usize {
@@ -99,18 +116,6 @@ impl RunTable {
     /// Some worker process is still there.
     pub fn has_workers(&self) -> bool {
         self.runs.values().any(|run| run.hands.is_some())
-    }
-
-    /// Whether a claimed row is in our hands: by its own name, or because a live worker's backend runs it.
-    pub fn knows(&self, task: i64, attempt: i32, backend: Option<i32>) -> bool {
-        self.unwritten.contains(&(task, attempt))
-            || self.runs.values().any(|run| self.at(run) == task)
-            || (backend.is_some() && self.current().any(|(_, _, live)| Some(live) == backend))
-    }
-
-    /// The reset has come: what could not be written is looked at like any unfinished task.
-    pub fn forget_unwritten(&mut self) {
-        self.unwritten.clear();
     }
 
     /// The task that an entry is at.
@@ -133,47 +138,6 @@ impl RunTable {
         let hands = run.hands.as_ref()?;
         let said = self.region.slots().notes(hands.slot).running().map(|(task, attempt, _)| (task, attempt));
         said.or((!hands.clerk).then_some((run.task, run.attempt)))
-    }
-
-    /// What runs at this moment, or is about to.
-    pub fn running(&self) -> Vec<(i64, i32)> {
-        let mut all: Vec<(i64, i32)> = self.runs.values().filter_map(|run| self.at_work(run)).collect();
-        for hands in self.runs.values().filter_map(|run| run.hands.as_ref()) {
-            all.extend(self.region.batch_in_hand(hands.slot));
-        }
-        all.sort_unstable();
-        all.dedup();
-        all
-    }
-
-    pub fn set_group(&mut self, id: RunId, group: Rc<Group>) {
-        if let Some(run) = self.runs.get_mut(&id) {
-            run.group = Some(group);
-        }
-    }
-
-    /// What workers are at, with its group, which nobody finds in the table once the row is deleted.
-    pub fn known(&self) -> Vec<(i64, Rc<Group>)> {
-        let at_work = self.runs.values().filter(|run| run.hands.as_ref().is_some_and(|hands| !hands.clerk));
-        at_work.filter_map(|run| Some((self.at(run), run.group.clone()?))).collect()
-    }
-
-    /// What live workers have taken and will not send, because a task of their batch takes long: it is to go back.
-    pub fn slow_batches(&self) -> Vec<(i64, i32)> {
-        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
-        let slow = hands.filter(|hands| self.region.batch_is_slow(hands.slot));
-        slow.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
-    }
-
-    /// The rest of the batch that a task waits in, which its owner has taken back: the task itself then stays as it is.
-    pub fn batch_around(&self, unwanted: (i64, i32)) -> Vec<(i64, i32)> {
-        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
-        let around = hands.filter(|hands| {
-            let running = self.region.slots().notes(hands.slot).running();
-            running.is_none_or(|(task, attempt, _)| (task, attempt) != unwanted)
-                && self.region.batch_in_hand(hands.slot).contains(&unwanted)
-        });
-        around.flat_map(|hands| self.region.close_batch(hands.slot)).collect()
     }
 
     /// Asks the worker that runs this attempt, or will, to cancel it. The worker checks that it still does. A later attempt of the
@@ -204,21 +168,33 @@ impl RunTable {
         ack_by: Instant,
     ) -> RunId {
         let hands = Some(Hands { child: worker.0, slot, ticket: Some(worker.1), clerk: false });
-        self.insert(Run { task, attempt, state: TaskState::Starting { ack_by }, hands, group: None, why: CRASHED })
+        self.insert(Run {
+            task,
+            attempt,
+            state: TaskState::Starting { ack_by },
+            hands,
+            group: None,
+            why: CRASHED,
+            death: None,
+            settling: None,
+            refused: false,
+        })
     }
 
     /// One was forked that has nothing to accept.
     pub fn started_plain(&mut self, task: i64, attempt: i32, child: Child, slot: SlotHandle, clerk: bool) -> RunId {
         let hands = Some(Hands { child, slot, ticket: None, clerk });
-        self.insert(Run { task, attempt, state: TaskState::Running, hands, group: None, why: CRASHED })
-    }
-
-    /// The task that the worker in a slot is at.
-    pub fn task_in(&self, slot: SlotHandle) -> Option<i64> {
-        self.runs
-            .values()
-            .find(|run| run.hands.as_ref().is_some_and(|hands| hands.slot == slot))
-            .map(|run| self.at(run))
+        self.insert(Run {
+            task,
+            attempt,
+            state: TaskState::Running,
+            hands,
+            group: None,
+            why: CRASHED,
+            death: None,
+            settling: None,
+            refused: false,
+        })
     }
 
     /// Why the server does not take the result of a worker, if one waits with one.
@@ -256,6 +232,11 @@ impl RunTable {
         self.runs.get(&id).map_or(CRASHED, |run| run.why)
     }
 
+    /// What its worker died of.
+    pub fn death(&self, id: RunId) -> Option<Death> {
+        self.runs.get(&id).and_then(|run| run.death)
+    }
+
     pub fn kill(&self, id: RunId) {
         if let Some(hands) = self.runs.get(&id).and_then(|run| run.hands.as_ref()) {
             hands.child.signal(Signal::SIGKILL);
@@ -265,7 +246,17 @@ impl RunTable {
     /// A claimed row without a process: left by somebody who died, or never started.
     pub fn orphaned(&mut self, task: i64, attempt: i32, now: Instant) {
         let state = TaskState::Settling { looks: 0, next_look: Some(now) };
-        self.insert(Run { task, attempt, state, hands: None, group: None, why: CRASHED });
+        self.insert(Run {
+            task,
+            attempt,
+            state,
+            hands: None,
+            group: None,
+            why: CRASHED,
+            death: None,
+            settling: None,
+            refused: false,
+        });
     }
 
     fn insert(&mut self, run: Run) -> RunId {
@@ -325,10 +316,12 @@ impl RunTable {
             let current = self.current_of(id);
             if unwritten {
                 let named = self.runs.get(&id).map(|run| (run.task, run.attempt));
-                self.unwritten.extend(current.map(|(task, attempt, _)| (task, attempt)).or(named));
+                let one = current.map(|(task, attempt, _)| (task, attempt)).or(named);
+                self.unwritten.extend(one.map(|key| (key, false)));
                 // Others of its batch may be in the same case; those whose end is written are in nobody's way.
                 let slot = self.runs.get(&id).and_then(|run| run.hands.as_ref()).map(|hands| hands.slot);
-                self.unwritten.extend(slot.map(|slot| self.region.batch_sent(slot)).unwrap_or_default());
+                let sent = slot.map(|slot| self.region.batch_sent(slot)).unwrap_or_default();
+                self.unwritten.extend(sent.into_iter().map(|key| (key, false)));
             }
             if let (Some(run), Some((task, attempt, _)), false) = (self.runs.get_mut(&id), current, clean) {
                 (run.task, run.attempt) = (task, attempt);
@@ -339,6 +332,7 @@ impl RunTable {
             {
                 run.why = INTERRUPTED;
             }
+            self.note_death(id, end, current.is_some() && !clean);
             // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
             questions.extend(self.step(id, TaskEvent::Ended { clean, now }));
             let Some(run) = self.runs.get_mut(&id) else { continue };
@@ -353,6 +347,16 @@ impl RunTable {
             self.forget_if_over(id);
         }
         (ends, questions)
+    }
+
+    /// The task counts as the cause where its worker had begun it and was not asked to end, by us or by anybody who asks us.
+    fn note_death(&mut self, id: RunId, end: End, at_work: bool) {
+        let Some(run) = self.runs.get_mut(&id) else { return };
+        let Some(hands) = &run.hands else { return };
+        let left_alone = matches!(run.state, TaskState::Starting { .. } | TaskState::Running) && run.why == CRASHED;
+        if at_work && left_alone {
+            run.death = Death::of(end, self.region.slots().notes(hands.slot).severed());
+        }
     }
 
     /// What a worker that has ended has left in its slot, read before the slot is given back; and whether it is a clerk.
@@ -428,8 +432,9 @@ impl RunTable {
                 // INT means "give back what you run": the worker knows best what that is.
                 (Effect::TellCancel, Some(hands)) => hands.child.signal(Signal::SIGINT),
                 (Effect::Settle { terminate }, _) => {
-                    let Run { task, attempt, why, .. } = *run;
-                    question = Some(ToSettle { run: id, task, attempt, terminate, why });
+                    let patient = run.settling.get_or_insert_with(Instant::now).elapsed() < DOUBT;
+                    let Run { task, attempt, why, death, .. } = *run;
+                    question = Some(ToSettle { run: id, task, attempt, terminate, patient, why, death });
                 }
                 (Effect::FreeCell | Effect::Kill | Effect::TellCancel, None) => {}
             }

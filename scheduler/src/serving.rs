@@ -6,7 +6,7 @@
 use crate::column_defaults;
 use crate::doze::{Looked, Pace};
 use crate::errands::{Begun, LONGEST_GATHERING};
-use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
+use crate::event_loop::{Answer, PATIENCE, Purpose, Scheduler, UnfinishedQuestion};
 use crate::guests::Guest;
 use crate::lending::ToRetire;
 use crate::look::{Ask, Seen, Taken, look};
@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 const CHORES: Duration = Duration::from_secs(60);
 /// How often the catalog is looked for, at most.
 const MARKER: Duration = Duration::from_secs(1);
+/// How often claimed rows are looked at that nobody runs, at least.
+const LEFTOVERS: Duration = Duration::from_secs(20);
 /// How long looks may only take, while tasks come and go and nothing is planned for an earlier moment.
 const THOROUGH: Duration = Duration::from_millis(50);
 
@@ -50,10 +52,17 @@ impl Scheduler {
                     self.doze.hurry(now);
                 }
             }
-            Answer::Unfinished(unfinished) => {
-                self.unfinished = UnfinishedQuestion::None;
-                self.adopt(unfinished, now);
+            Answer::Unfinished { claimed, purpose } => {
+                let again = self.purpose != Purpose::default();
+                self.unfinished = if again { UnfinishedQuestion::Wanted } else { UnfinishedQuestion::None };
+                if purpose.sweep {
+                    self.sweep(&claimed, now);
+                }
+                if purpose.adopt {
+                    self.adopt(claimed, now);
+                }
             }
+            Answer::Rewritten { task, attempt, what } => self.rewritten(task, attempt, what),
             Answer::Seen(seen) => self.seen(*seen, now),
             Answer::Settings(settings) => self.apply(settings),
             Answer::Aligned(false) => self.mend_at = Some(now),
@@ -209,7 +218,7 @@ impl Scheduler {
             self.name_session();
         }
         let now = Instant::now();
-        self.next_reset = now + Duration::from_millis(self.settings.reset_ms);
+        self.next_sweep = now + self.sweep_pause();
         self.doze.hurry(now);
     }
 
@@ -243,6 +252,24 @@ impl Scheduler {
         }
     }
 
+    /// Claimed rows that nobody runs, whatever has left them so, and ends that were refused.
+    fn sweep(&mut self, claimed: &[Unfinished], now: Instant) {
+        let unwritten = self.runs.still_unwritten(claimed);
+        self.rewrite(unwritten);
+        let (runs, errands, returns) = (&self.runs, &self.errands, &self.returns);
+        let holds = |task, attempt| runs.holds(task, attempt) || errands.knows(task) || returns.knows(task, attempt);
+        let nobodys = self.leftovers.judge(claimed, holds, |backend| runs.at_backend(backend));
+        for (task, attempt) in nobodys {
+            shared::info!("unfinished task found", queue = self.label, task = task);
+            self.runs.orphaned(task, attempt, now);
+        }
+    }
+
+    /// Often enough that two looks come within a minute.
+    pub(crate) fn sweep_pause(&self) -> Duration {
+        LEFTOVERS.min(Duration::from_millis(self.settings.reset_ms))
+    }
+
     pub(crate) fn ask_unfinished(&mut self) {
         let pauses = self.shortage.pauses(Instant::now());
         if self.unfinished != UnfinishedQuestion::Wanted || self.looking.is_some() || pauses || !self.session.working()
@@ -251,9 +278,10 @@ impl Scheduler {
         }
         if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
             self.unfinished = UnfinishedQuestion::InFlight;
+            let purpose = std::mem::take(&mut self.purpose);
             link.ask("unfinished tasks", PATIENCE, move |client| {
-                or_refused(Refused::Unfinished, async move {
-                    Ok(Answer::Unfinished(queue::unfinished(&client, &statements).await?))
+                or_refused(Refused::Unfinished(purpose), async move {
+                    Ok(Answer::Unfinished { claimed: queue::unfinished(&client, &statements).await?, purpose })
                 })
             });
         }
@@ -578,14 +606,16 @@ impl Scheduler {
 
     /// Puts the questions about tasks whose workers are gone; without a session they are put again later.
     pub(crate) fn put(&mut self, questions: Vec<ToSettle>, now: Instant) {
-        for ToSettle { run, task, attempt, terminate, why } in questions {
-            let strangers = self.lending.strangers_to(task, |slot| self.runs.task_in(slot));
+        for ToSettle { run, task, attempt, terminate, patient, why, death } in questions {
+            let mut strangers = self.lending.strangers_to(task, |slot| self.runs.task_in(slot));
+            strangers.extend(self.runs.busy_elsewhere(task));
             match (&mut self.link, self.statements.clone()) {
                 (Some(link), Some(statements)) if self.session.working() && !self.shortage.pauses(now) => {
                     link.ask("settling a task", PATIENCE, move |client| {
                         or_refused(Refused::Settlement(run), async move {
-                            let settled = settle(client, statements, task, attempt, strangers, terminate, why);
-                            Ok(Answer::Settled { run, task, settlement: settled.await? })
+                            let (named, how, why) = ((task, attempt), (terminate, patient), (why, death));
+                            let settlement = settle(client, statements, named, strangers, how, why).await?;
+                            Ok(Answer::Settled { run, task, settlement })
                         })
                     });
                 }
@@ -597,6 +627,16 @@ impl Scheduler {
     fn settled(&mut self, run: RunId, task: i64, settlement: Settlement, now: Instant) {
         match settlement {
             Settlement::StillRunning => self.runs.unsettled(run, now),
+            Settlement::Refused(error) => {
+                if self.runs.refused(run, now + LEFTOVERS) {
+                    shared::warning!(
+                        "a task that nobody runs cannot be settled",
+                        queue = self.label,
+                        task = task,
+                        error = error
+                    );
+                }
+            }
             Settlement::Elsewhere(lead) => self.look_elsewhere(run, lead, now),
             Settlement::PlannedAgain => {
                 self.found(run, task);
@@ -607,6 +647,28 @@ impl Scheduler {
                 if self.stumbling.fresh() {
                     self.doze.hurry(now);
                 }
+            }
+            Settlement::Delayed { crashes, wait } => {
+                self.found(run, task);
+                let how = self.runs.death(run).map(|death| death.to_string()).unwrap_or_default();
+                let queue = &self.label;
+                shared::warning!(
+                    "task crashed; planned again",
+                    queue = queue,
+                    task = task,
+                    how = how,
+                    in_a_row = crashes,
+                    wait_s = wait
+                );
+                self.runs.settled(run);
+                self.doze.hurry(now);
+            }
+            Settlement::Spent => {
+                self.found(run, task);
+                let how = self.runs.death(run).map(|death| death.to_string()).unwrap_or_default();
+                shared::warning!("task failed: it crashed too often", queue = self.label, task = task, how = how);
+                self.runs.settled(run);
+                self.doze.hurry(now);
             }
             Settlement::Closed => {
                 self.found(run, task);

@@ -4,6 +4,7 @@
 //! The statement that a killed worker had sent would otherwise run on in the server, and commit. Every statement here
 //! is fenced by the attempt, so a late writer, or somebody who finished the row meanwhile, is never overwritten.
 
+use crate::death::Death;
 use crate::elsewhere::Lead;
 use crate::queue::Prepared;
 use shared::db::statement::{self, Queue};
@@ -11,16 +12,22 @@ use shared::db::trouble::Trouble;
 use std::rc::Rc;
 use tokio_postgres::Client;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Settlement {
     /// Planned again by us.
     PlannedAgain,
+    /// The same, after so many deaths in a row, to start in so many seconds.
+    Delayed { crashes: i32, wait: f64 },
+    /// It has died too often, and ends as crashed.
+    Spent,
     /// The run of a job that had begun: closed, and followed by another row.
     Closed,
     /// Finished, deleted, stopped by a user, or taken anew: not ours any more.
     NotOurs,
-    /// Its backend still lives; it has been cancelled or terminated.
+    /// Its backend still lives; it has been cancelled or terminated, unless it may be somebody else's.
     StillRunning,
+    /// The database refuses to change the row.
+    Refused(String),
     /// It was on a remote: only there can be found out whether it still is.
     Elsewhere(Lead),
 }
@@ -28,11 +35,10 @@ pub enum Settlement {
 pub async fn settle(
     client: Rc<Client>,
     statements: Rc<Prepared>,
-    task: i64,
-    attempt: i32,
-    strangers: Vec<i32>,
-    terminate: bool,
-    why: &str,
+    (task, attempt): (i64, i32),
+    mut strangers: Vec<i32>,
+    (terminate, patient): (bool, bool),
+    (why, death): (&str, Option<Death>),
 ) -> Result<Settlement, Trouble> {
     shared::fault::point("scheduler.before_settle");
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
@@ -54,41 +60,70 @@ pub async fn settle(
             }));
         }
     }
-    if row.get::<_, Option<i32>>("backend").is_some() {
-        client.query(&statements.end_backend, &[&task, &attempt, &terminate]).await.map_err(trouble)?;
-        return Ok(Settlement::StillRunning);
+    if let Some(backend) = row.get::<_, Option<i32>>("backend") {
+        if row.get("ours") {
+            client.query(&statements.end_backend, &[&task, &attempt, &terminate, &strangers]).await.map_err(trouble)?;
+            return Ok(Settlement::StillRunning);
+        }
+        // Nothing shows that it is ours. A session of a dead worker that has shed all its marks is ended by the server, which
+        // looks for its client; one that outlasts that is somebody else's.
+        if patient {
+            return Ok(Settlement::StillRunning);
+        }
+        strangers.push(backend);
     }
-    plan_again(&client, &statements, task, attempt, &strangers, why).await
+    match plan_again(&client, &statements, (task, attempt), &strangers, (why, death)).await {
+        Err(trouble) if !trouble.passes() => Ok(Settlement::Refused(trouble.text)),
+        answer => answer,
+    }
 }
 
 /// No backend of it lives, here or elsewhere. `why` it ended is what the run of a job is closed with.
 pub async fn plan_again(
     client: &Client,
     statements: &Prepared,
-    task: i64,
-    attempt: i32,
+    (task, attempt): (i64, i32),
     strangers: &[i32],
-    why: &str,
+    (why, death): (&str, Option<Death>),
 ) -> Result<Settlement, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let planned =
-        client.query_opt(&statements.plan_again, &[&task, &attempt, &why, &strangers]).await.map_err(trouble)?;
+    let server = death.and_then(Death::server_began_us);
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+        [&task, &attempt, &why, &strangers, &death.is_some(), &server];
+    let planned = client.query_opt(&statements.plan_again, &values).await.map_err(trouble)?;
+    if let (Some(death), true) = (death, planned.as_ref().is_some_and(|row| row.get("spent"))) {
+        return crash(client, &statements.queue, (task, attempt), Some(death)).await;
+    }
     // Not planned: a user has it locked, or it went from TAKE to WORK, or was finished, between the two statements.
     // Look once more.
-    Ok(match planned.map(|row| row.get("closed")) {
-        Some(true) => Settlement::Closed,
-        Some(false) => Settlement::PlannedAgain,
+    Ok(match planned {
+        Some(row) if row.get("closed") => Settlement::Closed,
+        Some(row) => match row.get("crashes") {
+            Some(crashes @ 2..) => Settlement::Delayed { crashes, wait: row.get("wait") },
+            Some(_) | None => Settlement::PlannedAgain,
+        },
         None => Settlement::StillRunning,
     })
 }
 
-/// Nobody knows, and nobody will: the row ends as crashed, with its consequences, or, if the data refuse those,
-/// without them.
-pub async fn crash(client: &Client, queue: &Queue, task: i64, attempt: i32) -> Result<Settlement, Trouble> {
+/// It has died too often, or, without a death, nobody knows what became of it and nobody will: the row ends as crashed,
+/// with its consequences, or, if the data refuse those, without them.
+pub async fn crash(
+    client: &Client,
+    queue: &Queue,
+    (task, attempt): (i64, i32),
+    death: Option<Death>,
+) -> Result<Settlement, Trouble> {
+    let how = death.map(|death| death.to_string());
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let columns = client.query(&queue.fill(statement::LIST_COLUMNS), &[]).await.map_err(trouble)?;
     let columns: Vec<String> = columns.iter().map(|row| row.get("name")).collect();
-    match client.query(&queue.fill_repeating(statement::CRASH_TASK, &columns), &[&task, &attempt]).await {
+    match client.query(&queue.fill_repeating(statement::CRASH_TASK, &columns), &[&task, &attempt, &how]).await {
+        // Somebody has locked it.
+        Ok(rows) if death.is_some() && rows.first().is_some_and(|row| row.get::<_, i64>("crashed") == 0) => {
+            Ok(Settlement::StillRunning)
+        }
+        Ok(_) if death.is_some() => Ok(Settlement::Spent),
         Ok(_) => Ok(Settlement::NotOurs),
         Err(error) => {
             let refusal = Trouble::of(&error);
@@ -97,8 +132,8 @@ pub async fn crash(client: &Client, queue: &Queue, task: i64, attempt: i32) -> R
             }
             shared::warning!("a crashed task cannot be repeated", task = task, error = refusal);
             let text = queue.fill(statement::CRASH_REFUSED);
-            client.execute(&text, &[&task, &attempt, &refusal.text]).await.map_err(trouble)?;
-            Ok(Settlement::NotOurs)
+            client.execute(&text, &[&task, &attempt, &refusal.text, &how]).await.map_err(trouble)?;
+            Ok(if death.is_some() { Settlement::Spent } else { Settlement::NotOurs })
         }
     }
 }

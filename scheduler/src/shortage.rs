@@ -4,7 +4,7 @@
 //! pause. The outage is one line in the log when it begins, one each minute while it lasts, and one when it is over. Workers
 //! that record their results themselves wait in the same way (`worker::recorder`) and say so in their slots.
 
-use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
+use crate::event_loop::{Answer, PATIENCE, Purpose, Scheduler, UnfinishedQuestion};
 use crate::run_table::RunId;
 use shared::db::back_off::BackOff;
 use shared::db::lock_key;
@@ -26,7 +26,7 @@ pub enum Refused {
     Begins,
     Settlement(RunId),
     Returns,
-    Unfinished,
+    Unfinished(Purpose),
     Retirement(i32),
     Chore,
 }
@@ -116,7 +116,11 @@ impl Scheduler {
             Refused::Begins => self.guests.refused(),
             Refused::Settlement(run) => self.runs.unsettled(run, now),
             Refused::Returns => self.returns.all_undone(now),
-            Refused::Unfinished => self.unfinished = UnfinishedQuestion::Wanted,
+            Refused::Unfinished(purpose) => {
+                self.unfinished = UnfinishedQuestion::Wanted;
+                self.purpose.sweep |= purpose.sweep;
+                self.purpose.adopt |= purpose.adopt;
+            }
             Refused::Retirement(backend) => self.lending.retired(backend, false, now),
             Refused::Chore => {}
         }

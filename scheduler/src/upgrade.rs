@@ -18,7 +18,7 @@ use shared::db::statement::{self, Queue};
 const CORE: [&str; 4] = ["id", "plan", "state", "input"];
 const LABELS: [&str; 7] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 /// Columns that our statements write.
-const WRITTEN: [&str; 12] = [
+const WRITTEN: [&str; 14] = [
     "plan",
     "start",
     "stop",
@@ -31,11 +31,13 @@ const WRITTEN: [&str; 12] = [
     "reason",
     "parent",
     "remote_session",
+    "crashes",
+    "at",
 ];
 /// Columns that are NULL for some part of a task's life.
-const NULLABLE: [&str; 7] = ["start", "stop", "pid", "error", "output", "reason", "remote_session"];
+const NULLABLE: [&str; 8] = ["start", "stop", "pid", "error", "output", "reason", "remote_session", "at"];
 /// Columns that change while a task lives, so that no partition key may have them.
-const MOVING: [&str; 13] = [
+const MOVING: [&str; 15] = [
     "plan",
     "start",
     "stop",
@@ -49,6 +51,8 @@ const MOVING: [&str; 13] = [
     "parent",
     "max",
     "remote_session",
+    "crashes",
+    "at",
 ];
 const OUR_TRIGGERS: [&str; 5] =
     ["mill_hold", "mill_claimed", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
@@ -264,7 +268,7 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
 fn wanted_kind(name: &str) -> Option<&'static str> {
     Some(match name {
         "id" | "parent" | "count" | "hash" | "max" | "pid" | "attempt" | "priority" | "job" | "epoch" | "run_of"
-        | "run" | "failures" => "an integer",
+        | "run" | "failures" | "crashes" => "an integer",
         "plan" | "start" | "stop" | "at" => "timestamp with time zone",
         "active" | "live" | "repeat" | "timeout" => "interval",
         "delete" | "drift" | "header" | "save" | "string" | "held" | "atomic" => "boolean",

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,6 +22,7 @@ use crate::eventually::wait;
 use crate::guardian::{Guardian, shell_quote};
 use crate::process;
 use crate::server_programs::{ServerUser, bin, make_data_folder};
+use crate::small_disk::SmallDisk;
 
 /// The superuser of every test cluster, trusted on the socket.
 pub const SUPERUSER: &str = "postgres";
@@ -83,9 +85,23 @@ pub struct Options {
     tcp: bool,
     hba: Vec<String>,
     settings: Vec<(String, String)>,
+    disk: Option<PathBuf>,
+    wal_elsewhere: bool,
 }
 
 impl Options {
+    /// The data folder is on this disk, the server's socket and log are not.
+    pub fn on(mut self, disk: &SmallDisk) -> Self {
+        self.disk = Some(disk.folder().to_owned());
+        self
+    }
+
+    /// The write-ahead log is not on the disk of the data: a full one is an error (53100), and the server goes on.
+    pub fn wal_elsewhere(mut self) -> Self {
+        self.wal_elsewhere = true;
+        self
+    }
+
     /// Listens on 127.0.0.1 too.
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
@@ -161,7 +177,17 @@ impl Cluster {
         guardian.run(r#"kill_postmaster() { [ -s "$home/data/postmaster.pid" ] && kill -9 "$(head -n 1 "$home/data/postmaster.pid")"; }"#);
         let home = guardian.home().to_owned();
         let data = home.join("data");
-        make_data_folder(&user, &data);
+        match &options.disk {
+            None => make_data_folder(&user, &data),
+            Some(disk) => {
+                make_data_folder(&user, &disk.join("data"));
+                symlink(disk.join("data"), &data).expect("the data are on a disk of their own");
+            }
+        }
+        if options.wal_elsewhere {
+            let log = r#"mv "$home/data/pg_wal" "$home/pg_wal" && ln -s "$home/pg_wal" "$home/data/pg_wal""#;
+            assert_eq!(guardian.run(log), 0, "the write-ahead log cannot be moved");
+        }
         write_hba(&data, options);
         let template = fs::read_to_string(data.join("postgresql.conf")).expect("initdb's settings");
         // the port was free a moment ago; somebody else may have been quicker
@@ -305,6 +331,11 @@ impl Cluster {
             ShutdownMode::Immediate => "-m immediate",
         };
         self.pg_ctl("stop", mode);
+    }
+
+    /// Has the server ended, by itself too?
+    pub fn is_down(&self) -> bool {
+        self.postmaster().is_none_or(|pid| process::look(pid).is_none_or(|found| found.zombie))
     }
 
     /// Starts it after a stop.

@@ -23,6 +23,7 @@ pub mod process;
 pub mod proxy;
 pub mod scale;
 pub mod server_programs;
+pub mod small_disk;
 pub mod supervisor;
 pub mod terminal;
 
@@ -34,4 +35,5 @@ pub use failover::Pair;
 pub use nix::sys::signal::Signal;
 pub use proxy::Proxy;
 pub use scale::sized;
+pub use small_disk::SmallDisk;
 pub use supervisor::Supervisor;

@@ -91,8 +91,9 @@ impl Run<'_> {
 
     /// Back to PLAN, as soon as the server can write that.
     fn return_undone(&self, mut session: Option<Session>) -> Next {
-        let answer =
-            self.recorder().record(&mut session, 0, |session, _| self.book.plan_again(session, self.row, INTERRUPTED));
+        let answer = self
+            .recorder()
+            .record(&mut session, 0, |session, _| self.book.plan_again(session, self.row, INTERRUPTED, None));
         if let Some(session) = session {
             session.close();
         }

@@ -417,7 +417,7 @@ impl Batch<'_> {
 
     /// The same while a task runs: one try. Which of them are written; a row that is locked, or repeats by now, waits.
     fn record_beside(&self) -> Result<Vec<i64>, QueryError> {
-        let lost = |what: String| QueryError::Link(LinkError { fatal: None, what });
+        let lost = |what: String| QueryError::Link(LinkError { fatal: None, closed: false, what });
         let mut other = session::reopen(self.shift.order, true).map_err(|why| lost(format!("{why:?}")))?;
         other.set_patience(BESIDE_PATIENCE);
         let done = self.shift.book.finish_batch(&mut other, &self.ends(), &[])?;

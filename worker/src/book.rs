@@ -288,13 +288,23 @@ impl Book {
     }
 
     /// WORK → PLAN, or, for the run of a job, its end; by the session that ran it and runs nothing any more.
-    pub fn plan_again(&self, session: &mut Session, row: &TaskRow, reason: &str) -> Result<bool, QueryError> {
+    /// `severed`: it was lost without a word, and the server that it was on began then.
+    pub fn plan_again(
+        &self,
+        session: &mut Session,
+        row: &TaskRow,
+        reason: &str,
+        severed: Option<i64>,
+    ) -> Result<bool, QueryError> {
         let text = self.queue.fill(statement::PLAN_AGAIN);
         let key = Key::new(row.task, row.attempt);
         let [task, attempt] = key.params();
-        let params = [task, attempt, Some(reason.as_bytes()), Some(&b"{}"[..])];
+        let (dead, server) = (if severed.is_some() { b"t" } else { b"f" }, severed.map(|began| began.to_string()));
+        let server = server.as_ref().map(String::as_bytes);
+        let params = [task, attempt, Some(reason.as_bytes()), Some(&b"{}"[..]), Some(&dead[..]), server];
         let rows = self.retried(session, &[Statement::once(&text, &params)])?;
-        Ok(rows.first().is_some_and(|rows| !rows.is_empty()))
+        let spent = |row: &Row| row.get(2).and_then(Option::as_deref) == Some(b"t");
+        Ok(rows.first().and_then(|rows| rows.first()).is_some_and(|row| !spent(row)))
     }
 
     /// The end of an atomic task, inside the block that its input ran in; the caller commits. False: the task is no

@@ -268,16 +268,19 @@ pub(crate) struct Outcome {
     pub(crate) last_word: Option<ServerError>,
     /// The server itself speaks of a statement timeout: the role's, or one that the task has set.
     pub(crate) said_timeout: bool,
+    /// The connection was closed by the other side, and the server has said nothing.
+    pub(crate) severed: bool,
 }
 
 impl Outcome {
     pub(crate) fn lost(texts: Texts, lost: LinkError) -> Outcome {
         let code = lost.fatal.as_ref().and_then(farewell);
+        let severed = lost.closed && lost.fatal.is_none();
         let last_word = Some(lost.fatal.unwrap_or_else(|| {
             ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
         }));
         let ending = Ending::Lost { code, server: Server::Other };
-        Outcome { texts, ending, session: None, last_word, said_timeout: false }
+        Outcome { texts, ending, session: None, last_word, said_timeout: false, severed }
     }
 }
 
@@ -404,7 +407,7 @@ impl Run<'_> {
             QueryError::Server(refusal) => match self.unfit(&mut session, &refusal) {
                 Some(why) => {
                     self.notes.set_reason(&why);
-                    Next::Leave(self.give_back(Some(session), INTERRUPTED))
+                    Next::Leave(self.give_back(Some(session), INTERRUPTED, None))
                 }
                 None => self.fail_refused(session, &refusal),
             },
@@ -430,7 +433,8 @@ impl Run<'_> {
                 let error = Some(error_text(&refusal, Some(&self.row.input), self.row.verbosity));
                 let ending = Ending::Ran { code: refusal.code().map(<[u8]>::to_vec) };
                 let texts = Texts { error, ..Texts::default() };
-                let outcome = Outcome { texts, ending, session: Some(session), last_word: None, said_timeout: false };
+                let session = Some(session);
+                let outcome = Outcome { texts, ending, session, last_word: None, said_timeout: false, severed: false };
                 self.conclude(outcome, cancelled, false)
             }
             None => self.fail_refused(session, &refusal),
@@ -483,8 +487,9 @@ impl Run<'_> {
         match ran {
             Ok(Heard::Ran) => {
                 let ending = Ending::Ran { code: log.code };
-                let session = Some(session);
-                Sent::Ran(Box::new(Outcome { texts, ending, session, last_word: None, said_timeout: log.said_timeout }))
+                let (session, said_timeout) = (Some(session), log.said_timeout);
+                let outcome = Outcome { texts, ending, session, last_word: None, said_timeout, severed: false };
+                Sent::Ran(Box::new(outcome))
             }
             Ok(Heard::Refused(refusal)) => Sent::Refused(session, refusal),
             Ok(Heard::Left(lost)) => Sent::Left(lost),
@@ -507,7 +512,7 @@ impl Run<'_> {
     }
 
     pub(crate) fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
-        let Outcome { texts, ending, session, last_word, .. } = outcome;
+        let Outcome { texts, ending, session, last_word, severed, .. } = outcome;
         // After any cancel of ours that connection runs no further task: it might still be on its way.
         let again = cancelled.is_none() && matches!(ending, Ending::Ran { .. });
         match verdict(&ending, cancelled, timed_out) {
@@ -527,7 +532,10 @@ impl Run<'_> {
                 };
                 self.write(session, Record { state: "FAIL", output, error: Some(&error), reason, code }, again)
             }
-            Verdict::PlanAgain { reason } => Next::Leave(self.give_back(session, reason)),
+            Verdict::PlanAgain { reason } => {
+                let severed = severed && cancelled.is_none();
+                Next::Leave(self.give_back(session, reason, severed.then(|| self.row.postmaster_us()).flatten()))
+            }
             Verdict::Nothing => {
                 shared::info!("task ended: its owner took it back", task = self.row.task);
                 if let Some(session) = session {
@@ -576,14 +584,18 @@ impl Run<'_> {
 
     /// Back to PLAN by ourselves where the session still stands; otherwise the scheduler does it, once the backend
     /// is gone.
-    fn give_back(&self, session: Option<Session>, reason: &'static str) -> ExitCode {
+    /// `severed`: the start of the server that has closed the connection without a word.
+    fn give_back(&self, session: Option<Session>, reason: &'static str, severed: Option<i64>) -> ExitCode {
         self.leave_word(reason);
+        if let Some(server_began_us) = severed {
+            self.notes.set_severed(server_began_us);
+        }
         let Some(mut session) = session else { return ExitCode::Temporary };
-        match self.book.plan_again(&mut session, self.row, reason) {
+        match self.book.plan_again(&mut session, self.row, reason, severed) {
             Ok(planned) => {
                 shared::info!("task interrupted", task = self.row.task, planned_again = planned);
                 session.close();
-                // Not planned: finished by another session, or locked. The scheduler finds out which.
+                // Not planned: finished by another session, locked, or tried too often. The scheduler finds out which.
                 if planned { ExitCode::Asked } else { ExitCode::Temporary }
             }
             Err(_) => ExitCode::Temporary,

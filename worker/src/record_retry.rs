@@ -36,7 +36,7 @@ pub enum Retry {
     Now(Form),
     /// At this moment. A session that was lost is opened anew.
     At(Instant, Form),
-    /// There is nothing to record it in.
+    /// There is nothing to record it in, or a rule of the table's owner refuses every form: the row is left to the scheduler.
     Leave,
 }
 
@@ -47,6 +47,7 @@ pub struct RecordRetry {
     pause: BackOff,
     transient: u32,
     stale: bool,
+    plainest_refused: u32,
     rights: u32,
     out_of_memory_since: Option<Instant>,
 }
@@ -60,6 +61,7 @@ impl RecordRetry {
             pause: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE),
             transient: 0,
             stale: false,
+            plainest_refused: 0,
             rights: 0,
             out_of_memory_since: None,
         }
@@ -88,7 +90,11 @@ impl RecordRetry {
             Refusal::Stale | Refusal::Data => match self.form {
                 Form::Whole => self.plainer(Form::Failed),
                 Form::Failed => self.plainer(Form::Plainest),
-                Form::Plainest => self.without_rights(now),
+                Form::Plainest if self.plainest_refused >= RIGHTS_TRIES => Retry::Leave,
+                Form::Plainest => {
+                    self.plainest_refused += 1;
+                    self.later(now)
+                }
             },
             Refusal::Rights => self.without_rights(now),
         }
@@ -141,7 +147,10 @@ mod tests {
         let (mut retry, now) = (RecordRetry::new(0), Instant::now());
         assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(Form::Failed));
         assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(Form::Plainest));
-        assert_eq!(at(retry.refused(Refusal::Data, false, now)), Form::Plainest);
+        for _ in 0..RIGHTS_TRIES {
+            assert_eq!(at(retry.refused(Refusal::Data, false, now)), Form::Plainest);
+        }
+        assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Leave, "it is the table's owner who refuses");
     }
 
     #[test]

@@ -70,9 +70,10 @@ impl<'a> Recorder<'a> {
         let mut retry = RecordRetry::new(bytes);
         let (mut form, mut complaint, mut first) = (Form::Whole, String::new(), true);
         loop {
+            let passes;
             let next = match self.opened(session)? {
                 Err(why) => {
-                    complaint = why;
+                    (complaint, passes) = (why, true);
                     retry.refused(Refusal::Machine, false, Instant::now())
                 }
                 Ok(open) => {
@@ -86,7 +87,7 @@ impl<'a> Recorder<'a> {
                             return Ok(done);
                         }
                         Err(QueryError::Link(lost)) => {
-                            *session = None;
+                            (*session, passes) = (None, true);
                             complaint = lost.to_string();
                             shared::debug!(
                                 "link lost while a result was recorded",
@@ -97,8 +98,8 @@ impl<'a> Recorder<'a> {
                         }
                         Err(QueryError::Server(refusal)) => {
                             let kind = refusal_of(&refusal);
-                            complaint = refusal.to_string();
-                            if !kind.passes() {
+                            (complaint, passes) = (refusal.to_string(), kind.passes());
+                            if !passes {
                                 shared::warning!("a result was refused", task = self.task, error = complaint);
                             }
                             retry.refused(kind, refusal.code() == Some(OUT_OF_MEMORY), Instant::now())
@@ -109,15 +110,11 @@ impl<'a> Recorder<'a> {
             form = match next {
                 Retry::Now(form) => form,
                 Retry::At(at, form) => {
-                    self.wait(at, &complaint)?;
+                    self.wait(at, &complaint, passes)?;
                     form
                 }
                 Retry::Leave => {
-                    shared::error!(
-                        "a result cannot be recorded: its table is gone",
-                        task = self.task,
-                        error = complaint
-                    );
+                    shared::error!("a result cannot be recorded in any form", task = self.task, error = complaint);
                     return Err(ExitCode::Permanent);
                 }
             };
@@ -139,9 +136,10 @@ impl<'a> Recorder<'a> {
         Ok(session.as_mut().ok_or_else(String::new))
     }
 
-    fn wait(&self, until: Instant, why: &str) -> Result<(), ExitCode> {
+    /// `passes`: the whole queue has to wait for the server.
+    fn wait(&self, until: Instant, why: &str, passes: bool) -> Result<(), ExitCode> {
         self.notes.set_reason(why);
-        self.notes.set_phase(Phase::Recording);
+        self.notes.set_phase(if passes { Phase::Recording } else { Phase::Running });
         if !self.waits.replace(true) {
             self.watchdog.wake();
             ring_parent(getppid());

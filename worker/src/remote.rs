@@ -211,6 +211,9 @@ impl Run<'_> {
         let session = outcome.session.take();
         if let (None, Verdict::PlanAgain { reason }) = (&session, verdict(&outcome.ending, cancelled, timed_out)) {
             self.leave_word(reason);
+            if outcome.severed && cancelled.is_none() {
+                self.notes.set_severed(name.server_began_us);
+            }
             shared::info!("session on the remote lost; its task's outcome is to be found out", task = self.row.task);
             home.close();
             return (Next::Leave(ExitCode::Unsettled), None);

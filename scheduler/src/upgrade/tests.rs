@@ -246,6 +246,6 @@ fn tasks_of_others_are_not_run_as_the_queues_user_unasked() {
 fn every_column_has_a_definition_and_a_comment() {
     let made = definitions(&queue().fill_make_table(&ColumnDefaults::default()));
     let commented: Vec<&str> = comments().map(|(name, _)| name).collect();
-    assert_eq!(made.len(), 41);
+    assert_eq!(made.len(), 42);
     assert!(made.iter().all(|(name, _)| commented.contains(&name.as_str())));
 }

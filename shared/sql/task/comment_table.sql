@@ -34,7 +34,7 @@ COMMENT ON COLUMN {queue}."attempt" IS 'how often the task has been taken; a lat
 COMMENT ON COLUMN {queue}."priority" IS 'higher first';
 COMMENT ON COLUMN {queue}."held" IS 'stands aside until released';
 COMMENT ON COLUMN {queue}."job" IS 'the job that made the task';
-COMMENT ON COLUMN {queue}."at" IS 'the logical time the task runs for';
+COMMENT ON COLUMN {queue}."at" IS 'the logical time the task runs for; of a repeating task that crashes, the plan that its next time is counted from';
 COMMENT ON COLUMN {queue}."epoch" IS 'the generation of the logical time';
 COMMENT ON COLUMN {queue}."run_of" IS 'the first run of the activation, as in mill.run';
 COMMENT ON COLUMN {queue}."run" IS 'the run that the task executes, as in mill.run';
@@ -42,3 +42,4 @@ COMMENT ON COLUMN {queue}."failures" IS 'failed runs of the activation before th
 COMMENT ON COLUMN {queue}."reason" IS 'why it ended otherwise than by its own SQL: timeout, cancelled, expired, crashed, interrupted, skipped, completion';
 COMMENT ON COLUMN {queue}."atomic" IS 'input, result and consequences in one transaction';
 COMMENT ON COLUMN {queue}."remote_session" IS 'tells the session on the remote from later ones with its pid: place in the conninfo, its start and its server''s in microseconds';
+COMMENT ON COLUMN {queue}."crashes" IS 'how many attempts in a row have killed their worker or their server process';

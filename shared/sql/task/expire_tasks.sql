@@ -4,7 +4,7 @@ WITH free AS (
     SELECT t.id FROM {queue} t WHERE t.id = ANY ($1::bigint[]) AND t.state = 'PLAN' FOR UPDATE SKIP LOCKED
 ), gone AS (
     UPDATE {queue} t SET state = 'GONE', start = statement_timestamp(), stop = statement_timestamp(),
-           error = 'ERROR:  task not active', reason = 'expired'
+           error = 'ERROR:  task not active', reason = 'expired', crashes = 0
       FROM free f WHERE t.id = f.id AND t.state = 'PLAN' AND {expired}
     RETURNING t.*
 ), again AS (

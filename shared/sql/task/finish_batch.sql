@@ -2,7 +2,7 @@
 -- now, or that are no longer ours. When each began and ended is told in microseconds since it was taken;
 -- one without an end ends now.
 -- parameters: ids, attempts, outputs, errors, reasons, begins, ends; locks: the rows; caller: worker
-UPDATE {queue} t SET state = {final}, output = r.output, error = r.error, reason = r.reason,
+UPDATE {queue} t SET state = {final}, output = r.output, error = r.error, reason = r.reason, crashes = 0,
        start = t.start + r.began * interval '1 microsecond', stop = COALESCE(t.start + r.ended * interval '1 microsecond', statement_timestamp())
   FROM unnest($1::bigint[], $2::int[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[])
        AS r (id, attempt, output, error, reason, began, ended)

@@ -11,6 +11,6 @@ WITH handed AS MATERIALIZED (
 )
 -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
 UPDATE {queue} t SET state = CASE WHEN h.failed THEN 'FAIL' WHEN true THEN 'DONE' ELSE t.state END, stop = statement_timestamp(),
-       output = h.output, error = h.error, reason = NULL
+       output = h.output, error = h.error, reason = NULL, crashes = 0
   FROM handed h WHERE t.id = h.id AND t.id = ANY ($1::bigint[]) AND {still_runs}
 RETURNING t.id::bigint AS id

@@ -42,7 +42,8 @@ CREATE TABLE {queue} (
     "failures" int NOT NULL DEFAULT 0,
     "reason" text,
     "atomic" bool NOT NULL DEFAULT false,
-    "remote_session" text
+    "remote_session" text,
+    "crashes" int NOT NULL DEFAULT 0
 ) WITH (
     -- A row is written anew when it is taken and when it ends. With room for both on its page it stays there: the table does
     -- not grow while it is worked off, and less is written to the log. What waits takes twice the space for it.

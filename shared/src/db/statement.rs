@@ -46,6 +46,8 @@ pub const NAME_REMOTE: &str = include_str!("../../sql/task/name_remote.sql");
 pub const END_REMOTE: &str = include_str!("../../sql/task/end_remote.sql");
 pub const CRASH_TASK: &str = include_str!("../../sql/task/crash_task.sql");
 pub const CRASH_REFUSED: &str = include_str!("../../sql/task/crash_refused.sql");
+pub const END_UNWRITTEN: &str = include_str!("../../sql/task/end_unwritten.sql");
+pub const STOP_UNWRITTEN: &str = include_str!("../../sql/task/stop_unwritten.sql");
 pub const MARK_UNKNOWN: &str = include_str!("../../sql/task/mark_unknown.sql");
 pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql");
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
@@ -179,6 +181,16 @@ const BUSY: &str = "(t.pid IS NOT NULL AND CASE WHEN t.remote_session IS NULL
           AND l.classid IN ({task_key}::oid, {unknown_key}::oid) AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
               {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid) END)";
 
+/// A server process `a` is one of ours for the task `t`, and no innocent session whose pid stands in the row: it shows the
+/// lock of that task, or it shows none and bears the name of this queue's sessions.
+const OURS: &str = "CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory'
+                         AND l.objsubid = 2 AND l.granted AND l.classid = {task_key}::oid)
+    THEN EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.pid = a.pid AND l.locktype = 'advisory' AND l.objsubid = 2
+                    AND l.granted AND l.classid = {task_key}::oid AND l.objid = pg_catalog.hashtext(pg_catalog.concat(
+                        {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id))::oid)
+    ELSE pg_catalog.starts_with(a.application_name,
+             pg_catalog.\"left\"(pg_catalog.concat('pg_task ', {schema_text}, ' ', {table_text}), 63)) END";
+
 /// One more; a row that somebody inserted with the largest number begins anew, or it would fail the take of all.
 const NEXT_ATTEMPT: &str = "CASE WHEN t.attempt < 2147483647 THEN t.attempt + 1 ELSE 1 END";
 
@@ -278,12 +290,13 @@ const BATCH_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND 
 const CROWDED_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND t.id > $8::bigint
        AND (t.xmax = '0'::xid OR age(t.xmax) > 100)"#;
 
-/// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. k is bounded from
+/// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. A task that has waited
+/// after crashes keeps its own plan in `at`. k is bounded from
 /// both sides by arithmetic (a month has 28 to 31 days, a day may be an hour longer or shorter), never by a loop from 1.
 const NEXT_TIME: &str =
-    "CASE WHEN t.drift OR t.plan = '-infinity' THEN statement_timestamp() + t.repeat ELSE COALESCE((
-    SELECT t.plan + k * t.repeat FROM (
-        SELECT extract(epoch FROM statement_timestamp() - t.plan) AS elapsed,
+    "CASE WHEN t.drift OR {base} = '-infinity' THEN statement_timestamp() + t.repeat ELSE COALESCE((
+    SELECT {base} + k * t.repeat FROM (
+        SELECT extract(epoch FROM statement_timestamp() - {base}) AS elapsed,
                extract(year FROM t.repeat) * 12 + extract(month FROM t.repeat) AS months,
                extract(day FROM t.repeat) * 86400 + extract(hour FROM t.repeat) * 3600
                    + extract(minute FROM t.repeat) * 60 + extract(second FROM t.repeat) AS seconds,
@@ -292,7 +305,7 @@ const NEXT_TIME: &str =
         LATERAL (SELECT GREATEST(1, floor((elapsed - slack) / GREATEST(months * 2678400 + seconds, 0.000001))) AS low,
                         floor((elapsed + slack) / GREATEST(months * 2419200 + seconds, 0.000001)) + 1 AS high) AS bound,
         LATERAL generate_series(low::bigint, LEAST(GREATEST(high, low), low + 100000)::bigint) AS k
-     WHERE t.plan + k * t.repeat > statement_timestamp() ORDER BY k LIMIT 1), statement_timestamp() + t.repeat) END";
+     WHERE {base} + k * t.repeat > statement_timestamp() ORDER BY k LIMIT 1), statement_timestamp() + t.repeat) END";
 
 impl Queue {
     /// The statement with this queue's names in it and without its head comment.
@@ -409,7 +422,10 @@ impl Queue {
         let copied: Vec<String> = copied.iter().map(|column| quoted(column)).collect();
         let values: Vec<String> = copied.iter().map(|column| format!(", t.{column}")).collect();
         let columns = ("{repeat_columns}".to_owned(), format!("parent, plan, {}", copied.join(", ")));
-        let values = ("{repeat_values}".to_owned(), format!("t.id, {NEXT_TIME}{}", values.concat()));
+        let values = (
+            "{repeat_values}".to_owned(),
+            format!("t.id, {}{}", NEXT_TIME.replace("{base}", "COALESCE(t.at, t.plan)"), values.concat()),
+        );
         self.fill_with(statement, [columns, values])
     }
 
@@ -425,6 +441,7 @@ impl Queue {
             ("{expired}", EXPIRED.to_owned()),
             ("{young}", YOUNG.to_owned()),
             ("{busy}", busy(&queue)),
+            ("{ours}", ours(&self.schema, &self.table)),
             ("{task_row}", TASK_ROW.replace("{at}", AT)),
             ("{batch_row}", BATCH_ROW.to_owned()),
             ("{group_bytes}", GROUP_BYTES.to_owned()),
@@ -463,6 +480,16 @@ fn busy(queue: &str) -> String {
         ("{queue}", queue.to_owned()),
     ];
     fill(BUSY, &names.map(|(name, value)| (name.to_owned(), value)))
+}
+
+fn ours(schema: &str, table: &str) -> String {
+    let names = [
+        ("{task_key}", lock_key::TASK.to_string()),
+        ("{queue_text}", literal(&qualified(schema, table))),
+        ("{schema_text}", literal(schema)),
+        ("{table_text}", literal(table)),
+    ];
+    fill(OURS, &names.map(|(name, value)| (name.to_owned(), value)))
 }
 
 /// A statement that names no queue, without its head comment.
@@ -545,6 +572,8 @@ mod tests {
             HOLD_QUEUE,
             READ_SETTINGS,
             LIST_COLUMNS,
+            END_UNWRITTEN,
+            STOP_UNWRITTEN,
             LIST_UNFINISHED,
             NAME_SESSION,
             EXPIRE_REFUSED,

@@ -49,8 +49,10 @@ pub const NOTE_BYTES: usize = 14;
 pub const NOTE_WANTS_SLOT: usize = 15;
 /// The OID of the marker table in a scheduler's database.
 pub const NOTE_MARKER: usize = 16;
-/// The number that a scheduler's session holds as a lock, see `db::server`; 0 without a session.
-pub const NOTE_PROOF: usize = 17;
+/// The server that has closed a worker's connection without a word.
+pub const NOTE_SEVERED: usize = 17;
+/// In the same place, of a scheduler: the number that its session holds as a lock, see `db::server`; 0 without a session.
+pub const NOTE_PROOF: usize = NOTE_SEVERED;
 /// Two texts: what runs here (written by the parent), and why it waits (written by the process itself).
 pub const NOTE_LABEL: usize = 18;
 pub const NOTE_REASON: usize = 73;

@@ -226,6 +226,16 @@ impl<'a> Notes<'a> {
         self.number(layout::NOTE_MARKER).map(|relid| relid as u32).filter(|relid| *relid != 0)
     }
 
+    /// By a worker whose connection was closed without a word while its task ran: the start of the server that it was
+    /// connected to, in microseconds. Whether that server has gone on is for the reader to find out.
+    pub fn set_severed(&self, server_began_us: i64) {
+        self.word(layout::NOTE_SEVERED).store(server_began_us as u64, Release);
+    }
+
+    pub fn severed(&self) -> Option<i64> {
+        self.number(layout::NOTE_SEVERED).map(|began| began as i64).filter(|began| *began != 0)
+    }
+
     pub fn label(&self) -> Option<String> {
         self.valid().then(|| self.read_text(layout::NOTE_LABEL)).flatten()
     }

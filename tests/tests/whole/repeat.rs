@@ -258,7 +258,7 @@ fn the_next_time_is_what_counting_would_find() {
     let mut client = database.connect_superuser();
     client
         .batch_execute(
-            "CREATE TEMP TABLE given (id serial, plan timestamptz, now timestamptz, repeat interval, drift bool DEFAULT false)",
+            "CREATE TEMP TABLE given (id serial, plan timestamptz, now timestamptz, repeat interval, drift bool DEFAULT false, at timestamptz)",
         )
         .expect("a table");
     for _ in 0..sized(400, 5000) {

@@ -40,6 +40,14 @@ pub struct TaskRow {
     pub sign: Option<i32>,
 }
 
+impl TaskRow {
+    /// When the server began that has handed the row out, in microseconds.
+    pub fn postmaster_us(&self) -> Option<i64> {
+        let seconds: f64 = std::str::from_utf8(&self.postmaster).ok()?.parse().ok()?;
+        Some((seconds * 1e6).round() as i64)
+    }
+}
+
 /// From where on a worker looks for its next task: what it took last. Only a hint, since a row that counts for more,
 /// or one with a smaller id, may be committed later; so it is soon forgotten.
 #[derive(Clone, Copy, Debug)]

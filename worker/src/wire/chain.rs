@@ -103,7 +103,7 @@ impl Session {
         };
         self.link.forget_long();
         done.or_else(|error| {
-            let lost = self.link.broken(format!("lost the session while a query ran: {error}"));
+            let lost = self.link.broken_by("query", &error);
             // What it said last stands behind all that it did before.
             if ours > 0 && lost.fatal.is_some() { Ok(Heard::Left(lost)) } else { Err(lost) }
         })

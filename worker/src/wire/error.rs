@@ -93,6 +93,9 @@ pub struct LinkError {
     pub fatal: Option<ServerError>,
     /// What was attempted and what came of it.
     pub what: String,
+    /// The other side has closed it: the server's process is gone, or something between ended the connection. Not so when
+    /// nothing was heard for too long.
+    pub closed: bool,
 }
 
 fn last_word(fatal: &Option<ServerError>) -> String {

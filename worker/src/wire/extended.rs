@@ -199,7 +199,7 @@ impl Session {
     }
 
     fn lost(&mut self, error: &io::Error) -> LinkError {
-        self.link.broken(format!("lost the session while a statement ran: {error}"))
+        self.link.broken_by("statement", error)
     }
 
     /// The rows of each statement that ended, or the first error.

@@ -169,7 +169,16 @@ impl Link {
         self.pipe.shut();
         (self.start, self.end) = (0, 0);
         self.forget_long();
-        LinkError { fatal: self.last_word.take(), what: what.into() }
+        LinkError { fatal: self.last_word.take(), what: what.into(), closed: false }
+    }
+
+    /// The same where reading or writing has failed.
+    pub(super) fn broken_by(&mut self, doing: &str, error: &io::Error) -> LinkError {
+        let closed = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        );
+        LinkError { closed, ..self.broken(format!("lost the session while a {doing} ran: {error}")) }
     }
 }
 

@@ -30,7 +30,7 @@ impl Session {
         self.asked += 1;
         let done = self.answers(&mut outgoing, sink);
         self.link.forget_long();
-        done.map_err(|error| self.link.broken(format!("lost the session while a query ran: {error}")))
+        done.map_err(|error| self.link.broken_by("query", &error))
     }
 
     pub(super) fn answers(&mut self, outgoing: &mut Outgoing<'_>, sink: &mut dyn Sink) -> io::Result<()> {

@@ -72,7 +72,7 @@ BEGIN
         RETURN format('%s is not read here, because that could run code of its owner with your rights: %s; ask as its owner', relation, wrong);
     END IF;
     EXECUTE format('SELECT id, state::text AS state, plan, active, start, stop, pid, "max", priority, "group", remote,
-        hash, held, reason, job, at FROM %s WHERE id = $1', relation) INTO t USING task;
+        hash, held, reason, job, crashes FROM %s WHERE id = $1', relation) INTO t USING task;
     CASE
     WHEN t.id IS NULL THEN
         RETURN format('there is no task %s in %s: it has finished and was deleted, or never was', task, relation);
@@ -80,6 +80,8 @@ BEGIN
         RETURN format('it finished at %s with %s%s', t.stop, t.state, ' (' || t.reason || ')');
     WHEN t.state = 'GONE' THEN
         RETURN format('it expired: nobody started it within %s of its plan, %s', t.active, t.plan);
+    WHEN t.state = 'STOP' AND t.reason = 'completion' THEN
+        RETURN 'it has run, and its end was refused, so it was stopped; the launcher''s log says why; set its state to PLAN to run it again';
     WHEN t.state = 'STOP' THEN
         RETURN 'somebody stopped it; set its state to PLAN to go on';
     WHEN t.state = 'WORK' AND t.remote IS NOT NULL
@@ -89,14 +91,23 @@ BEGIN
         RETURN format('it is connecting to its remote since %s', t.start);
     WHEN t.state = 'WORK' AND t.remote IS NOT NULL THEN
         RETURN format('it is running since %s in server process %s of its remote', t.start, t.pid);
+    WHEN t.state IN ('TAKE', 'WORK') AND NOT mill.locked({queue_key}, relid, here) THEN
+        RETURN format('it was %s when its scheduler ended; it is planned again when a scheduler serves %s',
+                      CASE t.state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relation);
+    WHEN t.state = 'WORK' AND t.remote IS NULL AND NOT EXISTS (SELECT FROM pg_stat_activity a
+         WHERE a.pid = t.pid AND COALESCE(a.backend_start <= t.start, true)) THEN
+        RETURN format('it is WORK in server process %s, which does not run it; it is planned again within a minute', COALESCE(t.pid::text, '(none)'));
     WHEN t.state = 'WORK' THEN
         RETURN format('it is running since %s in server process %s', t.start, t.pid);
     WHEN t.state = 'TAKE' THEN
-        RETURN 'it has been taken and is about to start';
+        RETURN 'it has been taken and is about to start; if nothing starts it, it is planned again within a minute';
     WHEN NOT mill.locked({queue_key}, relid, here) AND trouble IS NOT NULL THEN
         RETURN format('no scheduler serves %s on this server: %s', relation, trouble);
     WHEN NOT mill.locked({queue_key}, relid, here) THEN
         RETURN format('no scheduler serves %s: is the launcher running? ask it with: launcher status', relation);
+    WHEN t.plan > clock_timestamp() AND t.crashes > 1 THEN
+        RETURN format('its last %s attempts have killed their worker or server process; it is tried again at %s, and fails after 20 in a row',
+                      t.crashes, t.plan);
     WHEN t.plan > clock_timestamp() THEN
         RETURN format('it is planned for %s', t.plan);
     WHEN t."max" >= 0 AND t.active < interval '200000 years' AND t.plan + t.active <= clock_timestamp() THEN
