@@ -228,6 +228,7 @@ fn killed_in_a_batch_nothing_is_lost_and_no_two_attempts_overlap() {
         }
         crate::asking::linger(Duration::from_millis(40));
     }
+    crate::asking::forgive(&database);
     all_are(&mill, &database, "state IN ('DONE', 'FAIL')", sized(60, 600));
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE'"), count);
     assert_eq!(one::<i64>(&database, "SELECT count(DISTINCT task) FROM ledger"), count);

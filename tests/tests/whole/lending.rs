@@ -170,6 +170,7 @@ fn storm(lend: bool, tasks: i64) {
     let count = |sql: &str| database.look(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
     let mut killed = 0;
     mill.wait("all tasks have ended").within(Duration::from_secs(sized(90, 3600))).until(|| {
+        crate::asking::forgive(&database);
         let ended = count("SELECT count(*) FROM public.task WHERE state IN ('DONE', 'FAIL')");
         // A fifth of them, and then no more, so that it comes to an end; one that sleeps is surely at work.
         let asleep = "SELECT id::bigint FROM public.task WHERE state = 'WORK' AND input LIKE '%pg_sleep%' LIMIT 1";

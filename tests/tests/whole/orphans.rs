@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use tests::database::Session;
 use tests::{Cluster, Database, ShutdownMode, Signal, Supervisor, sized, steadily};
 
-use crate::asking::{all, linger, one, running, worker_of};
+use crate::asking::{all, forgive, linger, one, running, worker_of};
 
 #[test]
 fn the_backend_of_a_killed_worker_is_gone_and_its_task_runnable_within_a_second() {
@@ -16,6 +16,7 @@ fn the_backend_of_a_killed_worker_is_gone_and_its_task_runnable_within_a_second(
     let id = database.insert_with("SELECT pg_sleep(3600)", "active = '1 day'");
     let mut measured = Vec::new();
     for _ in 0..sized(20, 200) {
+        forgive(&database);
         let backend = running(&mill, &database, id);
         let worker = mill.eventually("the worker says what it runs", || worker_of(&mill, id));
         let attempt = database.task(id).expect("it is there")["attempt"].clone();
@@ -77,7 +78,10 @@ fn attempts_of_one_task_never_overlap_and_no_task_is_lost_however_many_workers_a
         }
         linger(Duration::from_millis(rand::random_range(0..60)));
     }
-    mill.wait("all tasks are done").within(Duration::from_secs(sized(60, 300))).until(|| unfinished(&database) == 0);
+    mill.wait("all tasks are done").within(Duration::from_secs(sized(60, 300))).until(|| {
+        forgive(&database);
+        unfinished(&database) == 0
+    });
     let again: i64 = one(&database, "SELECT count(*) FROM public.task WHERE attempt > 1");
     println!("{killed} kills, {again} tasks needed more than one attempt");
     assert_eq!(

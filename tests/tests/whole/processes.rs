@@ -404,6 +404,7 @@ fn random_kills_of_workers_and_schedulers_lose_no_task_and_no_slot() {
     let mut random = rand::rng();
     let mut killed = 0;
     supervisor.wait("all are done").within(Duration::from_secs(sized(60, 600))).until(|| {
+        crate::asking::forgive(&database);
         // one in twenty is a scheduler, and one that has got to work; not more, or its restarts would be ever further apart
         let workers = supervisor.workers();
         let higher = !workers.is_empty() && random.random_ratio(1, 20);
