@@ -11,10 +11,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use postgres::{Client, Config, NoTls};
 
 use crate::database::Database;
+use crate::eventually::wait;
 use crate::guardian::{Guardian, shell_quote};
+use crate::process;
 use crate::server_programs::{ServerUser, bin, make_data_folder};
 
 /// The superuser of every test cluster, trusted on the socket.
@@ -85,6 +90,17 @@ impl Options {
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
         self
+    }
+
+    /// Listens on 127.0.0.1 if told so.
+    pub(crate) fn tcp_if(mut self, tcp: bool) -> Self {
+        self.tcp = tcp;
+        self
+    }
+
+    /// Does it listen on 127.0.0.1?
+    pub(crate) fn listens(&self) -> bool {
+        self.tcp
     }
 
     /// A line for pg_hba.conf, before the usual ones (trust on the socket, SCRAM on TCP).
@@ -175,27 +191,71 @@ impl Cluster {
         let mut guardian = Guardian::start(&user, &last_words);
         guardian.run(r#"kill_postmaster() { [ -s "$home/data/postmaster.pid" ] && kill -9 "$(head -n 1 "$home/data/postmaster.pid")"; }"#);
         let home = guardian.home().to_owned();
+        let standby = Cluster {
+            server: Server { socket_folder: home.clone(), port: free_port() },
+            data: home.join("data"),
+            guardian: Mutex::new(guardian),
+            databases: AtomicUsize::new(0),
+        };
+        standby.follow(primary, &Options { tcp, ..Options::default() });
+        standby
+    }
+
+    /// Fills its empty folder with a base backup of another cluster and starts it as a stand-by of that one.
+    pub(crate) fn follow(&self, primary: &Cluster, options: &Options) {
         let program = shell_quote(&bin().join("pg_basebackup").to_string_lossy());
         let from = shell_quote(&primary.home().to_string_lossy());
         let backup = format!(
             r#"{program} -D "$home/data" -R -X stream -c fast -h {from} -p {} -U {SUPERUSER} >"$home/backup.log" 2>&1"#,
             primary.server.port
         );
-        let status = guardian.run(&backup);
-        let log = || fs::read_to_string(home.join("backup.log")).unwrap_or_default();
+        let status = self.guard().run(&backup);
+        let log = || fs::read_to_string(self.home().join("backup.log")).unwrap_or_default();
         assert_eq!(status, 0, "no base backup:\n{}", log());
-        let data = home.join("data");
-        let port = free_port();
-        let template = fs::read_to_string(data.join("postgresql.conf")).expect("the primary's settings");
-        let options = Options { tcp, ..Options::default() };
-        fs::write(data.join("postgresql.conf"), template + &settings(&options, &home, port)).expect("write settings");
-        assert_eq!(guardian.run(&pg_ctl("start", "")), 0, "the stand-by does not start");
-        Cluster {
-            server: Server { socket_folder: home, port },
-            data,
-            guardian: Mutex::new(guardian),
-            databases: AtomicUsize::new(0),
-        }
+        self.append_settings(&settings(options, self.home(), self.server.port));
+        self.start_again();
+    }
+
+    /// Removes the data of a server that is stopped.
+    pub(crate) fn remove_data(&self) {
+        assert_eq!(self.postmaster(), None, "the server of this data folder is running");
+        assert_eq!(self.guard().run(r#"rm -rf "$home/data""#), 0, "cannot remove the data folder");
+    }
+
+    /// Lines for the end of postgresql.conf, where the last one of a name counts. [`Self::reload`] makes a running server read them.
+    pub(crate) fn append_settings(&self, lines: &str) {
+        let path = self.data.join("postgresql.conf");
+        let before = fs::read_to_string(&path).expect("the settings of the server");
+        fs::write(path, before + lines).expect("write settings");
+    }
+
+    /// Does it listen on 127.0.0.1?
+    pub(crate) fn listens(&self) -> bool {
+        let text = fs::read_to_string(self.data.join("postgresql.conf")).unwrap_or_default();
+        text.lines().rfind(|line| line.starts_with("listen_addresses")).is_some_and(|line| line.contains("127.0.0.1"))
+    }
+
+    /// Lets a running server read its settings.
+    pub fn reload(&self) {
+        self.pg_ctl("reload", "");
+    }
+
+    /// Ends all processes of the server at once, as the loss of its machine would: no backend reacts to the end of another.
+    pub fn kill9(&self) {
+        let postmaster = self.postmaster().expect("the server is running");
+        let tell = |pid: i32, signal: Signal| match kill(Pid::from_raw(pid), signal) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => panic!("send {signal} to {pid}: {error}"),
+        };
+        // a postmaster that stands still neither forks nor sees its children end
+        tell(postmaster, Signal::SIGSTOP);
+        let mut pids: Vec<i32> =
+            process::all().into_iter().filter(|one| one.parent == postmaster).map(|one| one.pid).collect();
+        pids.push(postmaster);
+        pids.iter().for_each(|pid| tell(*pid, Signal::SIGKILL));
+        wait("the server's processes are gone").until(|| !pids.iter().any(|pid| process::is_alive(*pid)));
+        // the number in these files may be another process's by the time of the next start
+        self.guard().run(r#"rm -f "$home/data/postmaster.pid" "$home"/.s.PGSQL.*"#);
     }
 
     /// Makes a stand-by a server of its own.

@@ -30,6 +30,8 @@ pub struct Database {
     owner: String,
     login: String,
     eye: Mutex<Eye>,
+    /// Dropped at the end; a copy on another server is not.
+    made: bool,
 }
 
 /// The superuser's session, or none yet.
@@ -60,6 +62,19 @@ impl Database {
             owner: owner.to_owned(),
             login,
             eye: Mutex::default(),
+            made: true,
+        }
+    }
+
+    /// The same database on another server, which has it from a base backup.
+    pub fn on(&self, server: &Server) -> Database {
+        Database {
+            server: server.clone(),
+            name: self.name.clone(),
+            owner: self.owner.clone(),
+            login: self.login.clone(),
+            eye: Mutex::default(),
+            made: false,
         }
     }
 
@@ -224,6 +239,9 @@ impl Drop for Database {
     fn drop(&mut self) {
         // a test may have stopped its cluster: then all goes with its folder
         self.eye.get_mut().unwrap_or_else(PoisonError::into_inner).0 = None;
+        if !self.made {
+            return;
+        }
         let Ok(mut client) = self.server.try_connect(SUPERUSER, "postgres") else {
             return;
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tests::process::is_alive;
 use tests::server_programs::ServerUser;
 use tests::terminal::Terminal;
-use tests::{Cluster, ShutdownMode, eventually, steadily, wait};
+use tests::{Cluster, Pair, ShutdownMode, eventually, steadily, wait};
 
 /// Set in the test process that a test starts in order to kill it.
 const VICTIM: &str = "PGMILL_TEST_VICTIM";
@@ -171,4 +171,43 @@ fn root_runs_the_server_as_somebody_else() {
     if ServerUser::find() != ServerUser::own_self() {
         assert!(nix::unistd::geteuid().is_root(), "only root hands over");
     }
+}
+
+#[test]
+fn a_pair_fails_over_is_rebuilt_and_keeps_what_was_committed_and_its_hosts() {
+    let mut pair = Pair::start(true);
+    let database = pair.primary().database();
+    database.run("CREATE TABLE public.t (n int); INSERT INTO public.t VALUES (1)");
+    let conninfo = pair.conninfo(database.owner());
+    for round in 1..=2 {
+        pair.kill_primary();
+        assert_eq!(pair.primary().postmaster(), None);
+        pair.promote();
+        let seen = pair.on_primary(&database);
+        let count = || seen.look("SELECT count(*) FROM public.t", &[]).expect("it answers")[0].get::<_, i64>(0);
+        assert_eq!(count(), round, "what was acknowledged is there");
+        pair.rebuild_old_as_standby();
+        seen.run("INSERT INTO public.t VALUES (1)");
+        assert_eq!(pair.conninfo(database.owner()), conninfo);
+    }
+}
+
+#[test]
+fn a_pair_whose_old_primary_comes_back_has_two_primaries() {
+    let mut pair = Pair::start(false);
+    let database = pair.primary().database();
+    pair.catch_up();
+    pair.kill_primary();
+    pair.promote();
+    pair.start_old_as_primary();
+    for server in [pair.primary(), pair.standby()] {
+        let seen = database.on(server.server());
+        eventually("it accepts writes", || {
+            seen.look("SELECT pg_is_in_recovery()", &[]).is_some_and(|rows| !rows[0].get::<_, bool>(0))
+        });
+        seen.run("CREATE TABLE public.t ()");
+    }
+    pair.rebuild_old_as_standby();
+    let seen = database.on(pair.standby().server());
+    assert!(seen.look("SELECT pg_is_in_recovery()", &[]).expect("it answers")[0].get::<_, bool>(0));
 }
