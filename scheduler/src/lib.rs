@@ -21,6 +21,7 @@ mod graph;
 mod graph_pass;
 mod graph_state;
 mod guests;
+mod index_place;
 mod job_state;
 mod job_statements;
 mod jobs;

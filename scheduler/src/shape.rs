@@ -57,8 +57,11 @@ pub struct Trigger {
 pub struct Index {
     pub name: String,
     pub valid: bool,
+    /// As the server spells it, names without quotes.
     pub predicate: String,
     pub columns: Vec<String>,
+    /// The columns of the key and of the predicate, in any order.
+    pub uses: Vec<String>,
 }
 
 impl Shape {
@@ -129,6 +132,7 @@ pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
                 valid: row.get("valid"),
                 predicate: row.get("predicate"),
                 columns: row.get("columns"),
+                uses: row.get("uses"),
             })
             .collect(),
     };

@@ -57,6 +57,7 @@ mod repeat;
 mod result;
 mod reuse;
 mod rights;
+mod role_settings;
 mod run_orders;
 mod running;
 mod security;
