@@ -63,7 +63,7 @@ impl Scheduler {
         match (&mut self.link, self.statements.clone()) {
             (Some(link), Some(statements)) if self.session.working() => {
                 link.ask("settling a remote task", PATIENCE, move |client| async move {
-                    let settlement = settle::plan_again(&client, &statements, task, attempt, &[], why).await?;
+                    let settlement = settle::plan_again(&client, &statements.settle, task, attempt, &[], why).await?;
                     Ok(Answer::Settled { run, task, settlement })
                 });
             }

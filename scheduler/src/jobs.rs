@@ -351,7 +351,7 @@ impl Scheduler {
                 shared::info!("its backend is terminated", queue = self.label, job = job, task = task);
                 if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
                     link.ask("terminating a backend", PATIENCE, move |client| async move {
-                        let ended = client.query(&statements.end_backend, &[&task, &attempt, &true]).await;
+                        let ended = client.query(&statements.settle.end_backend, &[&task, &attempt, &true]).await;
                         ended.map_err(|error| Trouble::of(&error))?;
                         Ok(Answer::Named)
                     });

@@ -17,6 +17,7 @@ mod elsewhere;
 mod errands;
 mod event_loop;
 mod finding;
+mod former_table;
 mod graph;
 mod graph_pass;
 mod graph_state;

@@ -5,11 +5,9 @@
 //! is fenced by the attempt, so a late writer, or somebody who finished the row meanwhile, is never overwritten.
 
 use crate::elsewhere::Lead;
-use crate::queue::Prepared;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
-use std::rc::Rc;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settlement {
@@ -25,12 +23,31 @@ pub enum Settlement {
     Elsewhere(Lead),
 }
 
+/// What is asked of a table for it.
+#[derive(Clone, Debug)]
+pub struct SettleStatements {
+    pub look: Statement,
+    pub end_backend: Statement,
+    pub plan_again: Statement,
+}
+
+impl SettleStatements {
+    pub async fn prepare(client: &Client, queue: &Queue) -> Result<SettleStatements, Trouble> {
+        let text = async |text: &str| client.prepare(&queue.fill(text)).await.map_err(|error| Trouble::of(&error));
+        Ok(SettleStatements {
+            look: text(statement::LOOK_TASK).await?,
+            end_backend: text(statement::END_BACKEND).await?,
+            plan_again: text(statement::PLAN_AGAIN).await?,
+        })
+    }
+}
+
 pub async fn settle(
-    client: Rc<Client>,
-    statements: Rc<Prepared>,
+    client: &Client,
+    statements: &SettleStatements,
     task: i64,
     attempt: i32,
-    strangers: Vec<i32>,
+    strangers: &[i32],
     terminate: bool,
     why: &str,
 ) -> Result<Settlement, Trouble> {
@@ -58,13 +75,13 @@ pub async fn settle(
         client.query(&statements.end_backend, &[&task, &attempt, &terminate]).await.map_err(trouble)?;
         return Ok(Settlement::StillRunning);
     }
-    plan_again(&client, &statements, task, attempt, &strangers, why).await
+    plan_again(client, statements, task, attempt, strangers, why).await
 }
 
 /// No backend of it lives, here or elsewhere. `why` it ended is what the run of a job is closed with.
 pub async fn plan_again(
     client: &Client,
-    statements: &Prepared,
+    statements: &SettleStatements,
     task: i64,
     attempt: i32,
     strangers: &[i32],

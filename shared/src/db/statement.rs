@@ -24,6 +24,8 @@ pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql")
 pub const LIST_DEFAULTS: &str = include_str!("../../sql/task/list_defaults.sql");
 pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
 pub const NAME_SESSION: &str = include_str!("../../sql/task/name_session.sql");
+pub const LOOK_NAME: &str = include_str!("../../sql/task/look_name.sql");
+pub const FIND_NAME: &str = include_str!("../../sql/task/find_name.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
 const TAKE_SEATED: &str = include_str!("../../sql/task/take_seated.sql");
@@ -538,6 +540,8 @@ mod tests {
             READ_SETTINGS,
             LIST_COLUMNS,
             LIST_UNFINISHED,
+            LOOK_NAME,
+            FIND_NAME,
             NAME_SESSION,
             EXPIRE_REFUSED,
             RELEASE_HELD,

@@ -69,6 +69,7 @@ mod slots;
 mod soak;
 mod status;
 mod strangers;
+mod table_swap;
 mod take;
 mod take_over;
 mod tls;
