@@ -462,6 +462,7 @@ impl Look {
             fill: row.get("fill"),
             orders: row.get("orders"),
             recalls: row.get("recalls"),
+            leftover: row.get("leftover"),
             folded: jobs.fold,
             ..seen.pulse.unwrap_or_default()
         });
