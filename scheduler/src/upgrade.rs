@@ -10,7 +10,7 @@
 //! once, and the hash becomes a plain column that a trigger fills.
 
 use crate::index_place::{INDEXES, IndexPlace};
-use crate::shape::{Column, Shape};
+use crate::shape::{Column, Shape, Unidentified};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::qualified;
 use shared::db::statement::{self, Queue};
@@ -168,6 +168,15 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     }
     if shape.partition_expression {
         found.push("it is partitioned by an expression; partition by columns that never change".to_owned());
+    }
+    if let Some(Unidentified { table, publications, index }) = &shape.unidentified {
+        let advice = match index {
+            Some(index) => format!("run: ALTER TABLE {table} REPLICA IDENTITY USING INDEX {index}"),
+            None => format!("give {table} a primary key, or run: ALTER TABLE {table} REPLICA IDENTITY FULL"),
+        };
+        found.push(format!(
+            "{table} has no replica identity, and the server refuses its UPDATEs because of the publication {publications}; {advice}"
+        ));
     }
     if shape.upstream {
         found.push("the extension pg_task serves it; remove its row from pg_task.json first".to_owned());

@@ -69,6 +69,7 @@ pub const LIST_SHAPE_COLUMNS: &str = include_str!("../../sql/task/upgrade/list_s
 pub const LIST_SHAPE_TRIGGERS: &str = include_str!("../../sql/task/upgrade/list_shape_triggers.sql");
 pub const LIST_SHAPE_INDEXES: &str = include_str!("../../sql/task/upgrade/list_shape_indexes.sql");
 pub const LIST_WAITING_USERS: &str = include_str!("../../sql/task/upgrade/list_waiting_users.sql");
+pub const FIND_UNIDENTIFIED: &str = include_str!("../../sql/task/upgrade/find_unidentified.sql");
 pub const LIST_HOLDERS: &str = include_str!("../../sql/task/upgrade/list_holders.sql");
 pub const LIST_PARTITIONS: &str = include_str!("../../sql/task/upgrade/list_partitions.sql");
 pub const LOOK_INDEX: &str = include_str!("../../sql/task/upgrade/look_index.sql");
@@ -573,6 +574,7 @@ mod tests {
             LIST_SHAPE_TRIGGERS,
             LIST_SHAPE_INDEXES,
             LIST_WAITING_USERS,
+            FIND_UNIDENTIFIED,
             LIST_HOLDERS,
             LIST_PARTITIONS,
             LOOK_INDEX,

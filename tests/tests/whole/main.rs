@@ -43,6 +43,7 @@ mod large;
 mod ledger;
 mod lending;
 mod log_lines;
+mod logical_replication;
 mod messages;
 mod names;
 mod odd;
