@@ -15,6 +15,7 @@ mod cut_cable;
 mod default_rights;
 mod embedded;
 mod every_database;
+mod failover;
 mod forgeries;
 mod found_queues;
 mod graph_backfill;

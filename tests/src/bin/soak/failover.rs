@@ -1,6 +1,7 @@
 //! Fail-over under load: a primary and a stand-by, one launcher whose `connect` names both, and tasks of every kind. Each round
 //! kills the primary while at least twenty tasks are in flight, promotes the stand-by and rebuilds the other server as the new
-//! stand-by. First with a synchronous stand-by, then with an asynchronous one.
+//! stand-by. First with a synchronous stand-by, then with an asynchronous one, then with an old primary that comes back as a
+//! primary of its own before it is rebuilt (split brain): nothing may run there.
 //!
 //! Every task writes a ledger in its own database, so the server that wins has the books: what began, what came to its end, and
 //! what an atomic task did. All processes are on one host, so the moments of both servers can be compared.
@@ -39,19 +40,46 @@ const JOBS: &str = "INSERT INTO mill.job (name, input, schedule_interval, atomic
     ('exact', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1 s', true, '0.2 s', '0.2 s'), \
     ('plain', 'INSERT INTO public.tick VALUES (current_setting(''mill.job''), current_setting(''mill.at''))', '1 s', false, '0.2 s', '0.2 s')";
 
+/// What kind of stand-by there is, and what becomes of the old primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Synchronous,
+    Asynchronous,
+    Split,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Synchronous, Kind::Asynchronous, Kind::Split];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Synchronous => "synchronous",
+            Kind::Asynchronous => "asynchronous",
+            Kind::Split => "split",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// How long two primaries stand beside each other.
+const SPLIT: Duration = Duration::from_secs(5);
+
 /// What was found; every list must be empty.
 #[derive(Default)]
 struct Findings(Vec<(&'static str, BTreeSet<String>)>);
 
-/// `soak failover [rounds]`: so many with each kind of stand-by. True: all held.
-pub fn run(rounds: u32) -> bool {
-    let sound = [true, false].map(|synchronous| storm(synchronous, rounds));
-    println!("{}", if sound == [true; 2] { "all held" } else { "NOT all held" });
-    sound == [true; 2]
+/// So many rounds of each kind. True: all held.
+pub fn run(rounds: u32, kinds: &[Kind]) -> bool {
+    let broken = kinds.iter().filter(|kind| !storm(**kind, rounds)).count();
+    println!("{}", if broken == 0 { "all held" } else { "NOT all held" });
+    broken == 0
 }
 
-fn storm(synchronous: bool, rounds: u32) -> bool {
-    let kind = if synchronous { "synchronous" } else { "asynchronous" };
+fn storm(kind: Kind, rounds: u32) -> bool {
+    let synchronous = kind == Kind::Synchronous;
     let mut pair = Pair::configure(Cluster::configure().max_connections(120), synchronous);
     let database = pair.primary().database();
     let mill = Supervisor::of(&database)
@@ -68,19 +96,22 @@ fn storm(synchronous: bool, rounds: u32) -> bool {
     pair.catch_up();
     let (stop, conninfo) =
         (AtomicBool::new(false), format!("{} dbname={}", pair.conninfo(database.owner()), quote(&database)));
+    let mut astray = BTreeSet::new();
     let acknowledged = thread::scope(|scope| {
         let inserter = scope.spawn(|| insert(&conninfo, &stop));
         for round in 1..=rounds {
-            fail_over(&mut pair, &database, &mill, round, kind);
+            astray.append(&mut fail_over(&mut pair, &database, &mill, round, kind));
         }
         stop.store(true, SeqCst);
         inserter.join().expect("the inserter lives")
     });
     let seen = pair.on_primary(&database);
     let drained = drain(&seen);
-    let findings = close(&seen, &acknowledged, synchronous);
+    let mut findings = close(&seen, &acknowledged, synchronous);
+    findings.0.push(("run on a former primary", astray));
     println!(
-        "{kind}: {rounds} rounds, {} inserts acknowledged, {} tasks, {} attempts begun, {} runs of jobs, drained after {drained:.1?}",
+        "{}: {rounds} rounds, {} inserts acknowledged, {} tasks, {} attempts begun, {} runs of jobs, drained after {drained:.1?}",
+        kind.name(),
         acknowledged.len(),
         count(&seen, "SELECT count(*) FROM public.task WHERE job IS NULL"),
         count(&seen, "SELECT count(*) FROM public.began"),
@@ -102,8 +133,8 @@ fn quote(database: &Database) -> String {
     tests::cluster::conninfo_quote(database.name())
 }
 
-/// One round: tasks in flight, death, promotion, the first task, and a new stand-by.
-fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round: u32, kind: &str) {
+/// One round: tasks in flight, death, promotion, the first task, and a new stand-by. What ran on the old primary meanwhile.
+fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round: u32, kind: Kind) -> BTreeSet<String> {
     let seen = pair.on_primary(database);
     let sql = "INSERT INTO public.task (input, \"group\", max, live, atomic, active) \
          SELECT CASE WHEN i % 3 = 0 THEN $1 ELSE $2 END, 'batch ' || i % 30, 2, \
@@ -127,11 +158,23 @@ fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round:
         .telling(|| format!("{}\n{}", seen.describe(), mill.log().tail(100)))
         .until(|| seen.look(began, &[&at]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 0));
     println!(
-        "{kind} round {round}: {in_flight} in flight, promoted {:.2?} after the death, first task {:.2?} after the promotion",
+        "{} round {round}: {in_flight} in flight, promoted {:.2?} after the death, first task {:.2?} after the promotion",
+        kind.name(),
         promoted - killed,
         promoted.elapsed()
     );
+    let mut astray = BTreeSet::new();
+    if kind == Kind::Split {
+        pair.start_old_as_primary();
+        sleep(SPLIT);
+        let former = database.on(pair.standby().server());
+        let began = "SELECT concat('round ', $2::int, ' task ', task, ' attempt ', attempt, ' at ', at) FROM public.began \
+             WHERE at > $1::text::timestamptz";
+        let rows = former.look(began, &[&at, &(round as i32)]).unwrap_or_default();
+        astray.extend(rows.iter().map(|row| row.get::<_, String>(0)));
+    }
     pair.rebuild_old_as_standby();
+    astray
 }
 
 /// A task of one of the two kinds that takes up to so many seconds.

@@ -7,7 +7,7 @@
 //! last third is calm: load and databases go on, nothing is killed, and memory and descriptors must stay flat. At the
 //! end a table says what was done and what was found; the exit status says whether all held.
 //!
-//! `soak failover [rounds]`: a primary that is killed under load and a stand-by that is promoted, again and again (`failover`).
+//! `soak failover [rounds] [synchronous] [asynchronous] [split]`: a primary that is killed under load and a stand-by that is promoted, again and again (`failover`).
 //!
 //! `world` is server and launchers, `work` inserts tasks, `graph` draws a graph, `faults` breaks things, `books` adds up,
 //! `chronicle` keeps the logs.
@@ -27,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use books::Sizes;
 use chronicle::Chronicle;
+use failover::Kind;
 use faults::Faults;
 use work::Work;
 use world::World;
@@ -40,11 +41,13 @@ const ROUNDS: u32 = 10;
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.next_if(|first| first == "failover").is_some() {
-        return match arguments.next().map_or(Some(ROUNDS), |text| text.parse().ok()) {
-            Some(rounds) if failover::run(rounds) => ExitCode::SUCCESS,
-            Some(_) => ExitCode::FAILURE,
-            None => usage(),
-        };
+        let rounds = arguments.next().map_or(Some(ROUNDS), |text| text.parse().ok());
+        let kinds: Option<Vec<Kind>> = arguments.map(|name| Kind::named(&name)).collect();
+        let (Some(rounds), Some(mut kinds)) = (rounds, kinds) else { return usage() };
+        if kinds.is_empty() {
+            kinds = Kind::ALL.to_vec();
+        }
+        return if failover::run(rounds, &kinds) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     }
     let mut number = |otherwise: f64| match arguments.next().map(|text| text.parse::<f64>()) {
         None => Some(otherwise),
@@ -82,6 +85,8 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: soak [minutes] [tasks per second] [folder for logs]\n       soak failover [rounds]");
+    eprintln!(
+        "usage: soak [minutes] [tasks per second] [folder for logs]\n       soak failover [rounds] [synchronous] [asynchronous] [split]"
+    );
     ExitCode::from(2)
 }
