@@ -19,7 +19,7 @@ use crate::leftovers::Leftovers;
 use crate::lending::Lending;
 use crate::look::{Group, GroupCursor, Seen};
 use crate::mending::{self, Mended};
-use crate::queue::{self, Owner, Prepared, Readiness, Unfinished};
+use crate::queue::{self, Owner, Past, Prepared, Readiness, Unfinished};
 use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
@@ -215,6 +215,8 @@ pub struct Scheduler {
     pub(crate) said_lack: Option<String>,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
+    /// The table that this process served last.
+    pub(crate) served: Option<u32>,
     /// The config's settings with the server's over them.
     pub(crate) settings: Settings,
     pub(crate) runs: RunTable,
@@ -301,6 +303,7 @@ impl Scheduler {
             said_lack: None,
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
+            served: None,
             settings: order.settings.clone(),
             runs: RunTable::new(&start.region),
             lending: Lending::open()?,
@@ -703,9 +706,10 @@ impl Scheduler {
         let (queue, defaults) = (self.queue.clone(), self.order.defaults.clone());
         let owner = Owner { launcher: self.order.name.clone(), term: self.start.region.term() };
         let standing = self.home.standing(&self.order.target, self.start.region.leader_server());
+        let past = Past { served: self.served, found: self.order.found };
         if let Some(link) = &mut self.link {
             link.ask("preparing the queue", PATIENCE, |client| async move {
-                Ok(Answer::Prepared(queue::prepare(client, queue, defaults, owner, standing).await?))
+                Ok(Answer::Prepared(queue::prepare(client, queue, defaults, owner, past, standing).await?))
             });
         }
     }

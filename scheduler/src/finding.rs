@@ -9,7 +9,7 @@ use crate::elsewhere::{Lead, News};
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::run_table::RunId;
 use crate::settle::{self, Settlement};
-use shared::db::trouble::{Trouble, TroubleKind};
+use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
 use std::time::{Duration, Instant};
 
@@ -67,10 +67,11 @@ impl Scheduler {
         match (&mut self.link, self.statements.clone()) {
             (Some(link), Some(statements)) if self.session.working() => {
                 link.ask("settling a remote task", PATIENCE, move |client| async move {
-                    let settlement = match settle::plan_again(&client, &statements, (task, attempt), &[], why).await {
-                        Err(trouble) if trouble.kind != TroubleKind::Passing => Settlement::Refused(trouble.text),
-                        answer => answer?,
-                    };
+                    let settlement =
+                        match settle::plan_again(&client, &statements.settle, (task, attempt), &[], why).await {
+                            Err(trouble) if !trouble.passes() => Settlement::Refused(trouble.text),
+                            answer => answer?,
+                        };
                     Ok(Answer::Settled { run, task, settlement })
                 });
             }

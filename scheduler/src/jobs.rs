@@ -65,6 +65,8 @@ pub struct Pulse {
     pub orders: bool,
     /// Rows of runs are to leave the queue, or to end.
     pub recalls: bool,
+    /// A deleted job has numbers or runs left, which the next entry of the tally deletes.
+    pub leftover: bool,
     /// What runs had tallied was entered.
     pub folded: bool,
     /// How many were started, if that was asked for.
@@ -279,7 +281,7 @@ impl Scheduler {
         jobs.due = next.map(|wait| now + wait);
         jobs.waits &= pulse.due == Some(Duration::ZERO);
         let later = [pulse.due, pulse.waiting].into_iter().flatten().filter(|wait| !wait.is_zero()).min();
-        match next {
+        let soon = match next {
             Some(Duration::ZERO) if slots == 0 => {
                 if pulse.due == Some(Duration::ZERO) && !std::mem::replace(&mut jobs.waits, true) {
                     shared::info!("due jobs wait for a free slot", queue = self.label);
@@ -289,7 +291,10 @@ impl Scheduler {
             // Started, and still due: its row is locked by whoever is changing it.
             Some(Duration::ZERO) if pulse.started == Some(0) && pulse.due == Some(Duration::ZERO) => Some(LOCKED_PAUSE),
             Some(_) | None => next,
-        }
+        };
+        // The transaction that has kept them ends without a notification.
+        let fold = pulse.leftover.then_some(FOLD);
+        [soon, fold].into_iter().flatten().min()
     }
 
     /// The catalog refuses what is asked about jobs. Tasks are served on; jobs are tried again ever more seldom.
@@ -356,7 +361,7 @@ impl Scheduler {
                 shared::info!("its backend is terminated", queue = self.label, job = job, task = task);
                 if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
                     link.ask("terminating a backend", PATIENCE, move |client| async move {
-                        let ended = client.query(&statements.end_backend, &[&task, &attempt, &true]).await;
+                        let ended = client.query(&statements.settle.end_backend, &[&task, &attempt, &true]).await;
                         ended.map_err(|error| Trouble::of(&error))?;
                         Ok(Answer::Named)
                     });

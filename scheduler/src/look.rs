@@ -170,7 +170,10 @@ pub async fn look(client: Rc<Client>, statements: Rc<Prepared>, ask: Ask) -> Res
     let defaults = async || if ask.lends { look.session_defaults().await.map(Some) } else { Ok(None) };
     let unwanted = async || if ask.running.is_empty() { Ok(Vec::new()) } else { look.unwanted(&ask.running).await };
     let released = both(disarmed(), look.execute(&look.statements.release));
-    let ((disarmed, released), (defaults, unwanted)) = both(released, both(defaults(), unwanted())).await;
+    let released = both(look.name(), released);
+    let ((named, (disarmed, released)), (defaults, unwanted)) = both(released, both(defaults(), unwanted())).await;
+    // What the rest says is of another table then, or that there is none.
+    named?;
     disarmed.and(released)?;
     seen.unwanted = unwanted?;
     seen.session_defaults = defaults?;
@@ -427,6 +430,17 @@ impl Look {
         Ok(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect())
     }
 
+    /// Whether the table under the queue's name is the one whose lock we hold. Otherwise the session ends, and the next one
+    /// looks at what is there.
+    async fn name(&self) -> Result<(), Trouble> {
+        let relid: Option<u32> = self.one(&self.statements.look_name, &[]).await?.get("relid");
+        if relid == Some(self.statements.relid) {
+            return Ok(());
+        }
+        let name = self.statements.queue.fill("{queue}");
+        Err(Trouble::passing(format!("{name} is another table than the one that was served, or there is none")))
+    }
+
     async fn session_defaults(&self) -> Result<i64, Trouble> {
         Ok(self.one(&self.statements.session_defaults, &[]).await?.get("defaults"))
     }
@@ -448,6 +462,7 @@ impl Look {
             fill: row.get("fill"),
             orders: row.get("orders"),
             recalls: row.get("recalls"),
+            leftover: row.get("leftover"),
             folded: jobs.fold,
             ..seen.pulse.unwrap_or_default()
         });

@@ -6,8 +6,9 @@
 //! served meanwhile. A step that the server refuses for good is said once and left alone until the next session.
 
 use crate::column_defaults;
+use crate::index_place::IndexPlace;
 use crate::shape::{self, Shape};
-use crate::upgrade::{self, IndexPlace, Mend, Plan, Refusal, Reshape, SMALL_BYTES};
+use crate::upgrade::{self, Mend, Plan, Refusal, Reshape, SMALL_BYTES};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::{qualified, quoted};
 use shared::db::lock_key;

@@ -7,7 +7,8 @@
 use crate::catalog::Installed;
 use crate::event_loop::Answer;
 use crate::home_server::{self, Standing};
-use crate::{catalog, column_defaults, mending, waiting};
+use crate::settle::SettleStatements;
+use crate::{catalog, column_defaults, former_table, mending, waiting};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
@@ -42,9 +43,8 @@ pub struct Prepared {
     pub unlock: Statement,
     pub measure: Statement,
     pub delete_old: Statement,
-    pub look: Statement,
-    pub end_backend: Statement,
-    pub plan_again: Statement,
+    pub settle: SettleStatements,
+    pub look_name: Statement,
     pub retire: Statement,
     pub begin_guests: Statement,
     pub finish_errands: Statement,
@@ -79,6 +79,23 @@ pub enum Readiness {
     HeldElsewhere,
     /// The catalog is of another version than this code.
     OtherVersion(Installed),
+    /// The name belongs to another table than the one that this process has served, which has this name now.
+    OtherTable {
+        former: Option<String>,
+    },
+    /// There is none, and it is not for us to make one.
+    NoTable {
+        why: String,
+    },
+}
+
+/// What the process knows from before.
+#[derive(Clone, Copy, Debug)]
+pub struct Past {
+    /// The OID of the table that it has served.
+    pub served: Option<u32>,
+    /// The queue was found by `*`: its table is never made.
+    pub found: bool,
 }
 
 #[derive(Debug)]
@@ -105,6 +122,7 @@ pub async fn prepare(
     queue: Queue,
     defaults: ColumnDefaults,
     owner: Owner,
+    past: Past,
     standing: Standing,
 ) -> Result<Readiness, Trouble> {
     let mut found = look(&client, &queue).await?;
@@ -121,7 +139,24 @@ pub async fn prepare(
     if let Some(found) = other_version(&client, &queue).await? {
         return Ok(Readiness::OtherVersion(found));
     }
-    if found.get::<_, Option<u32>>("relid").is_none() {
+    let named = found.get::<_, Option<u32>>("relid");
+    if let Some(served) = past.served.filter(|served| named != Some(*served)) {
+        let former = former_table::name(&client, served).await?;
+        if let Some(former) = &former {
+            former_table::give_back(&client, former).await?;
+        }
+        let former = former.map(|former| former.fill("{queue}"));
+        match (named, former) {
+            (Some(_), former) => return Ok(Readiness::OtherTable { former }),
+            (None, Some(former)) if !past.found => return Err(renamed(&queue, &former)),
+            (None, _) => {}
+        }
+    }
+    if named.is_none() && past.found {
+        let why = format!("there is no table {} any more", queue.fill("{queue}"));
+        return Ok(Readiness::NoTable { why });
+    }
+    if named.is_none() {
         make(&client, &queue, &defaults).await?;
         found = look(&client, &queue).await?;
     }
@@ -171,6 +206,15 @@ pub async fn note(client: &Client, queue: &Queue, relid: u32, trouble: Option<&s
     client.execute(&text, &[&trouble]).await.map(|_| ()).map_err(|error| Trouble::of(&error))
 }
 
+/// An empty table made now would stand in the way of the one that is to be given this name.
+fn renamed(queue: &Queue, former: &str) -> Trouble {
+    let name = queue.fill("{queue}");
+    Trouble::standing(format!(
+        "table {name} has been renamed to {former}, and there is no {name}; give a table this name, or restart the queue to \
+         have an empty one made"
+    ))
+}
+
 /// Says whose we are, then asks for the queue. A session that an earlier leader of our name has left in its place is
 /// ended, and the queue asked for once more.
 async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner, proof: i64) -> Result<bool, Trouble> {
@@ -214,9 +258,8 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         unlock: text(queue.fill(statement::UNLOCK_SIGN)).await?,
         measure: text(queue.fill(statement::MEASURE_QUEUE)).await?,
         delete_old: text(queue.fill(statement::DELETE_OLD)).await?,
-        look: text(queue.fill(statement::LOOK_TASK)).await?,
-        end_backend: text(queue.fill(statement::END_BACKEND)).await?,
-        plan_again: text(queue.fill(statement::PLAN_AGAIN)).await?,
+        settle: SettleStatements::prepare(client, queue).await?,
+        look_name: text(queue.fill(statement::LOOK_NAME)).await?,
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
         begin_guests: text(queue.fill(statement::BEGIN_GUESTS)).await?,
         finish_errands: text(queue.fill(statement::FINISH_ERRANDS)).await?,

@@ -46,6 +46,8 @@ impl Scheduler {
             Answer::Marker(marker) => self.marker_found(marker, now),
             Answer::Prepared(Readiness::HeldElsewhere) => self.session_event(SessionEvent::Refused { now }),
             Answer::Prepared(Readiness::OtherVersion(found)) => self.other_version(&found),
+            Answer::Prepared(Readiness::OtherTable { former }) => self.other_table(former, now),
+            Answer::Prepared(Readiness::NoTable { why }) => self.leave_without(ExitCode::NoQueue, &why),
             Answer::Prepared(Readiness::Ready(ready)) => self.prepared(*ready, now),
             Answer::Returned(locked) => {
                 if self.returns.done(locked, now) {
@@ -111,12 +113,24 @@ impl Scheduler {
                 self.mark(marker);
                 self.session_event(SessionEvent::Admitted);
             }
-            Verdict::Leave { code, why } => {
-                self.notes().set_reason(&why);
-                shared::debug!("scheduler leaves", queue = self.label, why = why);
-                self.leave = Some(code);
-            }
+            Verdict::Leave { code, why } => self.leave_without(code, &why),
         }
+    }
+
+    /// There is nothing to serve.
+    fn leave_without(&mut self, code: ExitCode, why: &str) {
+        self.notes().set_reason(why);
+        shared::debug!("scheduler leaves", queue = self.label, why = why);
+        self.leave = Some(code);
+    }
+
+    /// Another table has the name that was our table's. What this process knows of tasks is by their ids, and those of the other
+    /// table may be the same; so a new process takes it over.
+    fn other_table(&mut self, former: Option<String>, now: Instant) {
+        let former = former.as_deref().unwrap_or("dropped");
+        shared::info!("another table has the name of the queue; beginning anew", queue = self.label, former = former);
+        self.parting = Some(ExitCode::Asked);
+        self.stop(StopEvent::Cancel { now });
     }
 
     fn mark(&mut self, marker: Option<u32>) {
@@ -148,6 +162,7 @@ impl Scheduler {
 
     fn prepared(&mut self, ready: Ready, now: Instant) {
         self.mark(ready.marker);
+        self.served = Some(ready.statements.relid);
         if ready.superuser && !self.session.held_before {
             shared::warning!(
                 "tasks of this queue run as a superuser; give the row a user of its own",
@@ -614,7 +629,7 @@ impl Scheduler {
                     link.ask("settling a task", PATIENCE, move |client| {
                         or_refused(Refused::Settlement(run), async move {
                             let (named, how, why) = ((task, attempt), (terminate, patient), (why, death));
-                            let settlement = settle(client, statements, named, strangers, how, why).await?;
+                            let settlement = settle(&client, &statements.settle, named, strangers, how, why).await?;
                             Ok(Answer::Settled { run, task, settlement })
                         })
                     });

@@ -6,11 +6,9 @@
 
 use crate::death::Death;
 use crate::elsewhere::Lead;
-use crate::queue::Prepared;
 use shared::db::statement::{self, Queue};
 use shared::db::trouble::Trouble;
-use std::rc::Rc;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Statement};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Settlement {
@@ -32,9 +30,31 @@ pub enum Settlement {
     Elsewhere(Lead),
 }
 
+/// What is asked of a table for it.
+#[derive(Clone, Debug)]
+pub struct SettleStatements {
+    /// The table, for statements whose text depends on its columns.
+    pub queue: Queue,
+    pub look: Statement,
+    pub end_backend: Statement,
+    pub plan_again: Statement,
+}
+
+impl SettleStatements {
+    pub async fn prepare(client: &Client, queue: &Queue) -> Result<SettleStatements, Trouble> {
+        let text = async |text: &str| client.prepare(&queue.fill(text)).await.map_err(|error| Trouble::of(&error));
+        Ok(SettleStatements {
+            queue: queue.clone(),
+            look: text(statement::LOOK_TASK).await?,
+            end_backend: text(statement::END_BACKEND).await?,
+            plan_again: text(statement::PLAN_AGAIN).await?,
+        })
+    }
+}
+
 pub async fn settle(
-    client: Rc<Client>,
-    statements: Rc<Prepared>,
+    client: &Client,
+    statements: &SettleStatements,
     (task, attempt): (i64, i32),
     mut strangers: Vec<i32>,
     (terminate, patient): (bool, bool),
@@ -72,7 +92,7 @@ pub async fn settle(
         }
         strangers.push(backend);
     }
-    match plan_again(&client, &statements, (task, attempt), &strangers, (why, death)).await {
+    match plan_again(client, statements, (task, attempt), &strangers, (why, death)).await {
         Err(trouble) if !trouble.passes() => Ok(Settlement::Refused(trouble.text)),
         answer => answer,
     }
@@ -81,7 +101,7 @@ pub async fn settle(
 /// No backend of it lives, here or elsewhere. `why` it ended is what the run of a job is closed with.
 pub async fn plan_again(
     client: &Client,
-    statements: &Prepared,
+    statements: &SettleStatements,
     (task, attempt): (i64, i32),
     strangers: &[i32],
     (why, death): (&str, Option<Death>),

@@ -20,11 +20,23 @@ pub struct Shape {
     pub writers: Vec<String>,
     /// Roles that waiting rows are to run as; only known if the table says so, and before it is taken over.
     pub waiting_users: Vec<String>,
+    /// It is published with its changes and has no replica identity: the server refuses every UPDATE.
+    pub unidentified: Option<Unidentified>,
     /// The extension pg_task serves this table at this moment.
     pub upstream: bool,
     pub columns: Vec<Column>,
     pub triggers: Vec<Trigger>,
     pub indexes: Vec<Index>,
+}
+
+/// A published table, or a partition of it, without a replica identity.
+#[derive(Clone, Debug, Default)]
+pub struct Unidentified {
+    /// As SQL names them.
+    pub table: String,
+    pub publications: String,
+    /// The unique index that could be its identity.
+    pub index: Option<String>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,8 +69,11 @@ pub struct Trigger {
 pub struct Index {
     pub name: String,
     pub valid: bool,
+    /// As the server spells it, names without quotes.
     pub predicate: String,
     pub columns: Vec<String>,
+    /// The columns of the key and of the predicate, in any order.
+    pub uses: Vec<String>,
 }
 
 impl Shape {
@@ -87,6 +102,7 @@ pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
     let columns = client.query(&queue.fill(statement::LIST_SHAPE_COLUMNS), &[]).await.map_err(trouble)?;
     let triggers = client.query(&queue.fill(statement::LIST_SHAPE_TRIGGERS), &[]).await.map_err(trouble)?;
     let indexes = client.query(&queue.fill(statement::LIST_SHAPE_INDEXES), &[]).await.map_err(trouble)?;
+    let unidentified = client.query_opt(&queue.fill(statement::FIND_UNIDENTIFIED), &[]).await.map_err(trouble)?;
     let mut shape = Shape {
         relid: look.get("relid"),
         partitioned: look.get("partitioned"),
@@ -96,6 +112,11 @@ pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
         partition_expression: look.get("partition_expression"),
         writers: look.get("writers"),
         waiting_users: Vec::new(),
+        unidentified: unidentified.map(|row| Unidentified {
+            table: row.get("name"),
+            publications: row.get("publications"),
+            index: row.get("index"),
+        }),
         upstream: look.get("upstream"),
         columns: columns
             .iter()
@@ -129,6 +150,7 @@ pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
                 valid: row.get("valid"),
                 predicate: row.get("predicate"),
                 columns: row.get("columns"),
+                uses: row.get("uses"),
             })
             .collect(),
     };

@@ -9,9 +9,10 @@
 //! Nothing here rewrites a large table: columns are added with constants or with defaults that the server evaluates
 //! once, and the hash becomes a plain column that a trigger fills.
 
-use crate::shape::{Column, Shape};
+use crate::index_place::{INDEXES, IndexPlace};
+use crate::shape::{Column, Shape, Unidentified};
 use shared::config::ColumnDefaults;
-use shared::db::identifier::{qualified, quoted};
+use shared::db::identifier::qualified;
 use shared::db::statement::{self, Queue};
 
 /// Without these a table is no task table: what would its rows mean?
@@ -115,77 +116,6 @@ pub enum Mend {
     },
 }
 
-/// An index of the take.
-#[derive(Debug, PartialEq, Eq)]
-pub struct IndexPlace {
-    pub name: &'static str,
-    columns: &'static [&'static str],
-    predicate: &'static str,
-    /// What the server's spelling of the predicate contains, and what it does not.
-    says: &'static [&'static str],
-    not: &'static str,
-}
-
-pub static INDEXES: [IndexPlace; 6] = [
-    IndexPlace {
-        name: "group",
-        columns: &["hash", "max DESC", "priority DESC", "id"],
-        predicate: "state = 'PLAN' AND NOT held",
-        says: &["'PLAN'", "NOT held"],
-        not: "'TAKE'",
-    },
-    IndexPlace {
-        name: "order",
-        columns: &["max DESC", "priority DESC", "id"],
-        predicate: "state = 'PLAN' AND NOT held",
-        says: &["'PLAN'", "NOT held"],
-        not: "'TAKE'",
-    },
-    IndexPlace {
-        name: "running",
-        columns: &["hash"],
-        predicate: "state IN ('TAKE', 'WORK')",
-        says: &["'TAKE'", "'WORK'"],
-        not: "'PLAN'",
-    },
-    IndexPlace {
-        name: "held",
-        columns: &["plan"],
-        predicate: "state = 'PLAN' AND held AND job IS NULL",
-        says: &["'PLAN'", "held", "job IS NULL"],
-        not: "NOT held",
-    },
-    IndexPlace {
-        name: "job",
-        columns: &["job", "id"],
-        predicate: "job IS NOT NULL",
-        says: &["job IS NOT NULL"],
-        not: "'PLAN'",
-    },
-    IndexPlace {
-        name: "run",
-        columns: &["run"],
-        predicate: "run IS NOT NULL",
-        says: &["run IS NOT NULL"],
-        not: "'PLAN'",
-    },
-];
-
-impl IndexPlace {
-    /// `(columns) WHERE predicate`
-    pub fn definition(&self) -> String {
-        let columns: Vec<String> = self
-            .columns
-            .iter()
-            .map(|column| match column.split_once(' ') {
-                Some((name, direction)) => format!("{} {direction}", quoted(name)),
-                None => quoted(column),
-            })
-            .collect();
-        format!("({}) WHERE {}", columns.join(", "), self.predicate)
-    }
-}
-
 /// The steps for this table, or everything that stands against it.
 pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<Plan, Refusal> {
     let refusals = refusals(shape, queue);
@@ -242,6 +172,15 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     }
     if shape.partition_expression {
         found.push("it is partitioned by an expression; partition by columns that never change".to_owned());
+    }
+    if let Some(Unidentified { table, publications, index }) = &shape.unidentified {
+        let advice = match index {
+            Some(index) => format!("run: ALTER TABLE {table} REPLICA IDENTITY USING INDEX {index}"),
+            None => format!("give {table} a primary key, or run: ALTER TABLE {table} REPLICA IDENTITY FULL"),
+        };
+        found.push(format!(
+            "{table} has no replica identity, and the server refuses its UPDATEs because of the publication {publications}; {advice}"
+        ));
     }
     if shape.upstream {
         found.push("the extension pg_task serves it; remove its row from pg_task.json first".to_owned());
@@ -337,12 +276,7 @@ fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
         mends.push(Mend::FillHash);
     }
     for place in &INDEXES {
-        let fitting = |index: &&crate::shape::Index| {
-            index.columns == place.columns
-                && place.says.iter().all(|word| index.predicate.contains(word))
-                && !index.predicate.contains(place.not)
-        };
-        let found: Vec<_> = shape.indexes.iter().filter(fitting).collect();
+        let found: Vec<_> = shape.indexes.iter().filter(|index| place.is(index)).collect();
         if !found.iter().any(|index| index.valid) {
             mends.push(Mend::Index { place, broken: found.first().map(|index| index.name.clone()) });
         }

@@ -51,6 +51,10 @@ fn ours() -> Shape {
         }
         .into(),
         columns: place.columns.iter().map(|column| (*column).to_owned()).collect(),
+        uses: {
+            let keys = place.columns.iter().map(|column| column.split(' ').next().unwrap_or(column));
+            keys.chain(place.beside.iter().copied()).map(str::to_owned).collect()
+        },
     });
     Shape {
         unique_id: true,
@@ -195,6 +199,14 @@ fn an_index_that_is_missing_or_broken_is_made() {
         INDEXES[0].definition(),
         r#"("hash", "max" DESC, "priority" DESC, "id") WHERE state = 'PLAN' AND NOT held"#
     );
+}
+
+#[test]
+fn an_index_that_leaves_out_more_rows_is_another_one() {
+    let mut shape = ours();
+    shape.indexes[2].uses.push("remote".into());
+    shape.indexes[2].predicate += " AND (remote IS NULL)";
+    assert_eq!(planned(&shape).mends, [Mend::Index { place: &INDEXES[2], broken: None }]);
 }
 
 #[test]

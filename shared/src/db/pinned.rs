@@ -18,8 +18,22 @@ pub const WATCH: [(&str, &str); 5] = [
 pub const FIXED_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 const READ_ONLY: &str = "default_transaction_read_only";
 
+/// How the server writes names, strings, times and numbers as text. We compare such texts (expressions of defaults and of index
+/// predicates) and put them into statements. A worker's session has none of these settings: its task finds what the role has set.
+/// Not here: TimeZone and the order of days and months in what people write say what a value means, and are the role's; lc_messages only a
+/// superuser may set, and we go by SQLSTATE; xmlbinary, lc_monetary, lc_numeric and lc_time change nothing that we read;
+/// backslash_quote and escape_string_warning concern strings that we do not write.
+const TEXTS: [(&str, &str); 6] = [
+    ("quote_all_identifiers", "off"),
+    ("standard_conforming_strings", "on"),
+    ("DateStyle", "ISO"),
+    ("IntervalStyle", "postgres"),
+    ("extra_float_digits", "1"),
+    ("bytea_output", "hex"),
+];
+
 /// Of every session of launcher and scheduler.
-const LOOPS: [(&str, &str); 20] = [
+const LOOPS: [(&str, &str); 26] = [
     ("default_transaction_isolation", "read committed"),
     (READ_ONLY, "off"),
     ("default_transaction_deferrable", "off"),
@@ -43,6 +57,12 @@ const LOOPS: [(&str, &str); 20] = [
     ("enable_bitmapscan", "off"),
     ("enable_sort", "off"),
     ("search_path", "pg_catalog,pg_temp"),
+    TEXTS[0],
+    TEXTS[1],
+    TEXTS[2],
+    TEXTS[3],
+    TEXTS[4],
+    TEXTS[5],
 ];
 
 /// What a loop puts into `options`, after the operator's own. Where the kind of the server is asked for, the server's

@@ -25,6 +25,8 @@ pub const READ_SETTINGS: &str = include_str!("../../sql/task/read_settings.sql")
 pub const LIST_DEFAULTS: &str = include_str!("../../sql/task/list_defaults.sql");
 pub const LIST_COLUMNS: &str = include_str!("../../sql/task/list_columns.sql");
 pub const NAME_SESSION: &str = include_str!("../../sql/task/name_session.sql");
+pub const LOOK_NAME: &str = include_str!("../../sql/task/look_name.sql");
+pub const FIND_NAME: &str = include_str!("../../sql/task/find_name.sql");
 pub const LIST_UNFINISHED: &str = include_str!("../../sql/task/list_unfinished.sql");
 pub const TAKE_WALK: &str = include_str!("../../sql/task/take_walk.sql");
 const TAKE_SEATED: &str = include_str!("../../sql/task/take_seated.sql");
@@ -70,6 +72,7 @@ pub const LIST_SHAPE_COLUMNS: &str = include_str!("../../sql/task/upgrade/list_s
 pub const LIST_SHAPE_TRIGGERS: &str = include_str!("../../sql/task/upgrade/list_shape_triggers.sql");
 pub const LIST_SHAPE_INDEXES: &str = include_str!("../../sql/task/upgrade/list_shape_indexes.sql");
 pub const LIST_WAITING_USERS: &str = include_str!("../../sql/task/upgrade/list_waiting_users.sql");
+pub const FIND_UNIDENTIFIED: &str = include_str!("../../sql/task/upgrade/find_unidentified.sql");
 pub const LIST_HOLDERS: &str = include_str!("../../sql/task/upgrade/list_holders.sql");
 pub const LIST_PARTITIONS: &str = include_str!("../../sql/task/upgrade/list_partitions.sql");
 pub const LOOK_INDEX: &str = include_str!("../../sql/task/upgrade/look_index.sql");
@@ -575,6 +578,8 @@ mod tests {
             END_UNWRITTEN,
             STOP_UNWRITTEN,
             LIST_UNFINISHED,
+            LOOK_NAME,
+            FIND_NAME,
             NAME_SESSION,
             EXPIRE_REFUSED,
             RELEASE_HELD,
@@ -606,6 +611,7 @@ mod tests {
             LIST_SHAPE_TRIGGERS,
             LIST_SHAPE_INDEXES,
             LIST_WAITING_USERS,
+            FIND_UNIDENTIFIED,
             LIST_HOLDERS,
             LIST_PARTITIONS,
             LOOK_INDEX,

@@ -14,7 +14,7 @@ CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE (name na
         ('begin', 'run bigint, task bigint, attempt int', 'bool', 'begin_run'),
         ('unbegin', 'run bigint', 'void', 'PERFORM mill_private.unbegin_run(%s, run)'),
         ('end', 'run bigint, task bigint, state text, began timestamptz, reason text, error text, output text, code text', 'void', 'end_run'),
-        ('pulse', 'since timestamptz, folds bool', 'TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, orders bool, recalls bool)',
+        ('pulse', 'since timestamptz, folds bool', 'TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, orders bool, recalls bool, leftover bool)',
             'RETURN QUERY SELECT * FROM mill_private.pulse(%s, since, folds)'),
         ('start', 'slots int', 'TABLE (started int, until timestamptz)', 'RETURN QUERY SELECT * FROM mill_private.start_jobs(%s, slots)'),
         ('put', 'most int, single bigint', 'TABLE (run bigint, job int, at timestamptz, epoch int, run_of bigint, failures int, attempt int,

@@ -5,9 +5,10 @@
 
 -- At every full pass, as part of a query that is sent anyway: has something changed, and when is something due? Once in a
 -- while the tally is entered, of whatever queue: the numbers of a queue whose scheduler sleeps must be entered too.
+-- `leftover`: the numbers of a deleted job wait for that.
 -- `wait_ms` is of runs that are kept back until their time, from `since` on. `orders`: rows of runs are to be inserted.
 CREATE FUNCTION mill_private.pulse(relid oid, since timestamptz, folds bool)
-    RETURNS TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, orders bool, recalls bool)
+    RETURNS TABLE (version bigint, due_ms float8, wait_ms float8, fill bool, orders bool, recalls bool, leftover bool)
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     moment timestamptz;
@@ -28,6 +29,7 @@ BEGIN
                  ORDER BY r.due LIMIT 1);
     fill := EXISTS (SELECT FROM mill.job_book s WHERE s.queue = relid AND s.fill);
     recalls := EXISTS (SELECT FROM mill_private.run r WHERE r.queue = relid AND r.recall IS NOT NULL);
+    leftover := EXISTS (SELECT FROM mill.job_tally t WHERE t.gone);
     RETURN NEXT;
 END
 $function$;

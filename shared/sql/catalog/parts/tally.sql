@@ -13,9 +13,10 @@ CREATE TABLE mill.job_tally (
     PRIMARY KEY (job, run)
 -- All of it is new every second: a share of its size says nothing, and deleted rows must not be read again and again.
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX ON mill.job_tally (job) WHERE gone;
 COMMENT ON TABLE mill.job_tally IS 'pgmill: successes that have not been entered in mill.job_book yet; mill.job_stat counts them';
 COMMENT ON COLUMN mill.job_tally.run IS 'the run that has succeeded; 0 where `gone`';
-COMMENT ON COLUMN mill.job_tally.gone IS 'the job was deleted while its book was in use';
+COMMENT ON COLUMN mill.job_tally.gone IS 'the job was deleted while its book was in use or a run of it was under way';
 
 -- The book and the tally together.
 CREATE VIEW mill.job_now AS
@@ -80,21 +81,24 @@ END
 $function$;
 COMMENT ON FUNCTION mill.open_book(int) IS 'pgmill: the book of a job, locked for a change of its numbers';
 
--- A DELETE of a job waits for no other transaction. If one has its book, that is noted for the next entry of the tally.
+-- A DELETE of a job waits for no other transaction. If one has its book, or may be just ending a run of it, that is noted: what
+-- such a transaction writes (numbers, the order of a next run) is not to be seen yet, and the next entry of the tally deletes it.
 CREATE FUNCTION mill.forget(job int) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     DELETE FROM mill.job_book b
      WHERE b.job IN (SELECT f.job FROM mill.job_book f WHERE f.job = forget.job FOR UPDATE SKIP LOCKED);
-    IF EXISTS (SELECT FROM mill.job_book b WHERE b.job = forget.job) THEN
+    IF EXISTS (SELECT FROM mill.job_book b WHERE b.job = forget.job)
+        OR EXISTS (SELECT FROM mill_private.run r WHERE r.job = forget.job AND r.outcome IS NULL AND r.start IS NOT NULL) THEN
         INSERT INTO mill.job_tally (job, run, moment, gone) VALUES (forget.job, 0, clock_timestamp(), true) ON CONFLICT DO NOTHING;
     ELSE
         DELETE FROM mill.job_tally t
          WHERE t.job = forget.job AND t.run = ANY (ARRAY(SELECT f.run FROM mill.job_tally f WHERE f.job = forget.job FOR UPDATE SKIP LOCKED));
+        PERFORM mill.drop_waiting(job);
     END IF;
 END
 $function$;
-COMMENT ON FUNCTION mill.forget(int) IS 'pgmill: deletes the numbers of a deleted job';
+COMMENT ON FUNCTION mill.forget(int) IS 'pgmill: deletes the numbers of a deleted job and closes its runs that have not begun';
 
 -- Enters the tally of all jobs but those whose books are locked, and deletes the numbers of deleted jobs. It never waits.
 -- Returns the number of jobs.

@@ -7,12 +7,15 @@
 //! last third is calm: load and databases go on, nothing is killed, and memory and descriptors must stay flat. At the
 //! end a table says what was done and what was found; the exit status says whether all held.
 //!
+//! `soak failover [rounds] [synchronous] [asynchronous] [split]`: a primary that is killed under load and a stand-by that is promoted, again and again (`failover`).
+//!
 //! `world` is server and launchers, `work` inserts tasks, `graph` draws a graph, `faults` breaks things, `books` adds up,
 //! `chronicle` keeps the logs.
 #![forbid(unsafe_code)]
 
 mod books;
 mod chronicle;
+mod failover;
 mod faults;
 mod graph;
 mod work;
@@ -24,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use books::Sizes;
 use chronicle::Chronicle;
+use failover::Kind;
 use faults::Faults;
 use work::Work;
 use world::World;
@@ -31,16 +35,27 @@ use world::World;
 const MINUTES: f64 = 60.0;
 const RATE: f64 = 50.0;
 
+/// Of each kind, synchronous and asynchronous.
+const ROUNDS: u32 = 10;
+
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if(|first| first == "failover").is_some() {
+        let rounds = arguments.next().map_or(Some(ROUNDS), |text| text.parse().ok());
+        let kinds: Option<Vec<Kind>> = arguments.map(|name| Kind::named(&name)).collect();
+        let (Some(rounds), Some(mut kinds)) = (rounds, kinds) else { return usage() };
+        if kinds.is_empty() {
+            kinds = Kind::ALL.to_vec();
+        }
+        return if failover::run(rounds, &kinds) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let mut number = |otherwise: f64| match arguments.next().map(|text| text.parse::<f64>()) {
         None => Some(otherwise),
         Some(Ok(number)) if number > 0.0 => Some(number),
         Some(_) => None,
     };
     let (Some(minutes), Some(rate)) = (number(MINUTES), number(RATE)) else {
-        eprintln!("usage: soak [minutes] [tasks per second] [folder for logs]");
-        return ExitCode::from(2);
+        return usage();
     };
     let chronicle = Chronicle::in_folder(arguments.next().map(PathBuf::from));
     let length = Duration::from_secs_f64(minutes * 60.0);
@@ -67,4 +82,11 @@ fn main() -> ExitCode {
     world.with_launchers(|launchers| launchers.iter().for_each(|launcher| world.chronicle.keep(launcher)));
     world.databases.iter().for_each(|database| world.chronicle.keep_runs(database));
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn usage() -> ExitCode {
+    eprintln!(
+        "usage: soak [minutes] [tasks per second] [folder for logs]\n       soak failover [rounds] [synchronous] [asynchronous] [split]"
+    );
+    ExitCode::from(2)
 }
