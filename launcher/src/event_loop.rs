@@ -257,6 +257,7 @@ impl Launcher {
     /// Reconciles everything, whatever woke us.
     fn pass(&mut self, now: Instant) {
         self.parts.manager.beat(now);
+        self.parts.control.keep(now);
         self.rows.reap(now);
         self.reap_orphans();
         self.watch_server(now);
@@ -423,6 +424,7 @@ impl Launcher {
 
     fn reload(&mut self, now: Instant) {
         self.parts.manager.reloading();
+        self.parts.control.check(now);
         match (self.parts.reload)() {
             Some(Reloaded { target, rows, operators }) => {
                 self.parts.operators = operators;
