@@ -33,13 +33,17 @@ mod wanted;
 
 use clap::Parser;
 use cli::{Cli, Command, ImportSource};
+use command::output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     shared::sys::title::claim();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return ExitCode::from(output::print_usage(&usage)),
+    };
     shared::log::start(cli.log_level.into(), cli.log.into());
-    ExitCode::from(match &cli.command {
+    ExitCode::from(output::settled(match &cli.command {
         None => command::serve::run(&cli),
         Some(Command::Check { connect }) => command::check::run(&cli.place, *connect),
         Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
@@ -64,5 +68,5 @@ fn main() -> ExitCode {
             command::flow::graph(&cli.place, database.as_deref(), flow, at.as_deref(), *svg)
         }
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
-    })
+    }))
 }

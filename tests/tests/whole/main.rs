@@ -9,6 +9,7 @@ mod by_itself;
 mod calendar;
 mod cli;
 mod clock;
+mod command_output;
 mod connections;
 mod conninfo_dialect;
 mod cut_cable;
