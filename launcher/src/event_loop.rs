@@ -17,7 +17,6 @@ use crate::queue_probe::QueueProbe;
 use crate::row_state::Rung;
 use crate::row_table::RowTable;
 use crate::service_manager::ServiceManager;
-use crate::status_report::{Outline, report};
 use crate::wanted::Wanted;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -116,7 +115,7 @@ pub struct Launcher {
     events: (Sender<Event>, Receiver<Event>),
     pub(crate) stopping: Stopping,
     pub(crate) said: Saying,
-    said_ready: bool,
+    pub(crate) said_ready: bool,
     server_stopping: bool,
     /// What rows need is being looked at.
     looking: bool,
@@ -280,21 +279,6 @@ impl Launcher {
         self.answer_callers(now);
     }
 
-    /// What `status` tells.
-    pub(crate) fn report(&self) -> serde_json::Value {
-        let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
-        let outline = Outline {
-            name: &self.parts.name,
-            ready: self.said_ready,
-            leading: self.leading(),
-            host: &self.leadership.host.name,
-            leader: if self.leading() { Some(self.leadership.own()) } else { self.leadership.seen.clone() },
-            why: self.said.current(),
-            server,
-        };
-        report(&outline, &self.parts.region, &self.rows)
-    }
-
     /// Which task tables covered databases have. A new session is driven at once: nothing else wakes us for it.
     fn probe_queues(&mut self, may: bool, now: Instant) {
         if let Some((database, queues)) = self.probe.turn(now) {
@@ -352,17 +336,6 @@ impl Launcher {
             Some(ServerEvent::Restarted { pid }) => shared::info!("embedded server started again", pid = pid),
             Some(ServerEvent::StartFailed { why }) => shared::error!("embedded server cannot be started", why = why),
             Some(ServerEvent::Died { .. }) | None => {}
-        }
-    }
-
-    /// Once: every wanted row is served or has its reason.
-    fn say_ready(&mut self) {
-        let waits = self.said.current().is_some() && !self.rows.has_schedulers();
-        let ready = waits || (self.leading() && self.ear.knows_databases && self.rows.ready());
-        if ready && !self.said_ready && !self.stopping.asked() {
-            shared::info!("ready", slots = self.parts.region.slots().limit());
-            self.said_ready = true;
-            self.parts.manager.ready(self.said.current().unwrap_or("serving"));
         }
     }
 

@@ -23,6 +23,7 @@ mod maker;
 mod message_table;
 mod orders;
 mod queue_probe;
+mod readiness;
 mod restart_policy;
 mod row_entry;
 mod row_state;

@@ -107,10 +107,10 @@ impl<'d> Supervisor<'d> {
         command.output().expect("run a subcommand of the launcher")
     }
 
-    /// What `status --json` says; `None` if it says nothing (no launcher there).
+    /// What `status --json` prints, whether it serves or not; `None` if there is no launcher.
     pub fn status(&self) -> Option<Value> {
         let output = self.command(&["status", "--json"]);
-        if !output.status.success() {
+        if output.stdout.is_empty() {
             return None;
         }
         let text = String::from_utf8_lossy(&output.stdout);

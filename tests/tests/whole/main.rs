@@ -63,6 +63,7 @@ mod running;
 mod security;
 mod server;
 mod service_manager;
+mod serving;
 mod settings;
 mod signals;
 mod slots;

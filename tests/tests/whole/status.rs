@@ -53,7 +53,7 @@ fn waiting_ends_when_the_launcher_is_ready() {
     let output = supervisor.command(&["status", "--wait", "30"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.lines().next().is_some_and(|line| line.ends_with(": ready")), "{text}");
+    assert!(text.lines().next().is_some_and(|line| line.ends_with(": ready (1 of 1 queue served)")), "{text}");
     assert!(text.contains(&format!("{} public.task", database.name())) && text.contains("STARTED"), "{text}");
     // ready means ready: the table is there
     database.insert("SELECT 1");
