@@ -93,9 +93,12 @@ Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in
 const INSTALL_EXAMPLES: &str = "\
 Examples:
   launcher install app --config mill.json       as the login of the config's connect
+  launcher install app --owner dba              the catalog of another role than the queue's user
   launcher install --print | psql -d app        by hand, as any role that may create in the database
 
-A row's first start does the same if its user may. What is there already stays as it is.
+The catalog belongs to the user of the queue: of the row that serves public.task, else of the first row of that database.
+The login of connect must be a member of that role. Without a row it belongs to the database's owner. A row's first start does the
+same if its user may. What is there already stays as it is. The owner and the next step are printed.
 
 Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
 
@@ -192,6 +195,9 @@ pub enum Command {
         /// The database; not needed with --print.
         #[arg(required_unless_present = "print")]
         database: Option<String>,
+        /// The role that the catalog is to belong to; the user of the queue unless told.
+        #[arg(long, value_name = "ROLE", conflicts_with = "print")]
+        owner: Option<String>,
         /// Only print the SQL.
         #[arg(long)]
         print: bool,

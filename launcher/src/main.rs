@@ -50,9 +50,9 @@ fn main() -> ExitCode {
         Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
         Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
         Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
-        Some(Command::Install { database: _, print: true }) => command::install::print_text(),
-        Some(Command::Install { database, print: false }) => {
-            command::install::run(&cli.place, database.as_deref().unwrap_or_default())
+        Some(Command::Install { print: true, .. }) => command::install::print_text(),
+        Some(Command::Install { database, owner, print: false }) => {
+            command::install::run(&cli.place, database.as_deref().unwrap_or_default(), owner.as_deref())
         }
         Some(Command::Upgrade { print: Some(from), .. }) => command::upgrade::print_text(from),
         Some(Command::Upgrade { database, print: None }) => {
