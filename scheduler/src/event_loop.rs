@@ -5,6 +5,7 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
+use crate::attendant::CatalogCheck;
 use crate::catalog::{Access, Lack};
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
@@ -186,7 +187,7 @@ pub struct Scheduler {
     pub(crate) lack: Option<Lack>,
     /// The attendant is to upgrade the catalog.
     pub(crate) upgrading: bool,
-    pub(crate) said_lack: Option<String>,
+    pub(crate) catalog_check: CatalogCheck,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The config's settings with the server's over them.
@@ -265,7 +266,7 @@ impl Scheduler {
             attendant: None,
             lack: None,
             upgrading: false,
-            said_lack: None,
+            catalog_check: CatalogCheck::new(),
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             settings: order.settings.clone(),
@@ -442,6 +443,7 @@ impl Scheduler {
             self.returns.deadline().filter(|_| working),
             self.graph.deadline().filter(|_| leads && !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
+            self.catalog_check.deadline().filter(|_| working && self.attendant.is_none()),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
             looks.then_some(self.doze.next_look()),
@@ -502,6 +504,7 @@ impl Scheduler {
         self.mender = None;
         self.mend_at = None;
         self.attendant = None;
+        self.catalog_check.forget();
         // From here on the session has its own reason, and takes it back itself.
         self.stumbled = false;
         self.unfinished = UnfinishedQuestion::None;
@@ -540,6 +543,7 @@ impl Scheduler {
         self.put(questions, now);
         self.pass_jobs(now);
         self.pass_graph(now);
+        self.check_catalog(now);
         self.search_elsewhere(now);
         // Nobody dials, and so holds a queue, whose launcher does not lead.
         if self.link.is_some() || self.start.region.leads() {

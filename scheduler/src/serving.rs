@@ -81,8 +81,8 @@ impl Scheduler {
             Answer::Mended(mended) => self.table_mended(mended, now),
             Answer::Attended => self.admitted(),
             Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
-            Answer::Registered(Ok(access)) => self.ask_jobs(access),
-            Answer::Registered(Err(lack)) => self.say_lack(lack),
+            Answer::Registered(Ok(access)) => self.has_catalog(access),
+            Answer::Registered(Err(lack)) => self.lacks_catalog(lack, now),
             Answer::Put(rows) => self.runs_put(rows, now),
             Answer::Recalled { left } => self.runs_recalled(left, now),
             Answer::Compared(found) => self.runs_compared(found, now),
@@ -151,11 +151,8 @@ impl Scheduler {
         self.next_chores = now;
         self.mend_at = ready.mends.then_some(now);
         match ready.access {
-            Err(lack) => self.lacks_catalog(lack),
-            Ok(access) => {
-                self.said_lack = None;
-                self.ask_jobs(access);
-            }
+            Err(lack) => self.lacks_catalog(lack, now),
+            Ok(access) => self.has_catalog(access),
         }
     }
 

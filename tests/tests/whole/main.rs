@@ -65,6 +65,7 @@ mod server;
 mod service_manager;
 mod serving;
 mod settings;
+mod shared_catalog;
 mod signals;
 mod slots;
 mod soak;
