@@ -77,6 +77,9 @@ pub struct ControlSocket {
     next_check: Instant,
     /// Why the file could not be bound again; logged once per cause.
     refused: Option<String>,
+    /// No call can be taken before this moment: there is no descriptor for it.
+    deaf_until: Option<Instant>,
+    said_deaf: bool,
     callers: Vec<Caller>,
     calls: u64,
 }
@@ -92,6 +95,8 @@ impl ControlSocket {
             file: file_id(path),
             next_check: Instant::now() + CHECK_PAUSE,
             refused: None,
+            deaf_until: None,
+            said_deaf: false,
             callers: Vec::new(),
             calls: 0,
         })
@@ -141,17 +146,32 @@ impl ControlSocket {
             let flags = if caller.answer.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
             PollFd::new(caller.stream.as_fd(), flags)
         });
-        std::iter::once(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)).chain(callers)
+        // A call that cannot be taken would wake the loop again at once.
+        let listener = self.deaf_until.is_none().then(|| PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        listener.into_iter().chain(callers)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.callers.iter().map(|caller| caller.deadline).chain([self.next_check]).min()
+        self.callers.iter().map(|caller| caller.deadline).chain([self.next_check]).chain(self.deaf_until).min()
     }
 
     /// Takes calls and reads questions; each is answered by `reply`, now or later.
     #[must_use]
     pub fn turn(&mut self, now: Instant) -> Vec<(CallerId, String)> {
-        while let Ok((stream, _)) = self.listener.accept() {
+        if self.deaf_until.is_some_and(|until| now >= until) {
+            self.deaf_until = None;
+        }
+        while self.deaf_until.is_none() {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => {
+                    self.said_deaf = false;
+                    stream
+                }
+                Err(error) => {
+                    self.cannot_accept(&error, now);
+                    break;
+                }
+            };
             if self.callers.len() < CALLERS && welcome(&stream) && stream.set_nonblocking(true).is_ok() {
                 self.calls += 1;
                 let (id, deadline) = (CallerId(self.calls), now + PATIENCE);
@@ -162,6 +182,16 @@ impl ControlSocket {
         let mut questions = Vec::new();
         self.callers.retain_mut(|caller| now < caller.deadline && caller.listen(&mut questions));
         questions
+    }
+
+    fn cannot_accept(&mut self, error: &io::Error, now: Instant) {
+        let short = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+        if short.iter().any(|errno| error.raw_os_error() == Some(*errno as i32)) {
+            if !std::mem::replace(&mut self.said_deaf, true) {
+                shared::warning!("control socket cannot take a call; trying every second", error = error);
+            }
+            self.deaf_until = Some(now + CHECK_PAUSE);
+        }
     }
 
     /// A caller who has hung up gets none.

@@ -109,7 +109,7 @@ impl RowTable {
                     if held_back {
                         Some(true)
                     } else {
-                        entry.said_no_fork.then_some(false)
+                        entry.no_fork.is_some().then_some(false)
                     }
                 }
                 (Command::Start | Command::Restart, RowState::Started { .. }) => {

@@ -37,6 +37,11 @@ impl CatalogCheck {
         self.at
     }
 
+    /// Why the queue is served without the catalog, as it was told.
+    pub(crate) fn said(&self) -> Option<&str> {
+        self.said.as_deref()
+    }
+
     /// The session is gone, and with it the question in flight.
     pub(crate) fn forget(&mut self) {
         (self.at, self.asked) = (None, None);
@@ -60,7 +65,7 @@ impl Scheduler {
         if self.catalog_check.said.take().is_some() {
             shared::info!("the catalog mill is used from now on", queue = self.label);
             if self.said.current().is_none() {
-                self.notes().set_reason("");
+                self.notes().set_reason(self.shortage.reason().unwrap_or_default());
                 self.start.ring_parent();
             }
         }

@@ -275,15 +275,12 @@ impl Scheduler {
 
     /// A worker could not even be forked.
     pub(crate) fn not_started(&mut self, task: i64, attempt: i32, error: &str, now: Instant) {
-        shared::error!(
-            "cannot start a worker; the task is planned again",
-            queue = self.label,
-            task = task,
-            error = error,
-        );
+        let first = self.worker_failed(task, error, now);
         self.runs.orphaned(task, attempt, now);
-        let pause = self.stumbling.next(now);
-        self.doze.hold_off(pause);
+        if first {
+            let pause = self.stumbling.next(now);
+            self.doze.hold_off(pause);
+        }
     }
 
     /// What errands of this moment have in common.

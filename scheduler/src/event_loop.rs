@@ -23,6 +23,7 @@ use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
+use crate::shortage::{Shortage, is_shortage};
 use crate::waiting::{self, Verdict};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -230,6 +231,8 @@ pub struct Scheduler {
     pub(crate) stumbling: BackOff,
     /// A worker's reason for not beginning has been said, and none has got further since.
     pub(crate) stumbled: bool,
+    /// Too few descriptors or processes.
+    pub(crate) shortage: Shortage,
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
@@ -298,6 +301,7 @@ impl Scheduler {
             next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
             stumbled: false,
+            shortage: Shortage::new(start.region.slots().limit(), now),
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
@@ -586,7 +590,9 @@ impl Scheduler {
                 }
                 End::Exited(UNSETTLED) => {}
                 End::Exited(_) => {
-                    if let Some(reason) = &worker.reason {
+                    if let Some(reason) = worker.reason.as_ref().filter(|reason| is_shortage(reason)) {
+                        self.worker_lacked(reason, now);
+                    } else if let Some(reason) = &worker.reason {
                         self.stumbled = true;
                         self.say(Trouble::passing(format!(
                             "its workers cannot begin; their tasks are planned again: {reason}"

@@ -36,6 +36,7 @@ mod serving;
 mod session_state;
 mod settle;
 mod shape;
+mod shortage;
 mod stretch;
 mod stub;
 mod task_state;

@@ -270,11 +270,12 @@ impl Scheduler {
         let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize + self.lending.to_be_had(now);
-        let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
+        let room = self.room(now);
+        let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats).min(room);
         let slots = self.reserve(count);
         let wanted = [
-            (lock_key::NO_SLOT, seats > 0 && slots.is_empty()),
-            (lock_key::NO_CONNECTION, seats == 0 || !self.stumbling.fresh()),
+            (lock_key::NO_SLOT, seats > 0 && room > 0 && slots.is_empty()),
+            (lock_key::NO_CONNECTION, seats == 0 || room == 0 || !self.stumbling.fresh()),
         ];
         let signs: Vec<(i32, bool)> =
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
@@ -575,7 +576,8 @@ impl Scheduler {
             Settlement::PlannedAgain => {
                 self.found(run, task);
                 // While no worker can begin, all tasks come back again and again, and the reason has been said.
-                let level = if self.stumbled { Level::Debug } else { Level::Info };
+                let said = self.stumbled || self.shortage.reason().is_some();
+                let level = if said { Level::Debug } else { Level::Info };
                 shared::log_line!(level, "task planned again", queue = self.label, task = task);
                 self.runs.settled(run);
                 if self.stumbling.fresh() {

@@ -51,6 +51,7 @@ mod orphans;
 mod outage;
 mod plain_tables;
 mod pooler;
+mod process_limits;
 mod processes;
 mod queue;
 mod remote;

@@ -101,7 +101,7 @@ BEGIN
     WHEN t.held THEN
         RETURN 'it is held until the next look releases it';
     WHEN mill.locked({no_connection_key}, relid, here) THEN
-        RETURN 'workers get no connection to the server; the launcher''s log says why';
+        RETURN 'workers get no connection to the server, or cannot start; launcher status and the log show the reason';
     ELSE
     END CASE;
     EXECUTE format('SELECT count(*) FILTER (WHERE state IN (''TAKE'', ''WORK'')),

@@ -1,0 +1,219 @@
+//! Too few descriptors or processes: fewer workers at once, and a reason that everybody can see.
+//!
+//! Where descriptors are few they are counted before rows are taken, so that no fork fails for them. A fork that fails all
+//! the same lowers the number of workers to what runs just then; it rises again by one every ten seconds. Of failures
+//! one a minute is logged, with the number of those before it, and `status` shows the reason meanwhile.
+
+use crate::event_loop::Scheduler;
+use shared::limits;
+use shared::region::{Kind, SlotHandle};
+use std::time::{Duration, Instant};
+
+const RAISE_PAUSE: Duration = Duration::from_secs(10);
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// Below this many descriptors they are counted before each look.
+const ENOUGH: u64 = 64;
+const ENOUGH_PER_WORKER: u64 = 4;
+/// Left for sessions that come and go beside the tasks.
+const SPARE: u64 = 1;
+
+#[derive(Debug)]
+pub(crate) struct Shortage {
+    /// The limit of descriptors, if it is so low that they are to be counted.
+    files: Option<u64>,
+    /// So many workers at once, since a fork has failed.
+    ceiling: Option<usize>,
+    raise_at: Instant,
+    failed_at: Option<Instant>,
+    logged_at: Option<Instant>,
+    /// Failures that were not logged.
+    unlogged: u64,
+    reason: Option<String>,
+}
+
+impl Shortage {
+    pub(crate) fn new(max_workers: u32, now: Instant) -> Shortage {
+        let limit = limits::files();
+        let files = (limit < ENOUGH + ENOUGH_PER_WORKER * u64::from(max_workers)).then_some(limit);
+        let (ceiling, reason) = (None, None);
+        Shortage { files, ceiling, raise_at: now, failed_at: None, logged_at: None, unlogged: 0, reason }
+    }
+
+    /// A fork has failed while so many ran. True: the first one of this moment.
+    fn fail(&mut self, running: usize, now: Instant) -> bool {
+        self.ceiling = Some(running.max(1));
+        self.raise_at = now + RAISE_PAUSE;
+        self.failed_at.replace(now) != Some(now)
+    }
+
+    /// Whether this failure is logged, and how many were not since the last one.
+    fn log(&mut self, now: Instant) -> Option<u64> {
+        if self.logged_at.is_some_and(|at| now < at + LOG_PAUSE) {
+            self.unlogged += 1;
+            return None;
+        }
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
+    }
+
+    /// Some time without failures: one more may run; None: as many as before.
+    fn relax(&mut self, most: usize, now: Instant) {
+        if let Some(ceiling) = self.ceiling.filter(|_| now >= self.raise_at) {
+            self.ceiling = Some(ceiling + 1).filter(|ceiling| *ceiling < most);
+            self.raise_at = now + RAISE_PAUSE;
+        }
+    }
+
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
+    }
+}
+
+impl Scheduler {
+    /// How many more workers may start now.
+    pub(crate) fn room(&mut self, now: Instant) -> usize {
+        let most = self.start.region.slots().limit() as usize;
+        self.shortage.relax(most, now);
+        if self.shortage.files.is_none() && self.shortage.ceiling.is_none() {
+            self.set_shortage(None);
+            return usize::MAX;
+        }
+        let running = self.workers();
+        let by_ceiling = self.shortage.ceiling.map_or(usize::MAX, |ceiling| ceiling.saturating_sub(running));
+        let Some(limit) = self.shortage.files else { return by_ceiling };
+        let free = limits::open_files().map_or(0, |open| limit.saturating_sub(open));
+        // A worker that is just connecting will hand its connection over.
+        let all = usize::try_from(limits::fit_files().workers).unwrap_or(usize::MAX);
+        let by_files = usize::try_from(free.saturating_sub(SPARE) / limits::WORKER_FILES).unwrap_or(usize::MAX);
+        let by_files = by_files.min(all.saturating_sub(running));
+        // The last ones are not spared: nothing would ever run.
+        let by_files = if running == 0 && free >= limits::WORKER_FILES { by_files.max(1) } else { by_files };
+        if by_files == 0 && running == 0 {
+            // What we only keep may be what is missing.
+            self.lending.part(now, usize::MAX);
+            self.set_shortage(Some(format!(
+                "no worker can start: {free} of {limit} file descriptors are free, and one needs {}; raise the limit of open \
+                 files (LimitNOFILE=)",
+                limits::WORKER_FILES
+            )));
+        } else if self.shortage.ceiling.is_none() {
+            self.set_shortage(None);
+        }
+        by_files.min(by_ceiling)
+    }
+
+    /// A worker could not be forked. True: the first one of this moment.
+    pub(crate) fn worker_failed(&mut self, task: i64, error: &str, now: Instant) -> bool {
+        let running = self.workers();
+        let first = self.shortage.fail(running, now);
+        match self.shortage.log(now) {
+            Some(before) => shared::error!(
+                "cannot start a worker; the task is planned again",
+                queue = self.label,
+                task = task,
+                error = error,
+                running = running,
+                not_logged = before,
+            ),
+            None => shared::debug!("cannot start a worker", queue = self.label, task = task, error = error),
+        }
+        self.set_shortage(Some(format!(
+            "tasks run fewer at once ({running} now): cannot start a worker: {error}; {}",
+            remedy(error)
+        )));
+        first
+    }
+
+    /// A worker of ours could not start what it needs beside the task.
+    pub(crate) fn worker_lacked(&mut self, reason: &str, now: Instant) {
+        let running = self.workers();
+        self.shortage.fail(running, now);
+        let text = format!("tasks run fewer at once ({running} now): {reason}; {}", remedy(reason));
+        if self.shortage.log(now).is_some() {
+            shared::error!("a worker left its task; it is planned again", queue = self.label, reason = text);
+        }
+        self.set_shortage(Some(text));
+    }
+
+    /// In the notes, unless something worse stands there.
+    fn set_shortage(&mut self, reason: Option<String>) {
+        if self.shortage.reason == reason {
+            return;
+        }
+        let ended = self.shortage.reason.is_some() && reason.is_none();
+        if self.said.current().is_none() {
+            let shown = reason.as_deref().or(self.catalog_check.said());
+            self.notes().set_reason(shown.unwrap_or_default());
+            self.start.ring_parent();
+        }
+        if ended {
+            shared::info!("workers start again as before", queue = self.label);
+        }
+        self.shortage.reason = reason;
+    }
+
+    /// Living workers of ours.
+    fn workers(&self) -> usize {
+        let slots = self.start.region.slots();
+        let own = self.start.slot.index();
+        let ours = |slot: SlotHandle| {
+            let notes = slots.notes(slot);
+            notes.kind() == Some(Kind::Worker) && notes.parent() == Some(own)
+        };
+        slots.holders().iter().filter(|holder| !holder.reserved && ours(holder.handle)).count()
+    }
+}
+
+/// What to do about it, by what the kernel said.
+fn remedy(error: &str) -> &'static str {
+    if error.contains("os error 24") || error.contains("os error 23") || error.contains("FILE") {
+        "raise the limit of open files (LimitNOFILE=), or lower max_workers"
+    } else if is_shortage(error) {
+        "raise the limit of processes (LimitNPROC=, TasksMax=) or the memory, or lower max_workers"
+    } else {
+        "see the log"
+    }
+}
+
+/// The words of EAGAIN, ENOMEM, EMFILE and ENFILE.
+pub(crate) fn is_shortage(error: &str) -> bool {
+    ["EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "os error 11)", "os error 12)", "os error 24)", "os error 23)"]
+        .iter()
+        .any(|word| error.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_lowers_the_number_of_workers_and_time_raises_it_again() {
+        let now = Instant::now();
+        let mut shortage = Shortage::new(4, now);
+        assert!(shortage.fail(2, now) && !shortage.fail(2, now));
+        assert_eq!(shortage.ceiling, Some(2));
+        shortage.relax(4, now + RAISE_PAUSE / 2);
+        assert_eq!(shortage.ceiling, Some(2));
+        shortage.relax(4, now + RAISE_PAUSE);
+        assert_eq!(shortage.ceiling, Some(3));
+        shortage.relax(4, now + RAISE_PAUSE * 2);
+        assert_eq!(shortage.ceiling, None);
+    }
+
+    #[test]
+    fn of_a_thousand_failures_in_a_minute_one_is_logged_and_the_rest_is_counted() {
+        let now = Instant::now();
+        let mut shortage = Shortage::new(4, now);
+        let logged: Vec<u64> = (0..1000).filter_map(|_| shortage.log(now)).collect();
+        assert_eq!(logged, [0]);
+        assert_eq!(shortage.log(now + LOG_PAUSE), Some(999));
+    }
+
+    #[test]
+    fn nothing_at_all_still_lets_one_worker_try() {
+        let now = Instant::now();
+        let mut shortage = Shortage::new(4, now);
+        let _ = shortage.fail(0, now);
+        assert_eq!(shortage.ceiling, Some(1));
+    }
+}
