@@ -43,7 +43,8 @@ Examples:
   launcher stop app --config mill.json    end the schedulers of database app (start, restart)
   launcher install app                    the catalog and the task table, before anything runs
 
-Exit status: 0 orderly end, 78 mistakes in the config, 3 (status, start, stop, restart) no launcher to ask, 1 anything else.";
+Exit status: 0 orderly end; 78 mistakes in the config; 3 (status, start, stop, restart) no launcher to ask; 4 (status) it
+answers and serves nothing; 1 anything else, also if the output cannot be written.";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -61,9 +62,12 @@ Examples:
   launcher status --config mill.json            for people
   launcher status --config mill.json --json     for programs: slots.used, slots.holders, databases
   launcher status --embedded ./mill-data        of a launcher that was started so
-  launcher status --wait 60 --config mill.json  after a start: until every row is served or has its reason
+  launcher status --wait 60 --config mill.json  after a start: until it serves
 
-Exit status: 0 answered (with --wait: ready), 3 no launcher answers, 1 not ready in time, 78 mistakes in the config.";
+Ready means: it serves at least one queue, or stands by for a leader that it sees. Else the first line is NOT SERVING with
+the reason. Queues that are not served beside others have their reason in their own line.
+
+Exit status: 0 ready, 4 not serving, 3 no launcher answers, 78 mistakes in the config.";
 
 const FSCK_EXAMPLES: &str = "\
 Examples:
@@ -81,14 +85,20 @@ Examples:
 
 The same by SQL, from any database that has the catalog: SELECT mill.stop('app'), mill.start('app').
 
+Started means served: the scheduler of every queue of the database has its session and claims tasks. If that takes more
+than nine seconds, the reason is printed.
+
 Exit status: 0 done, 1 not done (and why), 3 no launcher answers, 78 mistakes in the config.";
 
 const INSTALL_EXAMPLES: &str = "\
 Examples:
   launcher install app --config mill.json       as the login of the config's connect
+  launcher install app --owner dba              the catalog of another role than the queue's user
   launcher install --print | psql -d app        by hand, as any role that may create in the database
 
-A row's first start does the same if its user may. What is there already stays as it is.
+The catalog belongs to the user of the queue: of the row that serves public.task, else of the first row of that database.
+The login of connect must be a member of that role. Without a row it belongs to the database's owner. A row's first start does the
+same if its user may. What is there already stays as it is. The owner and the next step are printed.
 
 Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
 
@@ -156,14 +166,14 @@ pub enum Command {
         #[arg(long)]
         connect: bool,
     },
-    /// Let the schedulers of a database run. Exit 0 once they do.
+    /// Let the schedulers of a database run. Exit 0 once its queues are served.
     #[command(after_help = ORDER_EXAMPLES)]
     Start { database: String },
     /// End the schedulers of a database; its tasks are planned again. Exit 0 once they are gone. Lasts until `start`, or
     /// until the launcher is started again.
     #[command(after_help = ORDER_EXAMPLES)]
     Stop { database: String },
-    /// End the schedulers of a database and start them anew. Exit 0 once they run.
+    /// End the schedulers of a database and start them anew. Exit 0 once its queues are served.
     #[command(after_help = ORDER_EXAMPLES)]
     Restart { database: String },
     /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
@@ -172,7 +182,7 @@ pub enum Command {
         /// The whole answer as JSON.
         #[arg(long)]
         json: bool,
-        /// Wait up to SECONDS until the launcher is there and ready.
+        /// Wait up to SECONDS until the launcher is there and ready, and no queue is just starting.
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
@@ -185,6 +195,9 @@ pub enum Command {
         /// The database; not needed with --print.
         #[arg(required_unless_present = "print")]
         database: Option<String>,
+        /// The role that the catalog is to belong to; the user of the queue unless told.
+        #[arg(long, value_name = "ROLE", conflicts_with = "print")]
+        owner: Option<String>,
         /// Only print the SQL.
         #[arg(long)]
         print: bool,

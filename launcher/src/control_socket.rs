@@ -1,12 +1,14 @@
 //! The control socket: where `launcher status` and its like ask a running launcher.
 //!
 //! A Unix socket of mode 0600; besides, the peer's credentials are checked: our own uid and uid 0 may ask. One JSON
-//! line in, one JSON line out, at once or when there is something to tell. Nothing here blocks: callers that are slow, silent or too many are dropped. A live
-//! socket of another launcher is an error with its pid; a dead one is replaced.
+//! line in, one JSON line out, at once or when there is something to tell. Nothing here blocks: callers that are slow,
+//! silent or too many are dropped. A live socket of another launcher is an error with its pid; a dead one is replaced.
+//! Every second `keep` compares the file with the bound socket and binds again if the file was removed.
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, getsockopt, listen, socket, sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, getsockopt, listen, socket, sockopt,
 };
 use nix::sys::stat::{Mode, fchmod};
 use std::fs;
@@ -20,6 +22,8 @@ use std::time::{Duration, Instant};
 const QUESTION_BYTES: usize = 4096;
 const CALLERS: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the file is compared with the bound socket.
+const CHECK_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -60,10 +64,22 @@ struct Caller {
     deadline: Instant,
 }
 
+/// Device and inode of a file. The kernel keeps the inode of a bound socket as long as the socket is open, so no later file
+/// can have the same pair.
+type FileId = (u64, u64);
+
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
+    /// The file that the listener was bound to.
+    file: Option<FileId>,
+    next_check: Instant,
+    /// Why the file could not be bound again; logged once per cause.
+    refused: Option<String>,
+    /// No call can be taken before this moment: there is no descriptor for it.
+    deaf_until: Option<Instant>,
+    said_deaf: bool,
     callers: Vec<Caller>,
     calls: u64,
 }
@@ -73,7 +89,56 @@ impl ControlSocket {
         let failed = |source: io::Error| ControlError::Io { path: path.to_owned(), source };
         make_way(path)?;
         let listener = listener(path).map_err(|errno| failed(errno.into()))?;
-        Ok(ControlSocket { listener, path: path.to_owned(), callers: Vec::new(), calls: 0 })
+        Ok(ControlSocket {
+            listener,
+            path: path.to_owned(),
+            file: file_id(path),
+            next_check: Instant::now() + CHECK_PAUSE,
+            refused: None,
+            deaf_until: None,
+            said_deaf: false,
+            callers: Vec::new(),
+            calls: 0,
+        })
+    }
+
+    /// Binds the socket again if its file was removed. The file of another living program is left alone.
+    pub fn keep(&mut self, now: Instant) {
+        if now >= self.next_check {
+            self.check(now);
+        }
+    }
+
+    pub fn check(&mut self, now: Instant) {
+        self.next_check = now + CHECK_PAUSE;
+        if self.is_in_place() {
+            self.refused = None;
+            return;
+        }
+        match make_way(&self.path).and_then(|()| {
+            listener(&self.path).map_err(|errno| ControlError::Io { path: self.path.clone(), source: errno.into() })
+        }) {
+            Ok(listener) => {
+                shared::info!("control socket bound again: its file was gone", path = self.path.display());
+                self.listener = listener;
+                self.file = file_id(&self.path);
+                self.refused = None;
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if self.refused.as_ref() != Some(&why) {
+                    shared::warning!(
+                        "control socket is gone and cannot be bound again; trying every second",
+                        error = why
+                    );
+                }
+                self.refused = Some(why);
+            }
+        }
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.file.is_some() && file_id(&self.path) == self.file
     }
 
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
@@ -81,17 +146,32 @@ impl ControlSocket {
             let flags = if caller.answer.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
             PollFd::new(caller.stream.as_fd(), flags)
         });
-        std::iter::once(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)).chain(callers)
+        // A call that cannot be taken would wake the loop again at once.
+        let listener = self.deaf_until.is_none().then(|| PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        listener.into_iter().chain(callers)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.callers.iter().map(|caller| caller.deadline).min()
+        self.callers.iter().map(|caller| caller.deadline).chain([self.next_check]).chain(self.deaf_until).min()
     }
 
     /// Takes calls and reads questions; each is answered by `reply`, now or later.
     #[must_use]
     pub fn turn(&mut self, now: Instant) -> Vec<(CallerId, String)> {
-        while let Ok((stream, _)) = self.listener.accept() {
+        if self.deaf_until.is_some_and(|until| now >= until) {
+            self.deaf_until = None;
+        }
+        while self.deaf_until.is_none() {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => {
+                    self.said_deaf = false;
+                    stream
+                }
+                Err(error) => {
+                    self.cannot_accept(&error, now);
+                    break;
+                }
+            };
             if self.callers.len() < CALLERS && welcome(&stream) && stream.set_nonblocking(true).is_ok() {
                 self.calls += 1;
                 let (id, deadline) = (CallerId(self.calls), now + PATIENCE);
@@ -102,6 +182,16 @@ impl ControlSocket {
         let mut questions = Vec::new();
         self.callers.retain_mut(|caller| now < caller.deadline && caller.listen(&mut questions));
         questions
+    }
+
+    fn cannot_accept(&mut self, error: &io::Error, now: Instant) {
+        let short = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
+        if short.iter().any(|errno| error.raw_os_error() == Some(*errno as i32)) {
+            if !std::mem::replace(&mut self.said_deaf, true) {
+                shared::warning!("control socket cannot take a call; trying every second", error = error);
+            }
+            self.deaf_until = Some(now + CHECK_PAUSE);
+        }
     }
 
     /// A caller who has hung up gets none.
@@ -118,7 +208,9 @@ impl ControlSocket {
 
     /// Removes the socket file, if it is still ours.
     pub fn close(self) {
-        let _ = fs::remove_file(&self.path);
+        if self.is_in_place() {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -183,13 +275,32 @@ fn make_way(path: &Path) -> Result<(), ControlError> {
     if !found.file_type().is_socket() {
         return Err(ControlError::NotASocket { path: path.to_owned() });
     }
-    match UnixStream::connect(path) {
-        Ok(live) => {
-            let pid = getsockopt(&live, sockopt::PeerCredentials).ok().map(|peer| peer.pid());
-            Err(ControlError::InUse { path: path.to_owned(), pid })
+    let failed = |errno: Errno| ControlError::Io { path: path.to_owned(), source: errno.into() };
+    match call(path) {
+        Ok(pid) => Err(ControlError::InUse { path: path.to_owned(), pid }),
+        Err(Errno::ECONNREFUSED) => {
+            fs::remove_file(path).map_err(|source| ControlError::Io { path: path.to_owned(), source })
         }
-        Err(_) => fs::remove_file(path).map_err(|source| ControlError::Io { path: path.to_owned(), source }),
+        Err(Errno::ENOENT) => Ok(()),
+        // Not ours to judge: a socket of another user or of another kind.
+        Err(errno) => Err(failed(errno)),
     }
+}
+
+/// Calls the program that listens on a socket; gives its pid. Does not wait: a full backlog shows a living listener, too.
+fn call(path: &Path) -> nix::Result<Option<i32>> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
+        Ok(()) => Ok(getsockopt(&socket, sockopt::PeerCredentials).ok().map(|peer| peer.pid())),
+        Err(Errno::EAGAIN) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn file_id(path: &Path) -> Option<FileId> {
+    use std::os::unix::fs::MetadataExt;
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 #[cfg(test)]

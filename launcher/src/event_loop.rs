@@ -17,7 +17,6 @@ use crate::queue_probe::QueueProbe;
 use crate::row_state::Rung;
 use crate::row_table::RowTable;
 use crate::service_manager::ServiceManager;
-use crate::status_report::{Outline, report};
 use crate::wanted::Wanted;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -116,7 +115,7 @@ pub struct Launcher {
     events: (Sender<Event>, Receiver<Event>),
     pub(crate) stopping: Stopping,
     pub(crate) said: Saying,
-    said_ready: bool,
+    pub(crate) said_ready: bool,
     server_stopping: bool,
     /// What rows need is being looked at.
     looking: bool,
@@ -257,6 +256,7 @@ impl Launcher {
     /// Reconciles everything, whatever woke us.
     fn pass(&mut self, now: Instant) {
         self.parts.manager.beat(now);
+        self.parts.control.keep(now);
         self.rows.reap(now);
         self.reap_orphans();
         self.watch_server(now);
@@ -277,21 +277,6 @@ impl Launcher {
         self.rows.offer_slots();
         self.say_ready();
         self.answer_callers(now);
-    }
-
-    /// What `status` tells.
-    pub(crate) fn report(&self) -> serde_json::Value {
-        let server = self.parts.embedded.as_ref().map(|server| (server.pid().map(|pid| pid.as_raw()), server.major()));
-        let outline = Outline {
-            name: &self.parts.name,
-            ready: self.said_ready,
-            leading: self.leading(),
-            host: &self.leadership.host.name,
-            leader: if self.leading() { Some(self.leadership.own()) } else { self.leadership.seen.clone() },
-            why: self.said.current(),
-            server,
-        };
-        report(&outline, &self.parts.region, &self.rows)
     }
 
     /// Which task tables covered databases have. A new session is driven at once: nothing else wakes us for it.
@@ -354,17 +339,6 @@ impl Launcher {
         }
     }
 
-    /// Once: every wanted row is served or has its reason.
-    fn say_ready(&mut self) {
-        let waits = self.said.current().is_some() && !self.rows.has_schedulers();
-        let ready = waits || (self.leading() && self.ear.knows_databases && self.rows.ready());
-        if ready && !self.said_ready && !self.stopping.asked() {
-            shared::info!("ready", slots = self.parts.region.slots().limit());
-            self.said_ready = true;
-            self.parts.manager.ready(self.said.current().unwrap_or("serving"));
-        }
-    }
-
     fn stop(&mut self, event: StopEvent) {
         let step = stopping::step(self.stopping, event);
         if step.next == self.stopping {
@@ -423,6 +397,7 @@ impl Launcher {
 
     fn reload(&mut self, now: Instant) {
         self.parts.manager.reloading();
+        self.parts.control.check(now);
         match (self.parts.reload)() {
             Some(Reloaded { target, rows, operators }) => {
                 self.parts.operators = operators;

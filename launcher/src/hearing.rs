@@ -208,12 +208,11 @@ impl Launcher {
     pub(crate) fn answer_messages(&mut self, now: Instant) {
         for (key, late) in self.ear.messages.acting(now) {
             let Some(command) = key.command() else { continue };
-            let held_back = key.elsewhere();
             let arrived = match command {
                 Command::Start if self.rows.to_look.contains(&key.target) => None,
                 // What its transaction makes is looked for at its end.
                 Command::Restart if !self.rows.has_queue(key.target) => Some(self.rows.covers(key.target)),
-                _ => self.rows.arrived(key.target, command, held_back),
+                _ => self.rows.arrived(key.target, command, Some(&self.ear)),
             };
             let done = match arrived {
                 Some(done) => done,

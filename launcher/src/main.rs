@@ -23,6 +23,7 @@ mod maker;
 mod message_table;
 mod orders;
 mod queue_probe;
+mod readiness;
 mod restart_policy;
 mod row_entry;
 mod row_state;
@@ -33,21 +34,25 @@ mod wanted;
 
 use clap::Parser;
 use cli::{Cli, Command, ImportSource};
+use command::output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     shared::sys::title::claim();
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(usage) => return ExitCode::from(output::print_usage(&usage)),
+    };
     shared::log::start(cli.log_level.into(), cli.log.into());
-    ExitCode::from(match &cli.command {
+    ExitCode::from(output::settled(match &cli.command {
         None => command::serve::run(&cli),
         Some(Command::Check { connect }) => command::check::run(&cli.place, *connect),
         Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
         Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
         Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
-        Some(Command::Install { database: _, print: true }) => command::install::print_text(),
-        Some(Command::Install { database, print: false }) => {
-            command::install::run(&cli.place, database.as_deref().unwrap_or_default())
+        Some(Command::Install { print: true, .. }) => command::install::print_text(),
+        Some(Command::Install { database, owner, print: false }) => {
+            command::install::run(&cli.place, database.as_deref().unwrap_or_default(), owner.as_deref())
         }
         Some(Command::Upgrade { print: Some(from), .. }) => command::upgrade::print_text(from),
         Some(Command::Upgrade { database, print: None }) => {
@@ -64,5 +69,5 @@ fn main() -> ExitCode {
             command::flow::graph(&cli.place, database.as_deref(), flow, at.as_deref(), *svg)
         }
         Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
-    })
+    }))
 }

@@ -45,7 +45,7 @@ impl Launcher {
     pub(crate) fn answer_callers(&mut self, now: Instant) {
         for order in std::mem::take(&mut self.orders.open) {
             let looked_for = order.command != Command::Stop && self.rows.to_look.contains(&order.database);
-            let arrived = self.rows.arrived(order.database, order.command, false);
+            let arrived = self.rows.arrived(order.database, order.command, None);
             match arrived.filter(|_| !looked_for) {
                 None if now < order.until => self.orders.open.push(order),
                 arrived => {
@@ -92,7 +92,8 @@ impl Launcher {
         let name = self.rows.database_name(order.database).unwrap_or_default();
         let of_it =
             rows.as_array().into_iter().flatten().filter(|row| row.get("data").is_some_and(|data| data == name));
-        let why: Vec<&str> = of_it.clone().filter_map(|row| row.get("why")?.as_str()).collect();
+        let unserved = of_it.clone().filter(|row| row.get("served") != Some(&Value::Bool(true)));
+        let why: Vec<&str> = unserved.filter_map(|row| row.get("why")?.as_str()).collect();
         let otherwise = if self.rows.has_queue(order.database) {
             "it takes too long; see status".to_owned()
         } else {

@@ -59,7 +59,8 @@ pub struct Entry {
     pub refused_since: Option<Instant>,
     /// Said once per episode.
     pub said_no_slot: bool,
-    pub said_no_fork: bool,
+    /// Why no scheduler can be forked; logged once per episode.
+    pub no_fork: Option<String>,
     pub said_refused: bool,
     pub last_death: Option<String>,
     /// What the server lacks and we may not make.
@@ -88,7 +89,7 @@ impl Entry {
             refused_since: None,
             said_no_slot: false,
             kept_waiting: false,
-            said_no_fork: false,
+            no_fork: None,
             said_refused: false,
             last_death: None,
             missing: None,
@@ -211,7 +212,7 @@ impl Entry {
         let order = self.wanted.order(self.origin, wait, self.marker.is_some());
         match nursery.try_spawn(slot, Kind::Scheduler, &self.wanted.label(), &order, scheduler::run) {
             Ok((child, ticket)) => {
-                self.said_no_fork = false;
+                self.no_fork = None;
                 let pid = child.pid();
                 self.child = Some(child);
                 self.ticket = Some(ticket);
@@ -220,10 +221,10 @@ impl Entry {
                 self.step(region, RowEvent::Spawned { pid, now, close: self.wanted.close() });
             }
             Err(error) => {
-                if !self.said_no_fork {
+                if self.no_fork.is_none() {
                     shared::error!("cannot start a scheduler", queue = self.wanted.label(), error = error);
                 }
-                self.said_no_fork = true;
+                self.no_fork = Some(format!("cannot start a scheduler: {error}; trying every second"));
                 self.step(region, RowEvent::SpawnFailed { now });
             }
         }
@@ -381,7 +382,10 @@ impl Entry {
         match &self.state {
             RowState::Disabled { why, .. } => Some(why.clone()),
             RowState::Enabled { .. } if self.said_no_slot => Some("no slot is free; raise max_workers".to_owned()),
-            RowState::Allocated { .. } => self.last_death.as_ref().map(|end| format!("its scheduler died ({end})")),
+            RowState::Allocated { .. } => {
+                let died = || self.last_death.as_ref().map(|end| format!("its scheduler died ({end})"));
+                self.no_fork.clone().or_else(died)
+            }
             RowState::Enabled { .. } => None,
             RowState::Starting { slot, .. } | RowState::Started { slot, .. } | RowState::Ending { slot, .. } => {
                 region.slots().notes(*slot).reason()

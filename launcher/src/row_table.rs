@@ -14,7 +14,6 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use shared::conninfo::Place;
-use shared::exit_code::ExitCode;
 use shared::hand_over::WaitFor;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Phase, Region, SlotHandle};
@@ -197,39 +196,6 @@ impl RowTable {
         }
     }
 
-    /// Whether a command has come to its end: done, or it cannot be; None while it goes on. `held_back`: a new scheduler
-    /// has its slot and is not to start yet.
-    pub fn arrived(&self, database: u32, command: Command, held_back: bool) -> Option<bool> {
-        let rows = self.entries.iter().filter(|entry| {
-            let elsewhere = entry.left == Some(ExitCode::NoQueue) || entry.wanted.refusal.is_some();
-            self.is_local(entry) && entry.database == Some(database) && !entry.removed && !elsewhere
-        });
-        let mut done = Some(false);
-        for entry in rows {
-            let one = match (command, &entry.state) {
-                (Command::Stop, RowState::Disabled { .. }) => Some(true),
-                (Command::Stop, _) => None,
-                (Command::Start | Command::Restart, RowState::Disabled { .. }) => Some(false),
-                (Command::Start | Command::Restart, RowState::Enabled { .. }) => entry.said_no_slot.then_some(false),
-                (Command::Start | Command::Restart, RowState::Allocated { .. }) => {
-                    if held_back {
-                        Some(true)
-                    } else {
-                        entry.said_no_fork.then_some(false)
-                    }
-                }
-                (Command::Start | Command::Restart, RowState::Started { .. }) => Some(true),
-                (Command::Start | Command::Restart, RowState::Starting { .. } | RowState::Ending { .. }) => None,
-            };
-            match one {
-                Some(true) => done = Some(true),
-                Some(false) => return Some(false),
-                None => return None,
-            }
-        }
-        done
-    }
-
     /// Whether this database is ours to serve.
     pub fn serves(&self, database: u32) -> bool {
         self.covers(database) || self.has_queue(database)
@@ -381,15 +347,6 @@ impl RowTable {
         self.entries.iter().map(|entry| entry.wanted.close()).max().unwrap_or_default()
     }
 
-    /// Every wanted row does its work, or has its reason.
-    pub fn ready(&self) -> bool {
-        let looked = self.covered.iter().all(|database| self.queues.contains_key(database));
-        let mut entries = self.entries.iter();
-        looked
-            && entries
-                .all(|entry| entry.phase(&self.region) == Some(Phase::Running) || entry.why(&self.region).is_some())
-    }
-
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.entries
             .iter()
@@ -427,6 +384,7 @@ impl RowTable {
                     "pid": entry.state.pid().map(|pid| pid.as_raw()),
                     "slot": index,
                     "running": running.count(),
+                    "served": entry.is_served(&self.region),
                     "why": entry.why(&self.region).or_else(|| {
                         let idle = matches!(entry.state, RowState::Enabled { .. } | RowState::Allocated { .. });
                         launcher_why.filter(|_| idle).map(str::to_owned)

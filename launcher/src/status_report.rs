@@ -1,6 +1,7 @@
 //! What `status` tells: slots and who holds them, rows and their states, and why something waits.
 
 use crate::host::LeaderSeen;
+use crate::readiness::Tally;
 use crate::row_table::RowTable;
 use serde_json::{Value, json};
 use shared::region::{Kind, Region};
@@ -9,13 +10,17 @@ use shared::region::{Kind, Region};
 #[derive(Debug)]
 pub struct Outline<'a> {
     pub name: &'a str,
+    /// It serves a queue, or stands by for a leader that it sees.
     pub ready: bool,
+    pub tally: &'a Tally,
     pub leading: bool,
     pub host: &'a str,
     /// Who leads, as far as that is known.
     pub leader: Option<LeaderSeen>,
-    /// Why the launcher itself waits.
+    /// Why it does not serve, or why it stands by.
     pub why: Option<&'a str>,
+    /// Why the launcher itself waits: the reason of queues that have no process.
+    pub waits: Option<&'a str>,
     /// The embedded server's pid and major version, if there is one.
     pub server: Option<(Option<i32>, u32)>,
 }
@@ -49,6 +54,11 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
         "pid": std::process::id(),
         "version": shared::VERSION,
         "ready": outline.ready,
+        "queues": {
+            "wanted": outline.tally.wanted,
+            "served": outline.tally.served,
+            "starting": outline.tally.starting,
+        },
         "leading": outline.leading,
         "leader": outline.leader.as_ref().map(|leader| json!({
             "host": leader.host,
@@ -61,7 +71,7 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value 
         "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
         "slots": {"limit": slots.limit(), "used": held.len(), "reserved": reserved.len(), "holders": holders},
         "connections": {"limit": seats, "used": taken},
-        "databases": rows.report(outline.why),
+        "databases": rows.report(outline.waits),
     })
 }
 
@@ -74,13 +84,12 @@ pub fn as_text(status: &Value) -> String {
     };
     let get = |value: &Value, key: &str| text(value.get(key).unwrap_or(&Value::Null));
     let mut lines = vec![format!(
-        "launcher {} on {} pid {} version {}: {}{}",
+        "launcher {} on {} pid {} version {}: {}",
         get(status, "name"),
         get(status, "host"),
         get(status, "pid"),
         get(status, "version"),
-        if status.get("ready") == Some(&Value::Bool(true)) { "ready" } else { "not ready" },
-        status.get("why").and_then(Value::as_str).map(|why| format!(" ({why})")).unwrap_or_default(),
+        readiness(status),
     )];
     if let Some(leader) = status.get("leader").filter(|leader| !leader.is_null()) {
         let since = leader.get("since_ms").and_then(Value::as_i64).map_or_else(|| "-".to_owned(), shared::log::moment);
@@ -94,7 +103,9 @@ pub fn as_text(status: &Value) -> String {
     let seats = status.get("connections").unwrap_or(&Value::Null);
     lines.push(format!("connections {} of {} used", get(seats, "used"), get(seats, "limit")));
     for row in status.get("databases").and_then(Value::as_array).into_iter().flatten() {
-        let why = row.get("why").and_then(Value::as_str).map(|why| format!(" because: {why}")).unwrap_or_default();
+        let unserved = if row.get("served") == Some(&Value::Bool(false)) { " not served" } else { "" };
+        let why = row.get("why").and_then(Value::as_str);
+        let why = why.map(|why| format!("{unserved} because: {why}")).unwrap_or_default();
         lines.push(format!(
             "  {} {}.{} as {}: {} {} pid {} running {} rows {} bytes {}{why}",
             get(row, "data"),
@@ -122,4 +133,18 @@ pub fn as_text(status: &Value) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// Whether it serves, in the first line.
+fn readiness(status: &Value) -> String {
+    let why = status.get("why").and_then(Value::as_str);
+    let count = |key: &str| status.pointer(key).and_then(Value::as_u64).unwrap_or_default();
+    let (served, wanted) = (count("/queues/served"), count("/queues/wanted"));
+    if status.get("ready") != Some(&Value::Bool(true)) {
+        return format!("NOT SERVING: {}", why.unwrap_or("the launcher does not say why"));
+    }
+    match why {
+        Some(why) => format!("ready ({why})"),
+        None => format!("ready ({served} of {wanted} queue{} served)", if wanted == 1 { "" } else { "s" }),
+    }
 }

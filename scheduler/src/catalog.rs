@@ -19,6 +19,8 @@ pub struct Lack {
     pub why: String,
     /// Somebody with more rights could mend it by making the catalog or by letting us in.
     pub mendable: bool,
+    /// There is none, which another queue of a new database may be about to change.
+    pub absent: bool,
 }
 
 fn trouble(error: tokio_postgres::Error) -> Trouble {
@@ -67,8 +69,9 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
         found = look(client, queue).await?;
     }
     let (database, me): (String, String) = (found.get("database"), found.get("me"));
-    let lack = |why: String, mendable| Ok(Err(Lack { why, mendable }));
-    if !found.get::<_, bool>("there") {
+    let absent = !found.get::<_, bool>("there");
+    let lack = |why: String, mendable| Ok(Err(Lack { why, mendable, absent }));
+    if absent {
         let advice = catalog::installation_advice(&database, &me);
         return lack(format!("tasks run without the catalog mill, which cannot be made; run: {advice}"), true);
     }
@@ -115,6 +118,7 @@ async fn without(client: &Client, what: &str, refused: Trouble) -> Result<Result
     Ok(Err(Lack {
         why: format!("tasks run without the catalog mill, which cannot be {what}: {refused}"),
         mendable: true,
+        absent: false,
     }))
 }
 

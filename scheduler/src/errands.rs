@@ -13,7 +13,7 @@ use crate::lending::Gift;
 use crate::look::Group;
 use crate::queue::Prepared;
 use crate::run_table::{RunId, WorkerEnd};
-use crate::shortage::{Refused, or_refused};
+use crate::write_pause::{Refused, or_refused};
 use shared::db::server::ServerName;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
@@ -310,15 +310,12 @@ impl Scheduler {
 
     /// A worker could not even be forked.
     pub(crate) fn not_started(&mut self, task: i64, attempt: i32, error: &str, now: Instant) {
-        shared::error!(
-            "cannot start a worker; the task is planned again",
-            queue = self.label,
-            task = task,
-            error = error,
-        );
+        let first = self.worker_failed(task, error, now);
         self.runs.orphaned(task, attempt, now);
-        let pause = self.stumbling.next(now);
-        self.doze.hold_off(pause);
+        if first {
+            let pause = self.stumbling.next(now);
+            self.doze.hold_off(pause);
+        }
     }
 
     /// What errands of this moment have in common.
@@ -377,7 +374,7 @@ impl Scheduler {
             return;
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
-        if self.shortage.pauses(Instant::now()) {
+        if self.write_pause.pauses(Instant::now()) {
             return;
         }
         let Some(ends) = self.errands.begin_booking() else { return };

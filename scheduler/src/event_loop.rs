@@ -5,6 +5,7 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
+use crate::attendant::CatalogCheck;
 use crate::catalog::{Access, Lack};
 use crate::doze::Doze;
 use crate::elsewhere::Elsewhere;
@@ -24,9 +25,10 @@ use crate::returns::Returns;
 use crate::run_table::{RunId, RunTable, WorkerEnd};
 use crate::session_state::{Session, SessionEffect, SessionEvent};
 use crate::settle::Settlement;
-use crate::shortage::{Refused, Shortage};
+use crate::shortage::{Shortage, is_shortage};
 use crate::unwritten::Rewritten;
 use crate::waiting::{self, Verdict};
+use crate::write_pause::{Refused, WritePause};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -212,7 +214,7 @@ pub struct Scheduler {
     pub(crate) lack: Option<Lack>,
     /// The attendant is to upgrade the catalog.
     pub(crate) upgrading: bool,
-    pub(crate) said_lack: Option<String>,
+    pub(crate) catalog_check: CatalogCheck,
     pub(crate) mend_pause: BackOff,
     pub(crate) statements: Option<Rc<Prepared>>,
     /// The table that this process served last.
@@ -224,7 +226,7 @@ pub struct Scheduler {
     /// The server on which the queue is served.
     pub(crate) home: Home,
     /// Whether it writes.
-    pub(crate) shortage: Shortage,
+    pub(crate) write_pause: WritePause,
     pub(crate) errands: Errands,
     pub(crate) guests: Guests,
     /// What is to go back from batches, and when it is tried next; None while it is being done.
@@ -264,6 +266,8 @@ pub struct Scheduler {
     pub(crate) stumbling: BackOff,
     /// A worker's reason for not beginning has been said, and none has got further since.
     pub(crate) stumbled: bool,
+    /// Too few descriptors or processes.
+    pub(crate) shortage: Shortage,
     pub(crate) stopping: Stopping,
     /// The trouble that has been said and not yet been taken back.
     pub(crate) said: Saying,
@@ -300,7 +304,7 @@ impl Scheduler {
             attendant: None,
             lack: None,
             upgrading: false,
-            said_lack: None,
+            catalog_check: CatalogCheck::new(),
             mend_pause: BackOff::new(MEND_FIRST, MEND_LAST),
             statements: None,
             served: None,
@@ -308,7 +312,7 @@ impl Scheduler {
             runs: RunTable::new(&start.region),
             lending: Lending::open()?,
             home: Home::default(),
-            shortage: Shortage::default(),
+            write_pause: WritePause::default(),
             errands: Errands::new(
                 Queue { schema: order.schema.clone(), table: order.table.clone() },
                 !order.settings.synchronous_commit,
@@ -337,6 +341,7 @@ impl Scheduler {
             next_chores: now,
             stumbling: BackOff::new(Duration::from_millis(200), Duration::from_secs(5)),
             stumbled: false,
+            shortage: Shortage::new(start.region.slots().limit(), now),
             stopping: Stopping::No,
             said: Saying::default(),
             leave: None,
@@ -482,9 +487,10 @@ impl Scheduler {
             self.returns.deadline().filter(|_| working),
             self.graph.deadline().filter(|_| leads && !self.stopping.asked()),
             self.jobs_deadline().filter(|_| working),
+            self.catalog_check.deadline().filter(|_| working && self.attendant.is_none()),
             self.elsewhere.deadline(Duration::from_millis(self.settings.reset_ms)),
             self.stopping.deadline(),
-            self.shortage.deadline(now).filter(|_| working),
+            self.write_pause.deadline(now).filter(|_| working),
             looks.then_some(self.doze.next_look()),
             working.then_some(self.next_sweep),
             self.link.is_some().then(|| now + self.start.region.lease_left() + LET_GO),
@@ -546,6 +552,7 @@ impl Scheduler {
         self.mender = None;
         self.mend_at = None;
         self.attendant = None;
+        self.catalog_check.forget();
         // From here on the session has its own reason, and takes it back itself.
         self.stumbled = false;
         self.unfinished = UnfinishedQuestion::None;
@@ -587,6 +594,7 @@ impl Scheduler {
         self.put(questions, now);
         self.pass_jobs(now);
         self.pass_graph(now);
+        self.check_catalog(now);
         self.search_elsewhere(now);
         // Nobody dials, and so holds a queue, whose launcher does not lead.
         if self.link.is_some() || self.start.region.leads() {
@@ -633,7 +641,9 @@ impl Scheduler {
                 }
                 End::Exited(UNSETTLED) => {}
                 End::Exited(_) => {
-                    if let Some(reason) = &worker.reason {
+                    if let Some(reason) = worker.reason.as_ref().filter(|reason| is_shortage(reason)) {
+                        self.worker_lacked(reason, now);
+                    } else if let Some(reason) = &worker.reason {
                         if !std::mem::replace(&mut self.stumbled, true) {
                             self.note_trouble(Some(reason.clone()));
                         }
@@ -692,7 +702,7 @@ impl Scheduler {
                 SessionEffect::Prepare => self.prepare(),
                 SessionEffect::Say(trouble) => self.say(trouble),
                 // A server that is up again may still not write.
-                SessionEffect::SayWell if self.shortage.is_told() => {}
+                SessionEffect::SayWell if self.write_pause.is_told() => {}
                 SessionEffect::SayWell => self.say_well(),
                 SessionEffect::GiveUp => {
                     shared::error!("another scheduler serves the queue; leaving it to that one", queue = self.label);

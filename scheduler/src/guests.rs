@@ -9,7 +9,7 @@
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::look::Group;
 use crate::run_table::RunId;
-use crate::shortage::{Refused, or_refused};
+use crate::write_pause::{Refused, or_refused};
 use nix::poll::{PollFd, PollFlags};
 use shared::db::trouble::Trouble;
 use shared::region::{Kind, SlotHandle};
@@ -119,7 +119,7 @@ impl Scheduler {
             return;
         }
         self.guests.hear();
-        if self.guests.asking || !self.session.working() || self.shortage.pauses(Instant::now()) {
+        if self.guests.asking || !self.session.working() || self.write_pause.pauses(Instant::now()) {
             return;
         }
         let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };

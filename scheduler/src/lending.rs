@@ -248,7 +248,7 @@ impl Lending {
 
     /// Says farewell to idle connections that are worn, and to as many more. Their seats are kept until the server has
     /// hung up: it counts them so long.
-    fn part(&mut self, now: Instant, mut more: usize) {
+    pub(crate) fn part(&mut self, now: Instant, mut more: usize) {
         for connection in &mut self.connections {
             if matches!(connection.state, State::Idle) && (more > 0 || connection.is_worn(now)) {
                 more = more.saturating_sub(1);

@@ -50,6 +50,7 @@ mod unwritten;
 mod upgrade;
 mod waiting;
 mod word;
+mod write_pause;
 
 use nix::sys::signal::Signal;
 use shared::exit_code::ExitCode;

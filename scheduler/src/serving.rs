@@ -15,8 +15,8 @@ use crate::queue::{self, Readiness, Ready, Unfinished};
 use crate::run_table::{RunId, ToSettle};
 use crate::session_state::SessionEvent;
 use crate::settle::{Settlement, settle};
-use crate::shortage::{Refused, or_refused};
 use crate::waiting::{UNINSTALLED, Verdict};
+use crate::write_pause::{Refused, or_refused};
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
 use shared::exit_code::ExitCode;
@@ -96,8 +96,8 @@ impl Scheduler {
             Answer::Mended(mended) => self.table_mended(mended, now),
             Answer::Attended => self.admitted(),
             Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
-            Answer::Registered(Ok(access)) => self.ask_jobs(access),
-            Answer::Registered(Err(lack)) => self.say_lack(lack),
+            Answer::Registered(Ok(access)) => self.has_catalog(access),
+            Answer::Registered(Err(lack)) => self.lacks_catalog(lack, now),
             Answer::Put(rows) => self.runs_put(rows, now),
             Answer::Recalled { left } => self.runs_recalled(left, now),
             Answer::Compared(found) => self.runs_compared(found, now),
@@ -180,11 +180,8 @@ impl Scheduler {
         self.next_chores = now;
         self.mend_at = ready.mends.then_some(now);
         match ready.access {
-            Err(lack) => self.lacks_catalog(lack),
-            Ok(access) => {
-                self.said_lack = None;
-                self.ask_jobs(access);
-            }
+            Err(lack) => self.lacks_catalog(lack, now),
+            Ok(access) => self.has_catalog(access),
         }
     }
 
@@ -286,7 +283,7 @@ impl Scheduler {
     }
 
     pub(crate) fn ask_unfinished(&mut self) {
-        let pauses = self.shortage.pauses(Instant::now());
+        let pauses = self.write_pause.pauses(Instant::now());
         if self.unfinished != UnfinishedQuestion::Wanted || self.looking.is_some() || pauses || !self.session.working()
         {
             return;
@@ -326,11 +323,12 @@ impl Scheduler {
         let may_run = (self.settings.run as usize).saturating_sub(running);
         let (seats, taken) = self.start.region.seats();
         let seats = seats.saturating_sub(taken) as usize + self.lending.to_be_had(now);
-        let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats);
+        let room = self.room(now);
+        let count = may_run.min(self.settings.limit as usize).min(self.settings.fetch as usize).min(seats).min(room);
         let slots = self.reserve(count);
         let wanted = [
-            (lock_key::NO_SLOT, seats > 0 && slots.is_empty()),
-            (lock_key::NO_CONNECTION, seats == 0 || !self.stumbling.fresh()),
+            (lock_key::NO_SLOT, seats > 0 && room > 0 && slots.is_empty()),
+            (lock_key::NO_CONNECTION, seats == 0 || room == 0 || !self.stumbling.fresh()),
         ];
         let signs: Vec<(i32, bool)> =
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
@@ -604,7 +602,7 @@ impl Scheduler {
         let (Some(link), Some(statements), true) = (&mut self.link, &self.statements, self.session.working()) else {
             return;
         };
-        if self.shortage.pauses(now) {
+        if self.write_pause.pauses(now) {
             return;
         }
         let Some(tasks) = self.returns.begin(now) else { return };
@@ -625,7 +623,7 @@ impl Scheduler {
             let mut strangers = self.lending.strangers_to(task, |slot| self.runs.task_in(slot));
             strangers.extend(self.runs.busy_elsewhere(task));
             match (&mut self.link, self.statements.clone()) {
-                (Some(link), Some(statements)) if self.session.working() && !self.shortage.pauses(now) => {
+                (Some(link), Some(statements)) if self.session.working() && !self.write_pause.pauses(now) => {
                     link.ask("settling a task", PATIENCE, move |client| {
                         or_refused(Refused::Settlement(run), async move {
                             let (named, how, why) = ((task, attempt), (terminate, patient), (why, death));
@@ -656,7 +654,8 @@ impl Scheduler {
             Settlement::PlannedAgain => {
                 self.found(run, task);
                 // While no worker can begin, all tasks come back again and again, and the reason has been said.
-                let level = if self.stumbled { Level::Debug } else { Level::Info };
+                let said = self.stumbled || self.shortage.reason().is_some();
+                let level = if said { Level::Debug } else { Level::Info };
                 shared::log_line!(level, "task planned again", queue = self.label, task = task);
                 self.runs.settled(run);
                 if self.stumbling.fresh() {

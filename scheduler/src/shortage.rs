@@ -1,176 +1,219 @@
-//! A server that refuses to write: its disk is full, it lacks memory, or it takes no writes now.
+//! Too few descriptors or processes: fewer workers at once, and a reason that everybody can see.
 //!
-//! Its sessions are alive, so nothing is given up. What was refused is asked again later and later: results are kept, claims
-//! pause. The outage is one line in the log when it begins, one each minute while it lasts, and one when it is over. Workers
-//! that record their results themselves wait in the same way (`worker::recorder`) and say so in their slots.
+//! Where descriptors are few they are counted before rows are taken, so that no fork fails for them. A fork that fails all
+//! the same lowers the number of workers to what runs just then; it rises again by one every ten seconds. Of failures
+//! one a minute is logged, with the number of those before it, and `status` shows the reason meanwhile.
 
-use crate::event_loop::{Answer, PATIENCE, Purpose, Scheduler, UnfinishedQuestion};
-use crate::run_table::RunId;
-use shared::db::back_off::BackOff;
-use shared::db::lock_key;
-use shared::db::trouble::{Trouble, TroubleKind};
-use std::future::Future;
+use crate::event_loop::Scheduler;
+use shared::limits;
+use shared::region::{Kind, SlotHandle};
 use std::time::{Duration, Instant};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// So often a refusal because of another transaction is followed by another try at once.
-const QUICK_TRIES: u32 = 3;
-const REMINDER: Duration = Duration::from_secs(60);
-
-/// What was asked and has been refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    Look,
-    Results,
-    Begins,
-    Settlement(RunId),
-    Returns,
-    Unfinished(Purpose),
-    Retirement(i32),
-    Chore,
-}
+const RAISE_PAUSE: Duration = Duration::from_secs(10);
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+/// Below this many descriptors they are counted before each look.
+const ENOUGH: u64 = 64;
+const ENOUGH_PER_WORKER: u64 = 4;
+/// Left for sessions that come and go beside the tasks.
+const SPARE: u64 = 1;
 
 #[derive(Debug)]
-pub struct Shortage {
-    pause: BackOff,
-    /// Nothing is written before then.
-    until: Option<Instant>,
-    /// When the outage was last told.
-    told: Option<Instant>,
-    busy: u32,
-}
-
-impl Default for Shortage {
-    fn default() -> Shortage {
-        Shortage { pause: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE), until: None, told: None, busy: 0 }
-    }
+pub(crate) struct Shortage {
+    /// The limit of descriptors, if it is so low that they are to be counted.
+    files: Option<u64>,
+    /// So many workers at once, since a fork has failed.
+    ceiling: Option<usize>,
+    raise_at: Instant,
+    failed_at: Option<Instant>,
+    logged_at: Option<Instant>,
+    /// Failures that were not logged.
+    unlogged: u64,
+    reason: Option<String>,
 }
 
 impl Shortage {
-    /// Writing is to be left alone for the moment.
-    pub fn pauses(&self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
+    pub(crate) fn new(max_workers: u32, now: Instant) -> Shortage {
+        let limit = limits::files();
+        let files = (limit < ENOUGH + ENOUGH_PER_WORKER * u64::from(max_workers)).then_some(limit);
+        let (ceiling, reason) = (None, None);
+        Shortage { files, ceiling, raise_at: now, failed_at: None, logged_at: None, unlogged: 0, reason }
     }
 
-    pub fn is_told(&self) -> bool {
-        self.told.is_some()
+    /// A fork has failed while so many ran. True: the first one of this moment.
+    fn fail(&mut self, running: usize, now: Instant) -> bool {
+        self.ceiling = Some(running.max(1));
+        self.raise_at = now + RAISE_PAUSE;
+        self.failed_at.replace(now) != Some(now)
     }
 
-    pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        self.until.filter(|until| now < *until)
-    }
-
-    /// One more refusal. True: another transaction was in the way, and that is no outage yet.
-    fn refused(&mut self, kind: TroubleKind, now: Instant) -> bool {
-        if kind == TroubleKind::Busy {
-            self.busy += 1;
-            if self.busy <= QUICK_TRIES {
-                return true;
-            }
+    /// Whether this failure is logged, and how many were not since the last one.
+    fn log(&mut self, now: Instant) -> Option<u64> {
+        if self.logged_at.is_some_and(|at| now < at + LOG_PAUSE) {
+            self.unlogged += 1;
+            return None;
         }
-        // Questions that were in flight together count once.
-        if !self.pauses(now) {
-            self.until = Some(self.pause.next(now));
-        }
-        false
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
     }
 
-    fn is_due(&mut self, now: Instant) -> bool {
-        let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= REMINDER);
-        if due {
-            self.told = Some(now);
+    /// Some time without failures: one more may run; None: as many as before.
+    fn relax(&mut self, most: usize, now: Instant) {
+        if let Some(ceiling) = self.ceiling.filter(|_| now >= self.raise_at) {
+            self.ceiling = Some(ceiling + 1).filter(|ceiling| *ceiling < most);
+            self.raise_at = now + RAISE_PAUSE;
         }
-        due
     }
-}
 
-/// A refusal that leaves the session alive becomes an answer; any other is the end of the session.
-pub async fn or_refused(
-    what: Refused,
-    answer: impl Future<Output = Result<Answer, Trouble>>,
-) -> Result<Answer, Trouble> {
-    match answer.await {
-        Err(trouble) if matches!(trouble.kind, TroubleKind::Short | TroubleKind::Busy) => {
-            Ok(Answer::Refused(what, trouble))
-        }
-        answer => answer,
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.reason.as_deref()
     }
 }
 
 impl Scheduler {
-    pub(crate) fn refused(&mut self, what: Refused, trouble: &Trouble, now: Instant) {
-        shared::debug!("a statement was refused", queue = self.label, what = format!("{what:?}"), why = trouble);
-        let quick = self.shortage.refused(trouble.kind, now);
-        if !quick {
-            self.tell_shortage(&trouble.text, now);
+    /// How many more workers may start now.
+    pub(crate) fn room(&mut self, now: Instant) -> usize {
+        let most = self.start.region.slots().limit() as usize;
+        self.shortage.relax(most, now);
+        if self.shortage.files.is_none() && self.shortage.ceiling.is_none() {
+            self.set_shortage(None);
+            return usize::MAX;
         }
-        match what {
-            Refused::Look => {
-                self.release_reserved();
-                self.errands_lost();
-                self.let_go_of_bell();
-                self.doze.forget(now);
-            }
-            Refused::Results => self.errands_lost(),
-            Refused::Begins => self.guests.refused(),
-            Refused::Settlement(run) => self.runs.unsettled(run, now),
-            Refused::Returns => self.returns.all_undone(now),
-            Refused::Unfinished(purpose) => {
-                self.unfinished = UnfinishedQuestion::Wanted;
-                self.purpose.sweep |= purpose.sweep;
-                self.purpose.adopt |= purpose.adopt;
-            }
-            Refused::Retirement(backend) => self.lending.retired(backend, false, now),
-            Refused::Chore => {}
+        let running = self.workers();
+        let by_ceiling = self.shortage.ceiling.map_or(usize::MAX, |ceiling| ceiling.saturating_sub(running));
+        let Some(limit) = self.shortage.files else { return by_ceiling };
+        let free = limits::open_files().map_or(0, |open| limit.saturating_sub(open));
+        // A worker that is just connecting will hand its connection over.
+        let all = usize::try_from(limits::fit_files().workers).unwrap_or(usize::MAX);
+        let by_files = usize::try_from(free.saturating_sub(SPARE) / limits::WORKER_FILES).unwrap_or(usize::MAX);
+        let by_files = by_files.min(all.saturating_sub(running));
+        // The last ones are not spared: nothing would ever run.
+        let by_files = if running == 0 && free >= limits::WORKER_FILES { by_files.max(1) } else { by_files };
+        if by_files == 0 && running == 0 {
+            // What we only keep may be what is missing.
+            self.lending.part(now, usize::MAX);
+            self.set_shortage(Some(format!(
+                "no worker can start: {free} of {limit} file descriptors are free, and one needs {}; raise the limit of open \
+                 files (LimitNOFILE=)",
+                limits::WORKER_FILES
+            )));
+        } else if self.shortage.ceiling.is_none() {
+            self.set_shortage(None);
         }
-        if let Some(until) = self.shortage.until.filter(|until| now < *until) {
-            self.doze.hold_off(until);
-        }
+        by_files.min(by_ceiling)
     }
 
-    /// A look that was refused may hold the lock that says that we sleep, and a transaction that has failed.
-    fn let_go_of_bell(&mut self) {
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
-        link.ask("tidying the session", PATIENCE, move |client| async move {
-            client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
-            loop {
-                let row = client.query_one(&statements.unlock, &[&lock_key::BELL, &statements.relid]).await;
-                if !row.map_err(|error| Trouble::of(&error))?.get::<_, bool>("done") {
-                    return Ok(Answer::Named);
-                }
-            }
-        });
-    }
-
-    fn tell_shortage(&mut self, why: &str, now: Instant) {
-        let text = format!("the server does not write: {why}; results are kept until it does");
-        if self.shortage.is_due(now) {
-            self.said.remind();
+    /// A worker could not be forked. True: the first one of this moment.
+    pub(crate) fn worker_failed(&mut self, task: i64, error: &str, now: Instant) -> bool {
+        let running = self.workers();
+        let first = self.shortage.fail(running, now);
+        match self.shortage.log(now) {
+            Some(before) => shared::error!(
+                "cannot start a worker; the task is planned again",
+                queue = self.label,
+                task = task,
+                error = error,
+                running = running,
+                not_logged = before,
+            ),
+            None => shared::debug!("cannot start a worker", queue = self.label, task = task, error = error),
         }
-        self.say(Trouble { kind: TroubleKind::Short, text });
+        self.set_shortage(Some(format!(
+            "tasks run fewer at once ({running} now): cannot start a worker: {error}; {}",
+            remedy(error)
+        )));
+        first
     }
 
-    /// Workers that wait until the server takes their results.
-    pub(crate) fn hear_recorders(&mut self, now: Instant) {
-        if let Some(why) = self.runs.recording() {
-            self.tell_shortage(&why, now);
-        } else if self.shortage.is_told() && self.errands.is_empty() && !self.shortage.pauses(now) {
-            // Nothing waits to be written: the next claim shows whether the server does.
-            self.doze.hurry(now);
+    /// A worker of ours could not start what it needs beside the task.
+    pub(crate) fn worker_lacked(&mut self, reason: &str, now: Instant) {
+        let running = self.workers();
+        self.shortage.fail(running, now);
+        let text = format!("tasks run fewer at once ({running} now): {reason}; {}", remedy(reason));
+        if self.shortage.log(now).is_some() {
+            shared::error!("a worker left its task; it is planned again", queue = self.label, reason = text);
         }
+        self.set_shortage(Some(text));
     }
 
-    /// The server has written something, or there was nothing to write.
-    pub(crate) fn written(&mut self) {
-        if self.runs.recording().is_some() {
+    /// In the notes, unless something worse stands there.
+    fn set_shortage(&mut self, reason: Option<String>) {
+        if self.shortage.reason == reason {
             return;
         }
-        self.shortage.busy = 0;
-        self.shortage.until = None;
-        self.shortage.pause.succeeded();
-        if self.shortage.told.take().is_some() {
-            self.say_well();
+        let ended = self.shortage.reason.is_some() && reason.is_none();
+        if self.said.current().is_none() {
+            let shown = reason.as_deref().or(self.catalog_check.said());
+            self.notes().set_reason(shown.unwrap_or_default());
+            self.start.ring_parent();
         }
+        if ended {
+            shared::info!("workers start again as before", queue = self.label);
+        }
+        self.shortage.reason = reason;
+    }
+
+    /// Living workers of ours.
+    fn workers(&self) -> usize {
+        let slots = self.start.region.slots();
+        let own = self.start.slot.index();
+        let ours = |slot: SlotHandle| {
+            let notes = slots.notes(slot);
+            notes.kind() == Some(Kind::Worker) && notes.parent() == Some(own)
+        };
+        slots.holders().iter().filter(|holder| !holder.reserved && ours(holder.handle)).count()
+    }
+}
+
+/// What to do about it, by what the kernel said.
+fn remedy(error: &str) -> &'static str {
+    if error.contains("os error 24") || error.contains("os error 23") || error.contains("FILE") {
+        "raise the limit of open files (LimitNOFILE=), or lower max_workers"
+    } else if is_shortage(error) {
+        "raise the limit of processes (LimitNPROC=, TasksMax=) or the memory, or lower max_workers"
+    } else {
+        "see the log"
+    }
+}
+
+/// The words of EAGAIN, ENOMEM, EMFILE and ENFILE.
+pub(crate) fn is_shortage(error: &str) -> bool {
+    ["EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "os error 11)", "os error 12)", "os error 24)", "os error 23)"]
+        .iter()
+        .any(|word| error.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_lowers_the_number_of_workers_and_time_raises_it_again() {
+        let now = Instant::now();
+        let mut shortage = Shortage::new(4, now);
+        assert!(shortage.fail(2, now) && !shortage.fail(2, now));
+        assert_eq!(shortage.ceiling, Some(2));
+        shortage.relax(4, now + RAISE_PAUSE / 2);
+        assert_eq!(shortage.ceiling, Some(2));
+        shortage.relax(4, now + RAISE_PAUSE);
+        assert_eq!(shortage.ceiling, Some(3));
+        shortage.relax(4, now + RAISE_PAUSE * 2);
+        assert_eq!(shortage.ceiling, None);
+    }
+
+    #[test]
+    fn of_a_thousand_failures_in_a_minute_one_is_logged_and_the_rest_is_counted() {
+        let now = Instant::now();
+        let mut shortage = Shortage::new(4, now);
+        let logged: Vec<u64> = (0..1000).filter_map(|_| shortage.log(now)).collect();
+        assert_eq!(logged, [0]);
+        assert_eq!(shortage.log(now + LOG_PAUSE), Some(999));
+    }
+
+    #[test]
+    fn nothing_at_all_still_lets_one_worker_try() {
+        let now = Instant::now();
+        let mut shortage = Shortage::new(4, now);
+        let _ = shortage.fail(0, now);
+        assert_eq!(shortage.ceiling, Some(1));
     }
 }

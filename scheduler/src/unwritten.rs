@@ -6,7 +6,7 @@
 
 use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::queue::Prepared;
-use crate::shortage::{Refused, or_refused};
+use crate::write_pause::{Refused, or_refused};
 use shared::db::statement;
 use shared::db::trouble::Trouble;
 use tokio_postgres::Client;

@@ -69,6 +69,8 @@ pub mod launcher_status {
     pub const FAILED: u8 = 1;
     /// `status`: there is no launcher to ask.
     pub const NO_LAUNCHER: u8 = 3;
+    /// `status`: the launcher answers, and neither serves a queue nor stands by for a leader that it sees.
+    pub const NOT_SERVING: u8 = 4;
     /// The config is wrong (EX_CONFIG); a service manager should not try again.
     pub const BAD_CONFIG: u8 = 78;
 }

@@ -16,6 +16,7 @@ pub mod exit_code;
 pub mod fault;
 pub mod hand_down;
 pub mod hand_over;
+pub mod limits;
 pub mod log;
 pub mod mishap;
 mod nearest;

@@ -85,6 +85,8 @@ pub struct Launch<'d> {
     embedded: bool,
     terminal: bool,
     namespace: Option<String>,
+    wrapper: Vec<String>,
+    user: Option<u32>,
     reader: LogReader,
     program: Option<PathBuf>,
 }
@@ -180,6 +182,18 @@ impl<'d> Launch<'d> {
         self
     }
 
+    /// Started by another program, which becomes it: `["prlimit", "--nofile=20:20"]`.
+    pub fn wrapped(mut self, words: &[&str]) -> Self {
+        self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
+        self
+    }
+
+    /// As another user, to whom its folder belongs then; only root can start it so.
+    pub fn as_user(mut self, uid: u32) -> Self {
+        self.user = Some(uid);
+        self
+    }
+
     /// On a terminal of its own, for [`Supervisor::press_ctrl_c`].
     pub fn in_terminal(mut self) -> Self {
         self.terminal = true;
@@ -210,10 +224,12 @@ impl<'d> Launch<'d> {
         let faulty = self.environment.iter().any(|(name, _)| name == "PGMILL_FAULT");
         let usual = if faulty { binary::launcher_with_faults() } else { binary::launcher() };
         let program = self.program.clone().unwrap_or_else(|| usual.to_owned());
-        let program = program.as_path();
         let mut guardian = Guardian::start(&ServerUser::own_self(), LAST_WORDS);
         let home = guardian.home().to_owned();
         let config = self.write_config(&home);
+        let program =
+            self.user.map_or_else(|| program.clone(), |uid| give_away(&home, config.as_deref(), &program, uid));
+        let program = program.as_path();
 
         let (terminal, mut command) = if self.terminal {
             let (terminal, command) = Terminal::open(program);
@@ -226,7 +242,7 @@ impl<'d> Launch<'d> {
                     command.args(["netns", "exec", name]).arg(program);
                     command
                 }
-                None => Command::new(program),
+                None => self.wrap(program),
             };
             // a Ctrl-C meant for the tests is none for it
             command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
@@ -274,6 +290,28 @@ impl<'d> Launch<'d> {
         }
     }
 
+    /// The command that becomes the launcher.
+    fn wrap(&self, program: &Path) -> Command {
+        let mut words = self.wrapper.clone();
+        if let Some(uid) = self.user {
+            words.extend([
+                "setpriv".to_owned(),
+                format!("--reuid={uid}"),
+                format!("--regid={uid}"),
+                "--clear-groups".to_owned(),
+            ]);
+        }
+        let mut words = words.into_iter();
+        match words.next() {
+            None => Command::new(program),
+            Some(first) => {
+                let mut command = Command::new(first);
+                command.args(words).arg(program);
+                command
+            }
+        }
+    }
+
     fn write_config(&self, home: &Path) -> Option<PathBuf> {
         let text = match &self.file {
             ConfigFile::None => return None,
@@ -314,6 +352,16 @@ impl<'d> Launch<'d> {
         environment.extend(self.environment.iter().cloned());
         environment
     }
+}
+
+/// Folder and config for another user, with a copy of the program, which that user may not reach where it was built.
+fn give_away(home: &Path, config: Option<&Path>, program: &Path, uid: u32) -> PathBuf {
+    let copy = home.join("launcher");
+    fs::copy(program, &copy).expect("copy the program");
+    for path in [Some(home), config, Some(copy.as_path())].into_iter().flatten() {
+        std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("give a file away");
+    }
+    copy
 }
 
 /// Nothing of what the person who runs the tests has set for PostgreSQL or for us.

@@ -92,20 +92,25 @@ impl<'d> Supervisor<'d> {
 
     /// Runs a subcommand beside it, with its config and environment: `command(&["status"])`.
     pub fn command(&self, arguments: &[&str]) -> Output {
+        self.command_into(arguments, Stdio::piped())
+    }
+
+    /// The same with another standard output, such as a full disk.
+    pub fn command_into(&self, arguments: &[&str], stdout: impl Into<Stdio>) -> Output {
         let mut command = Command::new(&self.program);
         set_environment(&mut command, &self.environment);
         command.env_remove("PGMILL_FAULT").args(arguments);
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
         }
-        command.current_dir(&self.home).stdin(Stdio::null());
+        command.current_dir(&self.home).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
         command.output().expect("run a subcommand of the launcher")
     }
 
-    /// What `status --json` says; `None` if it says nothing (no launcher there).
+    /// What `status --json` prints, whether it serves or not; `None` if there is no launcher.
     pub fn status(&self) -> Option<Value> {
         let output = self.command(&["status", "--json"]);
-        if !output.status.success() {
+        if output.stdout.is_empty() {
             return None;
         }
         let text = String::from_utf8_lossy(&output.stdout);

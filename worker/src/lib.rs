@@ -61,7 +61,8 @@ pub fn run(start: Start) -> ExitCode {
     let watchdog = match Watchdog::start(bell, life, parent, region.clone(), slot) {
         Ok(watchdog) => watchdog,
         Err(error) => {
-            shared::error!("cannot start the watchdog", error = error);
+            // Its scheduler logs it, once for many.
+            region.slots().notes(slot).set_reason(&format!("cannot start the watchdog: {error}"));
             return ExitCode::Temporary;
         }
     };

@@ -126,7 +126,8 @@ impl Watchdog {
         memory::shed_stack();
         let awake = hang_bell().and_then(|bell| self.start_threads(bell, life, heard));
         if let Err(error) = awake {
-            shared::error!("cannot start the watchdog", error = error);
+            // Its scheduler logs it, once for many.
+            self.region.slots().notes(self.slot).set_reason(&format!("cannot start the watchdog: {error}"));
             leave(ExitCode::Temporary);
         }
         let _ = self.words.send(Word::Look);

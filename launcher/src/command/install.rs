@@ -1,13 +1,15 @@
 //! `launcher install`: the catalog and the first task table, in one transaction, before it returns.
 //!
-//! As the launcher's own login. Where the config has rows of that database with other users, these are let in, and a
-//! row's public.task is made as its own user, so that it can be served at once.
+//! The catalog belongs to the user of the queue, as it would after a first start: that role administers it, and its own
+//! scheduler keeps timers and tokens. `--owner` names another role. The launcher's login only carries the statements: it
+//! becomes the owner by SET ROLE. Users of other rows of that database are let in.
 
 use super::{login_in, print, print_error};
 use crate::cli::Place;
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::db::identifier::quoted;
+use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot, statement};
 use shared::exit_code::launcher_status;
@@ -24,24 +26,37 @@ pub fn print_text() -> u8 {
 
 /// What was found and done.
 enum Outcome {
-    Installed,
-    There,
+    Installed(Owners),
+    There(Owners),
     Other(String),
 }
 
-pub fn run(place: &Place, database: &str) -> u8 {
+/// Whose the catalog and public.task are now.
+struct Owners {
+    /// The login of the command.
+    login: String,
+    catalog: String,
+    task: Option<String>,
+    /// The queue's user has not agreed to the catalog of another role.
+    consent: bool,
+}
+
+pub fn run(place: &Place, database: &str, owner: Option<&str>) -> u8 {
     let (config, target) = match login_in(place, database) {
         Ok(login) => login,
         Err(status) => return status,
     };
     let rows = Rows::of(&config, database);
-    match one_shot::ask(&target, "pgmill install", PATIENCE, |client| install(client, rows)) {
-        Ok(Outcome::Installed) => {
+    let (wanted, asked) = (rows.clone(), owner.map(str::to_owned));
+    match one_shot::ask(&target, "pgmill install", PATIENCE, |client| install(client, wanted, asked)) {
+        Ok(Outcome::Installed(owners)) => {
             print(&format!("{database}: catalog mill {VERSION} installed, with public.task"));
+            tell_owners(database, &rows, &owners);
             launcher_status::ORDERLY
         }
-        Ok(Outcome::There) => {
+        Ok(Outcome::There(owners)) => {
             print(&format!("{database}: catalog mill {VERSION} was there already; nothing but rights changed"));
+            tell_owners(database, &rows, &owners);
             launcher_status::ORDERLY
         }
         Ok(Outcome::Other(version)) => {
@@ -57,11 +72,38 @@ pub fn run(place: &Place, database: &str) -> u8 {
     }
 }
 
+fn tell_owners(database: &str, rows: &Rows, owners: &Owners) {
+    let task = owners.task.as_deref().map(|task| format!("; owner of public.task: {}", quoted(task)));
+    print(&format!("{database}: owner of the catalog: {}{}", quoted(&owners.catalog), task.unwrap_or_default()));
+    let next = match &rows.task_user {
+        Some(user) if owners.consent => {
+            let queue = Queue { schema: "public".to_owned(), table: "task".to_owned() };
+            format!("as {}: {}", quoted(user), catalog::consent_advice(&queue, &owners.catalog))
+        }
+        _ if rows.named && rows.owner.is_none() && owners.task == Some(owners.login.clone()) => {
+            "ALTER TABLE public.task OWNER TO a role of its own: the launcher's login runs no tasks of a row \"*\""
+                .to_owned()
+        }
+        _ if rows.named => format!("launcher --config ..; if one runs already: launcher start {database}"),
+        _ => {
+            let user = owners.task.as_deref().unwrap_or(&owners.catalog);
+            let row = serde_json::json!({"data": database, "user": user});
+            format!("a row in the config that serves it: {row}")
+        }
+    };
+    print(&format!("{database}: next: {next}"));
+}
+
 /// What the config says of this database.
+#[derive(Clone)]
 struct Rows {
     users: Vec<String>,
     /// Who serves public.task.
-    server: Option<String>,
+    task_user: Option<String>,
+    /// Who owns the catalog unless told otherwise.
+    owner: Option<String>,
+    /// A row names the database or covers it.
+    named: bool,
 }
 
 impl Rows {
@@ -70,12 +112,19 @@ impl Rows {
         let mut users: Vec<String> = rows.iter().map(|row| row.user.clone()).filter(|user| !user.is_empty()).collect();
         users.sort();
         users.dedup();
-        let server = rows.iter().find(|row| !row.is_every() && row.schema == "public" && row.table == "task");
-        Rows { users, server: server.map(|row| row.user.clone()) }
+        let task = rows.iter().find(|row| !row.is_every() && row.schema == "public" && row.table == "task");
+        let named = rows.iter().find(|row| !row.is_every());
+        let owner = task.or(named).or(rows.first()).map(|row| row.user.clone()).filter(|user| !user.is_empty());
+        Rows { users, task_user: task.map(|row| row.user.clone()), owner, named: !rows.is_empty() }
     }
 }
 
-async fn install(client: Rc<Client>, rows: Rows) -> Result<Outcome, Trouble> {
+/// Where no row names a user: the owner of the database, if its tasks may run as that role; else this login.
+const DEFAULT_OWNER: &str = "SELECT COALESCE((SELECT r.rolname FROM pg_catalog.pg_database d JOIN pg_catalog.pg_roles r \
+    ON r.oid = d.datdba WHERE d.datname = pg_catalog.current_database() AND r.rolcanlogin AND NOT r.rolsuper \
+    AND pg_catalog.pg_has_role(r.oid, 'MEMBER')), current_user)::text AS owner";
+
+async fn install(client: Rc<Client>, rows: Rows, asked: Option<String>) -> Result<Outcome, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     client.batch_execute(&catalog::alone()).await.map_err(trouble)?;
     let found = catalog::look(&client, None).await.map_err(trouble)?;
@@ -84,41 +133,111 @@ async fn install(client: Rc<Client>, rows: Rows) -> Result<Outcome, Trouble> {
     if there && !found.get::<_, bool>("marked") {
         return Err(Trouble::standing("the schema mill is not pgmill's; rename it"));
     }
-    if there {
+    let owner = if there {
+        let owner: String = found.get("owner");
+        if let Some(asked) = asked.filter(|asked| *asked != owner) {
+            return Err(Trouble::standing(format!(
+                "the catalog belongs to {} already; drop it first to make it anew as {}: launcher uninstall",
+                quoted(&owner),
+                quoted(&asked)
+            )));
+        }
         catalog::look_trusted(&client).await?;
         let version = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
         let version: String = version.get("version");
         if version != VERSION {
             return Ok(Outcome::Other(version));
         }
+        owner
     } else {
-        for piece in catalog::pieces(VERSION) {
-            client.batch_execute(&piece).await.map_err(trouble)?;
-        }
-    }
-    let known = "SELECT rolname::text, pg_catalog.pg_has_role(oid, 'MEMBER') \
-                 AND pg_catalog.has_schema_privilege(oid, 'public', 'CREATE') AS owns \
-                 FROM pg_catalog.pg_roles WHERE rolname::text = ANY ($1) AND rolname <> current_user";
-    let others = client.query(known, &[&rows.users]).await.map_err(trouble)?;
-    let server = others.iter().find(|row| rows.server.as_deref() == Some(row.get::<_, &str>("rolname")));
-    let task = match server.filter(|row| row.get("owns")) {
-        Some(row) => {
-            let role = quoted(row.get("rolname"));
-            format!("SET LOCAL ROLE {role};\n{}\nRESET ROLE;", catalog::task_text())
-        }
-        None => catalog::task_text(),
+        let owner = match asked.or(rows.owner) {
+            Some(owner) => owner,
+            None => client.query_one(DEFAULT_OWNER, &[]).await.map_err(trouble)?.get("owner"),
+        };
+        make_catalog(&client, &me, &owner).await?;
+        owner
     };
-    client.batch_execute(&task).await.map_err(trouble)?;
-    if let Some(row) = server.filter(|row| !row.get::<_, bool>("owns")) {
+    let become_owner = format!("SET LOCAL ROLE {};\n", quoted(&owner));
+    client.batch_execute("RESET ROLE").await.map_err(trouble)?;
+    let known = "SELECT rolname::text, pg_catalog.pg_has_role(oid, 'MEMBER') \
+                 AND pg_catalog.has_schema_privilege(oid, 'public', 'CREATE') AS makes \
+                 FROM pg_catalog.pg_roles WHERE rolname::text = ANY ($1)";
+    let mut roles = rows.users.clone();
+    roles.push(owner.clone());
+    let known = client.query(known, &[&roles]).await.map_err(trouble)?;
+    let task_user = rows.task_user.unwrap_or_else(|| owner.clone());
+    let task_row = known.iter().find(|row| row.get::<_, &str>("rolname") == task_user);
+    // A role that may not create in the schema is given the rights on a table of the login.
+    let maker = task_row.filter(|row| row.get("makes")).map(|row| row.get::<_, String>("rolname"));
+    let become_maker = maker.as_ref().map(|role| format!("SET LOCAL ROLE {};\n", quoted(role))).unwrap_or_default();
+    client.batch_execute(&format!("{become_maker}{}\nRESET ROLE", catalog::task_text())).await.map_err(trouble)?;
+    if let (None, Some(row)) = (&maker, task_row.filter(|_| task_user != me)) {
         let role = quoted(row.get("rolname"));
         let grants = format!(
             "GRANT SELECT, INSERT, UPDATE, DELETE ON public.task TO {role}; GRANT USAGE ON SEQUENCE public.task_id_seq TO {role}"
         );
         client.batch_execute(&grants).await.map_err(trouble)?;
     }
-    let users: Vec<String> = others.iter().map(|row| row.get("rolname")).collect();
-    shared::debug!("catalog made", owner = me, admitted = users.join(", "));
+    let others = known.iter().map(|row| row.get::<_, String>("rolname"));
+    let mut others: Vec<String> = others.filter(|user| *user != owner).collect();
+    others.sort();
+    others.dedup();
+    shared::debug!("catalog made", owner = owner, admitted = others.join(", "));
+    // The owner's own queue comes first: it decides whether another user has to keep timers and tokens.
+    let register = format!("{become_maker}{}RESET ROLE;\n", catalog::REGISTER_TASK);
+    let admit: String = others.iter().map(|user| format!("{};\n", catalog::admission(user))).collect();
+    let admit = format!("{become_owner}{admit}RESET ROLE;\n");
+    let both = if maker.as_ref() == Some(&owner) { format!("{register}{admit}") } else { format!("{admit}{register}") };
+    client.batch_execute(&both).await.map_err(trouble)?;
+    let owners = read_owners(&client, me, owner, &task_user).await.map_err(trouble)?;
     let restart = if there { "" } else { catalog::RESTART };
-    client.batch_execute(&format!("{}{restart}COMMIT", catalog::admit_text(&users))).await.map_err(trouble)?;
-    Ok(if there { Outcome::There } else { Outcome::Installed })
+    client.batch_execute(&format!("{become_owner}{restart}COMMIT")).await.map_err(trouble)?;
+    Ok(if there { Outcome::There(owners) } else { Outcome::Installed(owners) })
+}
+
+/// As the owner, who may create in the database; else the schemas are made for it.
+async fn make_catalog(client: &Client, me: &str, owner: &str) -> Result<(), Trouble> {
+    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+    let look = "SELECT pg_catalog.pg_has_role(r.oid, 'MEMBER') AS member, \
+                pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CREATE') AS creates \
+                FROM pg_catalog.pg_roles r WHERE r.rolname::text = $1";
+    let Some(role) = client.query_opt(look, &[&owner]).await.map_err(trouble)? else {
+        let owner = quoted(owner);
+        return Err(Trouble::standing(format!(
+            "role {owner}, the user of its queue, does not exist; run: CREATE ROLE {owner} LOGIN, or name another one with --owner"
+        )));
+    };
+    if !role.get::<_, bool>("member") {
+        let (owner, me) = (quoted(owner), quoted(me));
+        return Err(Trouble::standing(format!(
+            "the login {me} cannot make the catalog for {owner}, the user of its queue; run: GRANT {owner} TO {me}, or name \
+             another one with --owner"
+        )));
+    }
+    let pieces = if role.get("creates") {
+        client.batch_execute(&format!("SET LOCAL ROLE {}", quoted(owner))).await.map_err(trouble)?;
+        catalog::pieces(VERSION)
+    } else {
+        catalog::pieces_for(VERSION, owner)
+    };
+    for piece in pieces {
+        client.batch_execute(&piece).await.map_err(trouble)?;
+    }
+    Ok(())
+}
+
+async fn read_owners(
+    client: &Client,
+    login: String,
+    catalog: String,
+    user: &str,
+) -> Result<Owners, tokio_postgres::Error> {
+    let look = "SELECT pg_catalog.pg_get_userbyid(c.relowner)::text AS task, \
+                NOT (o.rolsuper OR pg_catalog.pg_has_role(u.oid, o.oid, 'MEMBER') \
+                     OR pg_catalog.has_table_privilege(o.oid, c.oid, 'INSERT')) AS consent \
+                FROM pg_catalog.pg_class c, pg_catalog.pg_roles o, pg_catalog.pg_roles u \
+                WHERE c.oid = pg_catalog.to_regclass('public.task') AND o.rolname::text = $1 AND u.rolname::text = $2";
+    let row = client.query_opt(look, &[&catalog, &user]).await?;
+    let task = row.as_ref().map(|row| row.get("task"));
+    Ok(Owners { login, catalog, task, consent: row.is_some_and(|row| row.get("consent")) })
 }

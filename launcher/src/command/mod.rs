@@ -7,6 +7,7 @@ pub mod fsck;
 pub mod import;
 pub mod install;
 pub mod order;
+pub mod output;
 pub mod serve;
 pub mod status;
 pub mod uninstall;
@@ -14,6 +15,7 @@ pub mod upgrade;
 
 use crate::cli::Place;
 use crate::embedded::conninfo_of;
+pub use output::{print, print_error};
 use shared::config::{Config, Mistake};
 use shared::conninfo::{Conninfo, ConninfoError, Target};
 use shared::exit_code::launcher_status;
@@ -58,15 +60,4 @@ pub fn login_in(place: &Place, database: &str) -> Result<(Config, Target), u8> {
         .target_in(database, &environment(place))
         .map_err(|error| check::tell(&name, &[Mistake { place: "connect".into(), text: error.to_string() }]))?;
     Ok((config, target))
-}
-
-/// A closed pipe ends nothing.
-pub fn print(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{text}");
-}
-
-pub fn print_error(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -13,6 +13,7 @@ use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
 use shared::exit_code::launcher_status;
 use shared::fault;
+use shared::limits;
 use shared::nursery::Nursery;
 use shared::region::{Kind, Region};
 use shared::sys::signal::Bell;
@@ -49,6 +50,8 @@ pub fn run(cli: &Cli) -> u8 {
             rows = named,
         );
     }
+    limits::raise();
+    warn_of_limits(&config, named);
     match start(cli, &mut config) {
         Ok(launcher) => {
             if launcher.run() {
@@ -63,6 +66,28 @@ pub fn run(cli: &Cli) -> u8 {
             launcher_status::FAILED
         }
         Err(Unstartable::CalledOff) => launcher_status::ORDERLY,
+    }
+}
+
+/// What certainly does not fit; the rest is found out when it fails.
+fn warn_of_limits(config: &Config, rows: usize) {
+    let wanted = u64::from(config.max_workers).saturating_sub(1 + rows as u64);
+    let files = limits::fit_files();
+    if files.workers < wanted {
+        shared::warning!(
+            "max_workers does not fit into the limit of open files; fewer tasks run at once; raise it (LimitNOFILE=), or lower max_workers",
+            max_workers = config.max_workers,
+            limit = files.limit,
+            workers_that_fit = files.workers,
+        );
+    }
+    if let Some(processes) = limits::fit_processes(rows as u64).filter(|fit| fit.workers < wanted) {
+        shared::warning!(
+            "max_workers does not fit into the limit of processes; fewer tasks run at once; raise it (LimitNPROC=), or lower max_workers",
+            max_workers = config.max_workers,
+            limit = processes.limit,
+            workers_that_fit = processes.workers,
+        );
     }
 }
 

@@ -21,27 +21,25 @@ pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
     let until = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     loop {
         let answer = ask(&config.control);
-        let good = match &answer {
-            Ok(status) => wait.is_none() || status.get("ready") == Some(&Value::Bool(true)),
-            Err(_) => false,
-        };
-        if good || Instant::now() >= until {
-            return tell(&config.control, answer, good, json);
+        let ready = answer.as_ref().is_ok_and(|status| is_ready(status, wait.is_some()));
+        if ready || wait.is_none() || Instant::now() >= until {
+            return tell(&config.control, answer, json);
         }
         std::thread::sleep(LOOK_AGAIN);
     }
 }
 
-fn tell(socket: &Path, answer: Result<Value, std::io::Error>, good: bool, json: bool) -> u8 {
+/// `settled`: no queue is just starting, either.
+fn is_ready(status: &Value, settled: bool) -> bool {
+    let starting = status.pointer("/queues/starting").and_then(Value::as_u64).unwrap_or_default();
+    status.get("ready") == Some(&Value::Bool(true)) && (!settled || starting == 0)
+}
+
+fn tell(socket: &Path, answer: Result<Value, std::io::Error>, json: bool) -> u8 {
     match answer {
         Ok(status) => {
             print(&if json { status.to_string() } else { as_text(&status) });
-            if good {
-                launcher_status::ORDERLY
-            } else {
-                print_error("the launcher is not ready yet");
-                launcher_status::FAILED
-            }
+            if is_ready(&status, false) { launcher_status::ORDERLY } else { launcher_status::NOT_SERVING }
         }
         Err(error) => no_launcher(socket, &error),
     }

@@ -79,9 +79,24 @@ pub fn text(version: &str) -> String {
 /// The same in pieces of whole statements, for the one transaction that `alone` begins: a session keeps room for the longest
 /// message that it has ever sent, and so does every process that is forked meanwhile.
 pub fn pieces(version: &str) -> Vec<String> {
+    cut(&text(version))
+}
+
+/// The same for an owner who may not create in the database: this session makes the schemas for it and goes on in its name.
+pub fn pieces_for(version: &str, owner: &str) -> Vec<String> {
+    let owner = identifier::quoted(owner);
+    let made =
+        |schema: &str| format!("RESET ROLE;\nCREATE SCHEMA {schema} AUTHORIZATION {owner};\nSET LOCAL ROLE {owner};");
+    let text = ["mill", "mill_private"]
+        .into_iter()
+        .fold(text(version), |text, schema| text.replacen(&format!("CREATE SCHEMA {schema};"), &made(schema), 1));
+    cut(&text)
+}
+
+fn cut(text: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut in_body = false;
-    for line in text(version).lines() {
+    for line in text.lines() {
         in_body ^= line.matches("$function$").count() % 2 == 1;
         if let Some(piece) = pieces.last_mut() {
             piece.push_str(line);
@@ -158,11 +173,8 @@ pub fn table_text(queue: &Queue) -> String {
     make.join("\n")
 }
 
-/// The first task table is made known, and those who serve queues here are let in.
-pub fn admit_text(users: &[String]) -> String {
-    let users = users.iter().map(|user| format!("{};\n", admission(user)));
-    format!("SELECT mill.s_register('public.task'::pg_catalog.regclass);\n{}", users.collect::<String>())
-}
+/// Makes the first task table known; run by a role that may serve it.
+pub const REGISTER_TASK: &str = "SELECT mill.s_register('public.task'::pg_catalog.regclass);\n";
 
 /// The row triggers of jobs on the first task table, for the role that runs the text.
 fn run_triggers_text() -> String {
@@ -180,7 +192,7 @@ pub fn install_text(version: &str) -> String {
     let head = "-- pgmill: the catalog mill and the task table public.task, in one transaction. Run it in the database\n\
                 -- concerned, as the role that is to own them: psql -d DATABASE -f THIS_FILE";
     let (catalog, task, triggers) = (text(version), task_text(), run_triggers_text());
-    format!("{head}\n{}\n{catalog}\n{task}\n{}{triggers}\n{RESTART}COMMIT;", alone(), admit_text(&[]))
+    format!("{head}\n{}\n{catalog}\n{task}\n{REGISTER_TASK}{triggers}\n{RESTART}COMMIT;", alone())
 }
 
 /// What the owner of the catalog has to run for a queue's user that may not use it.
@@ -188,15 +200,18 @@ pub fn admission_advice(user: &str) -> String {
     format!("SELECT mill.admit({})", literal(user))
 }
 
-/// Lets a queue's user in. Where the login that does so owns the catalog, and no other user keeps timers and tokens, this one
-/// does, or nothing would. The catalog of a queue's user is kept by its own scheduler.
+/// Lets a queue's user in. Where the role that does so owns the catalog and serves no queue, and no other user keeps timers and
+/// tokens, this one does, or nothing would. The catalog of a queue's user is kept by its own scheduler. A user that keeps them
+/// already goes on with it.
 pub fn admission(user: &str) -> String {
     let user = literal(user);
     format!(
         "SELECT mill.admit({user}, keeps => EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'mill'::pg_catalog.regnamespace \
-         AND p.proname = 's_watch_graph' AND pg_catalog.pg_get_userbyid(p.proowner) = current_user \
-         AND NOT EXISTS (SELECT FROM pg_catalog.aclexplode(p.proacl) a WHERE a.grantee <> p.proowner \
-         AND pg_catalog.pg_get_userbyid(a.grantee) <> {user})))"
+         AND p.proname = 's_watch_graph' AND (EXISTS (SELECT FROM pg_catalog.aclexplode(p.proacl) a \
+         WHERE a.grantee <> p.proowner AND pg_catalog.pg_get_userbyid(a.grantee) = {user}) \
+         OR pg_catalog.pg_get_userbyid(p.proowner) = current_user \
+         AND NOT EXISTS (SELECT FROM mill.queue q WHERE COALESCE(q.\"user\", q.owner) = current_user) \
+         AND NOT EXISTS (SELECT FROM pg_catalog.aclexplode(p.proacl) a WHERE a.grantee <> p.proowner))))"
     )
 }
 
@@ -224,6 +239,17 @@ mod tests {
         let text = install_text("1.2.3");
         let left: Vec<&str> = text.lines().filter(|line| line.contains("_key}") || line.contains("{make")).collect();
         assert!(left.is_empty() && text.contains("'1.2.3'"), "{left:?}");
+    }
+
+    #[test]
+    fn the_schemas_of_another_owner_are_made_for_it_and_nothing_else_is() {
+        let text = pieces_for("1.2.3", "a b").concat();
+        assert_eq!(text.matches("AUTHORIZATION \"a b\";\nSET LOCAL ROLE \"a b\";").count(), 2);
+        let plain = text
+            .replace("RESET ROLE;\n", "")
+            .replace("\nSET LOCAL ROLE \"a b\";", "")
+            .replace(" AUTHORIZATION \"a b\"", "");
+        assert_eq!(plain, pieces("1.2.3").concat());
     }
 
     #[test]

@@ -78,8 +78,10 @@ pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, Trouble
         let (owner, me) = (quoted(found.get("owner")), quoted(found.get("me")));
         return Err(Trouble::standing(format!("the catalog mill belongs to {owner}; run: GRANT {owner} TO {me}")));
     }
+    // What is made belongs to the catalog's owner, not to the login that carries it: else nobody would trust the catalog any more.
+    let owner = quoted(found.get("owner"));
     for attempt in 1.. {
-        match attempt_once(client, restart).await {
+        match attempt_once(client, &owner, restart).await {
             Err(error) if attempt < TRIES && passes(&error) => {
                 client.batch_execute("ROLLBACK").await.map_err(told)?;
             }
@@ -107,7 +109,7 @@ enum Step {
     NoWay(String),
 }
 
-async fn attempt_once(client: &Client, restart: bool) -> Result<Step, tokio_postgres::Error> {
+async fn attempt_once(client: &Client, owner: &str, restart: bool) -> Result<Step, tokio_postgres::Error> {
     let version = version(client).await?;
     if version == VERSION {
         return Ok(Step::Done(Upgraded::Already));
@@ -117,11 +119,15 @@ async fn attempt_once(client: &Client, restart: bool) -> Result<Step, tokio_post
     for before in steps.iter().map(|step| step.before).filter(|before| !before.is_empty()) {
         // One message is one transaction.
         client
-            .batch_execute(&format!("SET LOCAL lock_timeout = '{lock_timeout}'; {}", catalog::filled(before)))
+            .batch_execute(&format!(
+                "SET LOCAL ROLE {owner}; SET LOCAL lock_timeout = '{lock_timeout}'; {}",
+                catalog::filled(before)
+            ))
             .await?;
     }
     let first = if restart { catalog::RESTART } else { "" };
-    client.batch_execute(&format!("BEGIN; {first} SET LOCAL lock_timeout = '{lock_timeout}'")).await?;
+    let begin = format!("BEGIN; {first} SET LOCAL ROLE {owner}; SET LOCAL lock_timeout = '{lock_timeout}'");
+    client.batch_execute(&begin).await?;
     client.batch_execute(&format!("SELECT pg_catalog.pg_advisory_xact_lock({}, 0)", lock_key::INSTALL)).await?;
     let now = self::version(client).await?;
     if now != version {

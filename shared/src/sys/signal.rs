@@ -1,7 +1,7 @@
 //! Signals as bells: a signal says "look", never what.
 //!
 //! A `Bell` registers signals with signal-hook: each sets its own flag, then writes a byte into one pipe that the
-//! loop polls. After a fork signal-hook still believes that the parent's registrations stand, and the inherited pipe
+//! loop polls; all share its writing end. After a fork signal-hook still believes that the parent's registrations stand, and the inherited pipe
 //! would ring in the parent: a child unregisters the parent's actions, which own their copies of the pipe, before it lets
 //! any signal in (`forget_inherited`). One that never does need not bother: that is worth as much as the rest of a fork.
 //! The kernel-side handlers stay in place, so a child that wants a signal's default action must ask for it: `Bell::hang`
@@ -32,8 +32,8 @@ const BELL_SIGNALS: [Signal; 7] = [
 static REPLACED: Mutex<Vec<(Signal, SigAction)>> = Mutex::new(Vec::new());
 
 /// What signal-hook has been asked to do in this process, or in its parent as long as `INHERITED` says so; and the
-/// descriptors that this owns.
-static REGISTERED: Mutex<Vec<(SigId, Option<RawFd>)>> = Mutex::new(Vec::new());
+/// descriptor that this owns.
+static REGISTERED: Mutex<Vec<(SigId, RawFd)>> = Mutex::new(Vec::new());
 static INHERITED: AtomicBool = AtomicBool::new(false);
 
 /// The process's bell.
@@ -50,14 +50,23 @@ impl Bell {
         let (pipe, ringer) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;
         ringer.set_nonblocking(true)?;
+        let ringer = Arc::new(ringer);
         let mut flags = Vec::with_capacity(signals.len());
         let mut registered = registered();
         for signal in signals {
             let flag = Arc::new(AtomicBool::new(false));
-            registered.push((signal_hook::flag::register(*signal as i32, flag.clone())?, None));
-            let copy = ringer.try_clone()?;
-            let owned = Some(copy.as_raw_fd());
-            registered.push((signal_hook::low_level::pipe::register(*signal as i32, copy)?, owned));
+            let (rung, pipe) = (flag.clone(), ringer.clone());
+            let owned = pipe.as_raw_fd();
+            let action = move || {
+                rung.store(true, Ordering::SeqCst);
+                // A full pipe rings already.
+                // SAFETY: send is async-signal-safe; the descriptor is open as long as this closure, which owns a share of it.
+                unsafe {
+                    libc::send(pipe.as_raw_fd(), [1u8].as_ptr().cast(), 1, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+                };
+            };
+            // SAFETY: the action stores an atomic and sends one byte: it neither allocates nor locks nor panics.
+            registered.push((unsafe { signal_hook::low_level::register(*signal as i32, action) }?, owned));
             flags.push((*signal, flag));
             restore_handler(*signal);
         }
@@ -116,7 +125,9 @@ impl Drop for Blocked {
 /// forgotten, so that nobody else gets their numbers, and are the answer.
 pub(super) fn inherit() -> Vec<RawFd> {
     INHERITED.store(true, Ordering::SeqCst);
-    registered().iter().filter_map(|(_, owned)| *owned).collect()
+    let mut owned: Vec<RawFd> = registered().iter().map(|(_, owned)| *owned).collect();
+    owned.dedup();
+    owned
 }
 
 /// In a child: the parent's actions no longer stand.
@@ -128,7 +139,7 @@ fn forget_inherited() {
     }
 }
 
-fn registered() -> std::sync::MutexGuard<'static, Vec<(SigId, Option<RawFd>)>> {
+fn registered() -> std::sync::MutexGuard<'static, Vec<(SigId, RawFd)>> {
     REGISTERED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 

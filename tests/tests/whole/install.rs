@@ -76,11 +76,138 @@ fn install_makes_catalog_and_task_table_before_it_returns() {
          UNION ALL SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE oid = 'public.task'::regclass \
          UNION ALL SELECT owner::text FROM mill.queue",
     );
-    assert_eq!(owners, [database.login(), database.owner(), database.owner()]);
+    assert_eq!(owners, [database.owner(), database.owner(), database.owner()]);
     let mill = Supervisor::of(&database).start();
     let id = database.insert("SELECT 42");
     assert_eq!(mill.finished(&database, id)["output"], "42");
     assert!(!mill.log_contains("no catalog") && !mill.log_contains("table made"), "{}", mill.describe());
+}
+
+/// Owners of the catalog's schemas, tables and functions, each once.
+fn catalog_owners(database: &Database) -> Vec<String> {
+    all(
+        database,
+        "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname IN ('mill', 'mill_private') \
+         UNION SELECT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace::regnamespace::text IN ('mill', 'mill_private') \
+         UNION SELECT pg_get_userbyid(proowner)::text FROM pg_proc WHERE pronamespace::regnamespace::text IN ('mill', 'mill_private')",
+    )
+}
+
+/// `launcher install` with a config of its own.
+#[track_caller]
+fn install_with(database: &Database, login: &str, rows: &serde_json::Value, more: &[&str]) -> Ended {
+    let desk = Desk::new();
+    let config = json!({"connect": database.server().conninfo(login), "json": rows});
+    desk.write("mill.json", &config.to_string());
+    let mut arguments = vec!["install", database.name(), "--config", "mill.json"];
+    arguments.extend(more);
+    desk.run(&arguments)
+}
+
+#[test]
+fn the_catalog_belongs_to_the_queues_user_who_administers_it_and_whose_jobs_run() {
+    let database = Cluster::shared().database();
+    let rows = json!([{"data": database.name(), "user": database.owner()}]);
+    // a superuser as login: the catalog is none of a superuser's all the same
+    let said = install_with(&database, "postgres", &rows, &[]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert_eq!(catalog_owners(&database), [database.owner()]);
+    let owner = quote_ident(database.owner());
+    let told = format!("owner of the catalog: {owner}; owner of public.task: {owner}");
+    assert!(said.stdout.contains(&told) && said.stdout.contains("next: launcher --config"), "{}", said.stdout);
+    let mill = Supervisor::of(&database).start();
+    let mut client = database.connect();
+    client
+        .batch_execute("SELECT mill.grant('pg_monitor', 'use'); INSERT INTO mill.job (name, input) VALUES ('one', 'SELECT 1'); SELECT mill.run_job(id) FROM mill.job")
+        .expect("its owner administers it");
+    mill.eventually("the job has run", || {
+        database.look("SELECT FROM mill.run WHERE state = 'succeeded'", &[]).is_some_and(|rows| rows.len() == 1)
+    });
+}
+
+#[test]
+fn a_user_who_may_not_create_in_the_database_is_given_the_catalog_by_a_login_that_may() {
+    let database = Cluster::shared().database();
+    take_database_away(&database);
+    database.run(&format!(
+        "GRANT CREATE ON DATABASE {} TO {}",
+        quote_ident(database.name()),
+        quote_ident(database.login())
+    ));
+    let said = run(&database, "install");
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert_eq!(catalog_owners(&database), [database.owner()]);
+    let mill = Supervisor::of(&database).start();
+    let id = database.insert("SELECT 3");
+    assert_eq!(mill.finished(&database, id)["output"], "3");
+    assert!(!mill.log_contains("no catalog"), "{}", mill.describe());
+}
+
+#[test]
+fn another_owner_is_named_by_an_option_and_the_consent_that_is_missing_is_printed() {
+    let database = Cluster::shared().database();
+    let dba = format!("{}_dba", database.name());
+    let quoted = quote_ident(&dba);
+    database.run(&format!("CREATE ROLE {quoted} LOGIN; GRANT {quoted} TO {}", quote_ident(database.login())));
+    let rows = json!([{"data": database.name(), "user": database.owner()}]);
+    let said = install_with(&database, database.login(), &rows, &["--owner", &dba]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert_eq!(catalog_owners(&database), [dba.as_str()]);
+    let consent = format!("GRANT INSERT ON \"public\".\"task\" TO {quoted}");
+    let next = format!("next: as {}: {consent}", quote_ident(database.owner()));
+    assert!(
+        said.stdout.contains(&format!("owner of the catalog: {quoted};")) && said.stdout.contains(&next),
+        "{}",
+        said.stdout
+    );
+    database.connect().batch_execute(&consent).expect("agree");
+    let mill = Supervisor::of(&database).start();
+    let mut client = database.server().try_connect(&dba, database.name()).expect("connect");
+    client
+        .batch_execute(
+            "INSERT INTO mill.job (name, input) VALUES ('one', 'SELECT 1'); SELECT mill.run_job(id) FROM mill.job",
+        )
+        .expect("a job");
+    mill.eventually("the job has run", || {
+        database.look("SELECT FROM mill.run WHERE state = 'succeeded'", &[]).is_some_and(|rows| rows.len() == 1)
+    });
+    let again = install_with(&database, database.login(), &rows, &["--owner", database.owner()]);
+    assert!(again.code == Some(1) && again.stderr.contains("belongs to"), "{}", again.all());
+}
+
+#[test]
+fn of_a_covered_database_the_catalog_belongs_to_the_owner_of_the_database() {
+    let database = Cluster::shared().database();
+    let said = install_with(&database, database.login(), &json!([{"data": "*"}]), &[]);
+    assert_eq!(said.code, Some(0), "{}", said.all());
+    assert_eq!(catalog_owners(&database), [database.owner()]);
+    assert!(
+        said.stdout.contains(&format!("owner of public.task: {}", quote_ident(database.owner()))),
+        "{}",
+        said.stdout
+    );
+    // a superuser's database: nobody's tasks are to run as that one
+    let other = Cluster::shared().database();
+    other.run(&format!("ALTER DATABASE {} OWNER TO postgres", quote_ident(other.name())));
+    let said = install_with(&other, "postgres", &json!([{"data": "*"}]), &[]);
+    assert!(said.code == Some(0) && said.stdout.contains("next: ALTER TABLE public.task OWNER TO"), "{}", said.all());
+}
+
+#[test]
+fn a_login_that_is_no_member_of_the_queues_user_installs_nothing_and_is_told_which_grant_helps() {
+    let database = Cluster::shared().database();
+    let (owner, login) = (quote_ident(database.owner()), quote_ident(database.login()));
+    database.run(&format!(
+        "REVOKE {owner} FROM {login}; GRANT CREATE ON DATABASE {} TO {login}",
+        quote_ident(database.name())
+    ));
+    let said = run(&database, "install");
+    assert_eq!(said.code, Some(1), "{}", said.all());
+    assert!(said.stderr.contains(&format!("run: GRANT {owner} TO {login}")), "{}", said.stderr);
+    assert!(!has_catalog(&database));
+    let rows = json!([{"data": database.name(), "user": "nobody_has_this_name"}]);
+    let said = install_with(&database, database.login(), &rows, &[]);
+    assert!(said.code == Some(1) && said.stderr.contains("does not exist; run: CREATE ROLE"), "{}", said.all());
 }
 
 #[test]
@@ -203,9 +330,17 @@ fn what_others_have_built_on_the_catalog_is_named_and_not_dropped() {
 fn only_the_owner_may_uninstall() {
     let database = Cluster::shared().database();
     assert_eq!(run(&database, "install").code, Some(0));
-    let mut owner = database.connect();
-    assert!(refusal(&mut owner, "SELECT mill.uninstall()").starts_with("42501"));
+    let clerk = format!("{}_clerk", database.name());
+    database.run(&format!(
+        "CREATE ROLE {0} LOGIN; SELECT mill.grant('{0}', 'operate')",
+        quote_ident(&clerk).replace('"', "")
+    ));
+    let mut client = database.server().try_connect(&clerk, database.name()).expect("connect");
+    assert!(refusal(&mut client, "SELECT mill.uninstall()").starts_with("42501"));
     assert!(has_catalog(&database));
+    drop(client);
+    database.connect().batch_execute("SELECT mill.uninstall()").expect("the owner may");
+    database.run(&format!("DROP OWNED BY {clerk}; DROP ROLE {clerk}"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -53,7 +53,7 @@ fn waiting_ends_when_the_launcher_is_ready() {
     let output = supervisor.command(&["status", "--wait", "30"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert!(text.lines().next().is_some_and(|line| line.ends_with(": ready")), "{text}");
+    assert!(text.lines().next().is_some_and(|line| line.ends_with(": ready (1 of 1 queue served)")), "{text}");
     assert!(text.contains(&format!("{} public.task", database.name())) && text.contains("STARTED"), "{text}");
     // ready means ready: the table is there
     database.insert("SELECT 1");
@@ -229,4 +229,45 @@ fn callers_who_say_nothing_do_not_keep_others_from_an_answer() {
     assert!(began.elapsed() < Duration::from_secs(3));
     drop(silent);
     eventually("it answers still", || supervisor.status());
+}
+
+#[test]
+fn a_control_socket_that_was_deleted_comes_back_by_itself_and_at_a_hup() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).start();
+    let socket = supervisor.home().join("mill.sock");
+    fs::remove_file(&socket).expect("delete the socket");
+    supervisor.wait("it answers again").within(Duration::from_secs(5)).until(|| supervisor.status());
+    let mode = fs::metadata(&socket).expect("the socket is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    let began = Instant::now();
+    fs::remove_file(&socket).expect("delete the socket");
+    supervisor.signal(Signal::SIGHUP);
+    supervisor.wait("it is there at once").within(Duration::from_secs(5)).until(|| socket.exists());
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(supervisor.status().is_some());
+    supervisor.signal(Signal::SIGTERM);
+    assert_eq!(supervisor.wait_exit(Duration::from_secs(10)).code(), Some(0));
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_socket_path_that_another_living_program_has_taken_is_left_to_it() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).start();
+    let socket = supervisor.home().join("mill.sock");
+    fs::remove_file(&socket).expect("delete the socket");
+    let other = UnixListener::bind(&socket).expect("another program listens there");
+    supervisor.eventually("it is logged", || supervisor.log_contains("cannot be bound again"));
+    let own = fs::metadata(&socket).map(|file| std::os::unix::fs::MetadataExt::ino(&file)).expect("it is there");
+    steadily("the other keeps it", Duration::from_millis(2500), || {
+        fs::metadata(&socket).is_ok_and(|file| std::os::unix::fs::MetadataExt::ino(&file) == own)
+    });
+    let said = supervisor.log().lines().iter().filter(|line| line.contains("cannot be bound again")).count();
+    assert_eq!(said, 1, "{}", supervisor.describe());
+    // its file stays, but nobody listens: that is the rest of a dead program
+    drop(other);
+    let status = supervisor.wait("it answers again").within(Duration::from_secs(5)).until(|| supervisor.status());
+    assert_eq!(status["pid"], supervisor.pid());
 }

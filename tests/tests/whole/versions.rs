@@ -320,7 +320,8 @@ fn an_upgrade_in_an_open_transaction_ends_the_old_scheduler_and_the_new_one_wait
     let upgrade = open_upgrade(&desk);
     for (outcome, version_then) in [("ROLLBACK", VERSION), ("COMMIT", NEXT_VERSION)] {
         let before = mill.schedulers()[0].pid;
-        let mut upgrader = database.server().try_connect(database.login(), database.name()).expect("connect");
+        // by hand: as the owner of the catalog
+        let mut upgrader = database.connect();
         upgrader.batch_execute(&upgrade).expect("upgrade");
         assert!(mill.schedulers().iter().all(|scheduler| scheduler.pid != before), "{}", mill.describe());
         // nobody runs anything meanwhile

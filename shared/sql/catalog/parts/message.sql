@@ -76,19 +76,27 @@ BEGIN
     IF verdict = {refused_key} THEN
         RAISE WARNING 'pgmill: role "%" may not do this to database "%": it takes its owner, the user of one of its rows, or a member of the operators', session_user, target;
     END IF;
+    -- The new scheduler waits for our end, so nobody else can know that it will find itself switched off.
+    IF verdict = {true_key} AND kind = {restart_key} AND target = current_database()
+       AND has_table_privilege('mill.meta', 'SELECT') THEN
+        IF NOT (SELECT m.enabled FROM mill.meta m) THEN
+            RAISE WARNING 'pgmill: mill.meta.enabled is false, so no scheduler runs in database "%"; set it to true, then start it', target;
+            RETURN false;
+        END IF;
+    END IF;
     RETURN COALESCE(verdict = {true_key}, false);
 END
 $function$;
 COMMENT ON FUNCTION mill.send(int, name) IS 'pgmill: sends the launcher a message; called by start, stop and restart';
 CREATE FUNCTION mill.start(database name DEFAULT current_database()) RETURNS bool
     LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({start_key}, database);
-COMMENT ON FUNCTION mill.start(name) IS 'pgmill: lets the schedulers of this database run; true = they do';
+COMMENT ON FUNCTION mill.start(name) IS 'pgmill: lets the schedulers of this database run; true = its queues are served';
 CREATE FUNCTION mill.stop(database name DEFAULT current_database()) RETURNS bool
     LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({stop_key}, database);
 COMMENT ON FUNCTION mill.stop(name) IS 'pgmill: ends the schedulers of this database, their tasks are planned again; true = they are gone; lasts until start or until the launcher restarts';
 CREATE FUNCTION mill.restart(database name DEFAULT current_database()) RETURNS bool
     LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({restart_key}, database);
-COMMENT ON FUNCTION mill.restart(name) IS 'pgmill: ends the schedulers of this database at once; new ones wait for the end of this transaction; true = so it is';
+COMMENT ON FUNCTION mill.restart(name) IS 'pgmill: ends the schedulers of this database at once; true = they are gone, and new ones wait for the end of this transaction';
 CREATE FUNCTION mill.pre_restore() RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN

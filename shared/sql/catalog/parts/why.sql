@@ -117,7 +117,7 @@ BEGIN
     WHEN mill.locked({no_connection_key}, relid, here) AND trouble IS NOT NULL THEN
         RETURN format('its workers cannot begin: %s', trouble);
     WHEN mill.locked({no_connection_key}, relid, here) THEN
-        RETURN 'workers get no connection to the server; the launcher''s log says why';
+        RETURN 'workers get no connection to the server, or cannot start; launcher status and the log show the reason';
     ELSE
     END CASE;
     EXECUTE format('SELECT count(*) FILTER (WHERE state IN (''TAKE'', ''WORK'')),
