@@ -143,7 +143,12 @@ pub async fn prepare(
     if let Some(served) = past.served.filter(|served| named != Some(*served)) {
         let former = former_table::name(&client, served).await?;
         if let Some(former) = &former {
-            former_table::give_back(&client, former).await?;
+            // Its owner may be another one by now, and its triggers would run as us.
+            match checked(former, &look(&client, former).await?) {
+                Ok(relid) if relid == served => former_table::give_back(&client, former).await?,
+                Ok(_) => {}
+                Err(trouble) => shared::warning!("the former table is left as it is", why = trouble),
+            }
         }
         let former = former.map(|former| former.fill("{queue}"));
         match (named, former) {

@@ -145,6 +145,33 @@ fn a_table_that_is_renamed_away_is_named_and_no_empty_one_is_made_in_its_place()
 }
 
 #[test]
+fn a_former_table_that_was_given_to_a_stranger_is_not_touched() {
+    let database = Cluster::shared().database();
+    let mill = launch(&database);
+    make_other(&mut database.connect());
+    let id = database.insert("SELECT pg_sleep(600)");
+    let backend = running(&mill, &database, id);
+    let stranger = format!("{}_stranger", database.name());
+    database.run(&format!(
+        "CREATE ROLE {stranger}; CREATE TABLE public.trap (who text); GRANT ALL ON public.trap TO PUBLIC; \
+         CREATE FUNCTION public.spring() RETURNS trigger LANGUAGE plpgsql AS $f$BEGIN \
+             INSERT INTO public.trap VALUES (current_user); RETURN NULL; END$f$; \
+         ALTER FUNCTION public.spring() OWNER TO {stranger}; \
+         BEGIN; ALTER TABLE public.task RENAME TO task_was; ALTER TABLE public.task2 RENAME TO task; \
+         ALTER TABLE public.task_was OWNER TO {stranger}; GRANT ALL ON public.task_was TO PUBLIC; GRANT ALL ON SEQUENCE public.task_id_seq TO PUBLIC; \
+         CREATE TRIGGER spring BEFORE UPDATE ON public.task_was FOR EACH STATEMENT EXECUTE FUNCTION public.spring(); COMMIT"
+    ));
+    taken_over(&mill, &database);
+    mill.eventually("its server process is gone", || !ledger::is_connected(&database, backend));
+    let next = database.insert("SELECT 'here'");
+    assert_eq!(mill.finished(&database, next)["output"], "here");
+    assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.trap"), 0, "code of a stranger has run");
+    assert!(mill.log_contains("the former table is left as it is"), "{}", mill.describe());
+    database
+        .run(&format!("DROP TABLE public.task_was CASCADE; DROP OWNED BY {stranger} CASCADE; DROP ROLE {stranger}"));
+}
+
+#[test]
 fn a_schema_that_is_swapped_by_rename_is_taken_over() {
     let database = Cluster::shared().database();
     let mut owner = database.connect();
