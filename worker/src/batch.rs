@@ -431,7 +431,7 @@ impl Batch<'_> {
             Err(QueryError::Link(_)) => Err(ExitCode::Temporary),
             Err(QueryError::Server(refusal)) => {
                 shared::error!(
-                    "the result cannot be written; the row stays WORK until the next reset",
+                    "the result cannot be written; the row will be failed without it, or stopped",
                     task = run.row.task,
                     error = refusal,
                 );

@@ -573,9 +573,9 @@ impl Run<'_> {
             }
             Err(QueryError::Link(_)) => Next::Leave(ExitCode::Temporary),
             Err(QueryError::Server(refusal)) => {
-                // Running the input again would be worse than a row that stays WORK until somebody looks.
+                // Running the input again would be worse than a result that is lost: the scheduler ends the row.
                 shared::error!(
-                    "the result cannot be written; the row stays WORK until the next reset",
+                    "the result cannot be written; the row will be failed without it, or stopped",
                     task = self.row.task,
                     error = refusal,
                 );
