@@ -28,6 +28,8 @@ pub struct Home {
     current: Option<HomeServer>,
     /// Where the queue was served last.
     last: Option<Rc<ServerName>>,
+    /// The hosts that it may be at.
+    hosts: u64,
     /// The launcher's number that was found on this server.
     leader: Option<i64>,
     /// It is being looked for.
@@ -48,13 +50,9 @@ pub struct Standing {
 impl Home {
     /// A session is dialled: on the leader's server, if that is among its hosts.
     pub fn dial(&mut self, target: &Target, leader: Option<&LeaderServer>) -> Target {
-        *self = Home {
-            proof: server::draw_proof(),
-            last: self.last.take(),
-            strays: std::mem::take(&mut self.strays),
-            ..Home::default()
-        };
-        let leader = leader.filter(|leader| leader.hosts == server_key(target));
+        let (last, strays, hosts) = (self.last.take(), std::mem::take(&mut self.strays), server_key(target));
+        *self = Home { proof: server::draw_proof(), last, strays, hosts, ..Home::default() };
+        let leader = leader.filter(|leader| leader.hosts == hosts);
         let prefer = leader.map(|leader| Preferred { place: leader.place, address: None });
         Target { prefer, ..target.clone() }
     }
@@ -65,7 +63,7 @@ impl Home {
 
     pub fn standing(&self, target: &Target, leader: Option<LeaderServer>) -> Standing {
         let place = self.place.as_ref().map_or_else(|| target.whereabouts(), |(_, name)| name.clone());
-        Standing { place, proof: self.proof, leader: leader.filter(|leader| leader.hosts == server_key(target)) }
+        Standing { place, proof: self.proof, leader: leader.filter(|leader| leader.hosts == self.hosts) }
     }
 
     /// The number that other sessions of the queue have to find, while there is a session.
@@ -143,12 +141,8 @@ impl Scheduler {
 
     /// The leader has another number than the one that was found here: nothing is claimed before the new one is found.
     pub(crate) fn leader_is_here(&self) -> bool {
-        !self.follows_leader() || self.start.region.leader_proof() == self.home.leader
-    }
-
-    fn follows_leader(&self) -> bool {
-        let leader = self.start.region.leader_server();
-        leader.is_some_and(|leader| leader.hosts == server_key(&self.order.target))
+        let region = &self.start.region;
+        region.leader_proof() == self.home.leader || region.leader_hosts() != Some(self.home.hosts)
     }
 
     pub(crate) fn prove_leader(&mut self) {

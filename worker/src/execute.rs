@@ -254,7 +254,7 @@ pub(crate) struct Run<'a> {
 pub(crate) enum Sent {
     Ran(Box<Outcome>),
     /// The server has refused to set the session up, and has skipped the input.
-    Refused(Session, ServerError),
+    Refused(Box<Session>, ServerError),
     /// The server has left before it came to the input.
     Left(LinkError),
 }
@@ -327,7 +327,7 @@ impl Run<'_> {
         }
         let mut outcome = match self.send(session) {
             Sent::Ran(outcome) => *outcome,
-            Sent::Refused(session, refusal) => return self.not_sent(session, refusal),
+            Sent::Refused(session, refusal) => return self.not_sent(*session, refusal),
             Sent::Left(lost) => {
                 self.watchdog.finished();
                 shared::debug!("the session was lost before the input began", task = self.row.task, error = lost);
@@ -491,7 +491,7 @@ impl Run<'_> {
                 let outcome = Outcome { texts, ending, session, last_word: None, said_timeout, severed: false };
                 Sent::Ran(Box::new(outcome))
             }
-            Ok(Heard::Refused(refusal)) => Sent::Refused(session, refusal),
+            Ok(Heard::Refused(refusal)) => Sent::Refused(Box::new(session), refusal),
             Ok(Heard::Left(lost)) => Sent::Left(lost),
             Err(lost) => Sent::Ran(Box::new(Outcome::lost(texts, lost))),
         }

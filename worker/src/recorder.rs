@@ -114,7 +114,11 @@ impl<'a> Recorder<'a> {
                     form
                 }
                 Retry::Leave => {
-                    shared::error!("a result cannot be recorded in any form", task = self.task, error = complaint);
+                    shared::error!(
+                        "the result cannot be written; the row will be failed without it, or stopped",
+                        task = self.task,
+                        error = complaint
+                    );
                     return Err(ExitCode::Permanent);
                 }
             };

@@ -37,6 +37,11 @@ impl Region {
         (proof != 0).then_some(proof)
     }
 
+    /// The hosts alone.
+    pub fn leader_hosts(&self) -> Option<u64> {
+        self.leader_proof().map(|_| self.words.at(layout::HEADER_LEADER_SERVER).load(Acquire))
+    }
+
     pub fn leader_server(&self) -> Option<LeaderServer> {
         let proof = self.leader_proof()?;
         let hosts = self.words.at(layout::HEADER_LEADER_SERVER).load(Acquire);

@@ -581,3 +581,24 @@ fn too_many_entries_are_a_mistake_with_a_name() {
     assert!(ended.all().contains("remotes: take ") && ended.all().contains("json[0]"), "{}", ended.all());
     assert!(!ended.all().contains("s3cret"));
 }
+
+#[test]
+fn deaths_of_the_worker_and_of_the_far_server_process_count_and_a_restart_of_the_remote_does_not() {
+    let (home, cluster) = (Cluster::shared().database(), Cluster::configure().tcp().start());
+    let far = far_database(&cluster);
+    let mill = Supervisor::of(&home).start();
+    let id = home.insert_with("SELECT pg_sleep(60)", &remote(&conninfo(&far)));
+    let crashes = || home.task(id).map(|row| row["crashes"].clone()).unwrap_or_default();
+    working(&mill, &home, &far, id);
+    mill.kill9(mill.workers()[0].pid);
+    mill.eventually("it is counted", || crashes() == 1);
+    working(&mill, &home, &far, id);
+    cluster.restart(tests::ShutdownMode::Immediate);
+    mill.wait("it runs again")
+        .within(Duration::from_secs(40))
+        .until(|| home.task(id).is_some_and(|row| row["state"] == "WORK" && row["attempt"] == 3));
+    assert_eq!(crashes(), 1);
+    let pid = working(&mill, &home, &far, id);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), tests::Signal::SIGSEGV).expect("kill the server process");
+    mill.wait("it is counted").within(Duration::from_secs(40)).until(|| crashes() == 2);
+}
