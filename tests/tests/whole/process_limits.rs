@@ -7,8 +7,10 @@ use tests::{Cluster, Database, Supervisor};
 
 use crate::asking::one;
 
-/// A user of nobody else: the limit of processes counts all that a user has.
-const LONELY: u32 = 64_321;
+/// A user of nobody else, not even of another run of these tests: the limit of processes counts all that a user has.
+fn lonely(number: u32) -> u32 {
+    100_000 + std::process::id() * 4 + number
+}
 
 fn insert(database: &Database, count: u32, input: &str) {
     database.run(&format!(
@@ -78,8 +80,11 @@ fn too_few_processes_are_named_in_log_and_status_and_tasks_run_fewer_at_once() {
         return; // only root can start it as a user of nobody else
     }
     let database = Cluster::shared().database();
-    let mill =
-        Supervisor::of(&database).key("max_workers", 40).wrapped(&["prlimit", "--nproc=10:10"]).as_user(LONELY).start();
+    let mill = Supervisor::of(&database)
+        .key("max_workers", 40)
+        .wrapped(&["prlimit", "--nproc=10:10"])
+        .as_user(lonely(0))
+        .start();
     let warned = lines_with(&mill, "max_workers does not fit into the limit of processes");
     assert!(warned.len() == 1 && warned[0].contains("limit=10"), "{}", mill.describe());
     insert(&database, 60, "SELECT pg_sleep(0.4)");
@@ -99,7 +104,7 @@ fn a_scheduler_that_cannot_be_forked_is_named_in_log_and_status() {
         return; // only root can start it as a user of nobody else
     }
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).wrapped(&["prlimit", "--nproc=1:1"]).as_user(LONELY + 1).launch();
+    let mill = Supervisor::of(&database).wrapped(&["prlimit", "--nproc=1:1"]).as_user(lonely(1)).launch();
     mill.eventually("status says why nothing is served", || {
         let status = mill.status()?;
         let why = status["why"].as_str()?.to_owned();
