@@ -640,6 +640,8 @@ impl Scheduler {
                     shared::warning!("worker died", queue = self.label, task = worker.task, end = worker.end);
                 }
                 End::Exited(UNSETTLED) => {}
+                // It was started by an earlier session of ours, and is late for this one.
+                End::Exited(_) if !self.is_of_this_session(worker.run) => {}
                 End::Exited(_) => {
                     if let Some(reason) = worker.reason.as_ref().filter(|reason| is_shortage(reason)) {
                         self.worker_lacked(reason, now);
@@ -657,7 +659,7 @@ impl Scheduler {
         }
         self.freed |= !ends.is_empty();
         let stumbled = |end: End| matches!(end, End::Exited(status) if ![0, UNWRITTEN, UNSETTLED].contains(&status));
-        if ends.iter().any(|worker| stumbled(worker.end)) {
+        if ends.iter().any(|worker| stumbled(worker.end) && self.is_of_this_session(worker.run)) {
             let pause = self.stumbling.next(now);
             self.doze.hold_off(pause);
         } else if !ends.is_empty() && self.stumbling.fresh() {

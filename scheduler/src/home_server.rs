@@ -36,6 +36,8 @@ pub struct Home {
     asking: bool,
     /// Runs that have begun on another server.
     strays: BTreeSet<RunId>,
+    /// The first run of this session.
+    first_run: RunId,
 }
 
 /// What preparing the queue has to know and to find out.
@@ -133,6 +135,9 @@ impl Scheduler {
             self.runs.orphaned(task, attempt, now);
         }
         self.errands.renew_book(&self.queue, !self.settings.synchronous_commit, home.proof);
+        self.home.first_run = self.runs.next_id();
+        self.stumbling.succeeded();
+        self.doze.hold_off(now);
         self.notes().set_proof(home.proof);
         self.home.last = Some(name);
         self.home.current = Some(home);
@@ -180,6 +185,11 @@ impl Scheduler {
                 Ok(Answer::Named)
             });
         }
+    }
+
+    /// A worker that was started before knows an old number: that it cannot begin says nothing about this session.
+    pub(crate) fn is_of_this_session(&self, run: RunId) -> bool {
+        self.session.working() && run >= self.home.first_run
     }
 
     /// A worker is gone whose task began on another server: what the row says here is not known.

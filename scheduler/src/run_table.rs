@@ -206,6 +206,11 @@ impl RunTable {
         })
     }
 
+    /// The name of the next entry.
+    pub fn next_id(&self) -> RunId {
+        RunId(self.next)
+    }
+
     pub fn ids(&self) -> impl Iterator<Item = RunId> {
         self.runs.keys().copied()
     }

@@ -162,7 +162,7 @@ fn name_server(session: &mut Session) -> Result<ServerName, QueryError> {
 pub fn elsewhere(session: &mut Session, order: &WorkerOrder) -> String {
     let name = name_server(session);
     match (name, &order.home) {
-        (Ok(here), Some(home)) if !here.has_the_data_of(&home.name) => {
+        (Ok(here), Some(home)) if scheduler_proof() == Some(home.proof) && !here.has_the_data_of(&home.name) => {
             apart("a worker", &here, &format!("its scheduler is connected to server {}", home.name))
         }
         _ => "the scheduler's session was lost before the task began".to_owned(),

@@ -163,6 +163,9 @@ fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round:
         promoted - killed,
         promoted.elapsed()
     );
+    if std::env::var_os("SOAK_LOG").is_some() {
+        println!("{}", mill.log().tail(120));
+    }
     let mut astray = BTreeSet::new();
     if kind == Kind::Split {
         pair.start_old_as_primary();
