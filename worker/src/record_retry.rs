@@ -12,7 +12,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A deadlock, a lock that was not given, a late cancel: more of them in a row are not bad luck.
 const QUICK_TRIES: u32 = 3;
-/// After so many refusals for a missing right every second try is made in the plainest form.
+/// From so many refusals for a missing right on the plainest form is tried too.
 const RIGHTS_TRIES: u32 = 3;
 /// The server may lack the memory for a result of this size only.
 const LARGE_BYTES: usize = 16 << 20;
@@ -49,6 +49,8 @@ pub struct RecordRetry {
     stale: bool,
     plainest_refused: u32,
     rights: u32,
+    /// The plainest form was sent behind the whole result.
+    behind: bool,
     out_of_memory_since: Option<Instant>,
 }
 
@@ -63,6 +65,7 @@ impl RecordRetry {
             stale: false,
             plainest_refused: 0,
             rights: 0,
+            behind: false,
             out_of_memory_since: None,
         }
     }
@@ -109,11 +112,15 @@ impl RecordRetry {
         Retry::At(self.pause.next(now), self.form)
     }
 
-    /// Somebody has to change something. What was meant is tried again and again, and what may be possible in between.
+    /// A person has to change something. The result is tried again and again, and from the third time on the plainest form
+    /// right behind it: when the right is given, the whole result comes first.
     fn without_rights(&mut self, now: Instant) -> Retry {
+        if std::mem::take(&mut self.behind) {
+            return self.later(now);
+        }
         self.rights += 1;
-        let plainest = self.rights >= RIGHTS_TRIES && self.rights % 2 == 1;
-        Retry::At(self.pause.next(now), if plainest { Form::Plainest } else { self.form })
+        self.behind = self.rights >= RIGHTS_TRIES;
+        if self.behind { Retry::Now(Form::Plainest) } else { self.later(now) }
     }
 }
 
@@ -172,9 +179,13 @@ mod tests {
     #[test]
     fn without_a_right_the_whole_result_and_the_plainest_form_take_turns() {
         let (mut retry, now) = (RecordRetry::new(0), Instant::now());
-        let forms: Vec<Form> = (0..6).map(|_| at(retry.refused(Refusal::Rights, false, now))).collect();
-        use Form::{Plainest as P, Whole as W};
-        assert_eq!(forms, [W, W, P, W, P, W]);
+        for _ in 1..RIGHTS_TRIES {
+            assert_eq!(at(retry.refused(Refusal::Rights, false, now)), Form::Whole);
+        }
+        for _ in 0..3 {
+            assert_eq!(retry.refused(Refusal::Rights, false, now), Retry::Now(Form::Plainest));
+            assert_eq!(at(retry.refused(Refusal::Rights, false, now)), Form::Whole);
+        }
     }
 
     #[test]

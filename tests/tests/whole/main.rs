@@ -59,6 +59,7 @@ mod pooler;
 mod process_limits;
 mod processes;
 mod queue;
+mod refused_records;
 mod remote;
 mod repeat;
 mod result;

@@ -1,0 +1,150 @@
+//! Ends that the server refuses: which of them wait for the server, which are recorded in another form, and that no input
+//! runs again for it. A trigger of the table's owner refuses with whatever SQLSTATE a test wants.
+
+use std::time::Duration;
+
+use tests::{Cluster, Database, Supervisor, eventually, steadily};
+
+use crate::asking::{one, one_with, state};
+
+/// Refuses ends while there is a code, and counts what has run outside of any transaction.
+fn prepare(database: &Database, mill: &Supervisor<'_>) {
+    mill.eventually("there is a table", || database.look("SELECT FROM public.task", &[]).is_some());
+    database.run(
+        "CREATE TABLE public.refusal (code text); CREATE SEQUENCE public.ran; GRANT ALL ON public.refusal, public.ran TO PUBLIC; \
+         CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c text := (SELECT code FROM public.refusal); \
+         BEGIN IF c IS NOT NULL THEN RAISE EXCEPTION 'refused for the test' USING ERRCODE = c; END IF; RETURN NEW; END $$; \
+         CREATE TRIGGER refuse BEFORE UPDATE ON public.task FOR EACH ROW \
+         WHEN (OLD.state = 'WORK' AND NEW.state IN ('DONE', 'FAIL')) EXECUTE FUNCTION public.refuse()",
+    );
+}
+
+/// Tasks in each way of recording: by the scheduler, by a live worker alone and in batches, in one transaction, with a
+/// repetition that is counted out.
+fn load(database: &Database) -> i64 {
+    for (columns, values) in [
+        ("\"group\"", "'pooled ' || n"),
+        ("\"group\", live", "'live', interval '1 minute'"),
+        ("\"group\", atomic", "'atomic ' || n, true"),
+        ("\"group\", count", "'counted', 5"),
+    ] {
+        database.run(&format!(
+            "INSERT INTO public.task (input, {columns}) SELECT 'SELECT nextval(''public.ran''), repeat(''x'', 3000)', {values} \
+             FROM generate_series(1, 3) AS n"
+        ));
+    }
+    12
+}
+
+fn ran(database: &Database) -> i64 {
+    one(database, "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM public.ran")
+}
+
+/// The outage lasts for a while, then everything is recorded, and nothing has run twice but what was rolled back.
+fn outage(code: &str) {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    prepare(&database, &mill);
+    database.run(&format!("INSERT INTO public.refusal VALUES ('{code}')"));
+    let count = load(&database);
+    mill.eventually("the log tells that the server does not write", || mill.log_contains("the server does not write"));
+    mill.eventually("status tells it too", || {
+        mill.status().is_some_and(|status| status.to_string().contains("the server does not write"))
+    });
+    let ended = "SELECT count(*) FROM public.task WHERE state IN ('DONE', 'FAIL', 'STOP')";
+    steadily("nothing ends meanwhile", Duration::from_secs(1), || one::<i64>(&database, ended) == 0);
+    let mark = mill.log().mark();
+    database.run("DELETE FROM public.refusal");
+    let done = "SELECT count(*) FROM public.task WHERE state = 'DONE' AND length(output) > 3000 AND error IS NULL";
+    mill.wait("all ends are recorded").within(Duration::from_secs(15)).until(|| one::<i64>(&database, done) == count);
+    // an atomic task that could not be committed has had no effect, and runs again
+    let plain = "SELECT count(*) FROM public.task WHERE NOT atomic AND attempt > 1";
+    assert_eq!(one::<i64>(&database, plain), 0, "{code}: {}", mill.describe());
+    assert!(ran(&database) >= count);
+    let lines = mill.log().since(mark);
+    let told = lines.iter().filter(|line| line.contains("queue waits")).count();
+    assert!(told <= 1, "{code}: {lines:#?}");
+}
+
+#[test]
+fn results_wait_for_a_server_without_disk_space() {
+    outage("53100");
+}
+
+#[test]
+fn results_wait_for_a_server_without_memory() {
+    outage("53200");
+}
+
+#[test]
+fn results_wait_for_a_server_that_reads_and_writes_badly() {
+    outage("58030");
+}
+
+#[test]
+fn results_wait_for_a_server_that_is_read_only() {
+    outage("25006");
+}
+
+#[test]
+fn what_the_owners_rules_refuse_is_recorded_as_a_failure_and_does_not_run_again() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    prepare(&database, &mill);
+    database.run(
+        "CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ \
+         BEGIN IF NEW.state = 'DONE' THEN RAISE EXCEPTION 'no DONE in this table'; END IF; RETURN NEW; END $$",
+    );
+    let count = load(&database);
+    let failed = "SELECT count(*) FROM public.task WHERE state = 'FAIL' AND error LIKE '%no DONE in this table%'";
+    mill.wait("all are failures").within(Duration::from_secs(20)).until(|| one::<i64>(&database, failed) == count);
+    assert_eq!(one::<i64>(&database, "SELECT max(attempt)::bigint FROM public.task"), 1, "{}", mill.describe());
+    assert!(!mill.log_contains("does not write"), "one table's rule is no outage");
+}
+
+#[test]
+fn a_missing_right_is_waited_for_and_the_whole_result_is_recorded_then() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    prepare(&database, &mill);
+    database.run("INSERT INTO public.refusal VALUES ('42501')");
+    let id = database.insert_with("SELECT nextval('public.ran')", "live = '1 minute'");
+    eventually("it has run", || ran(&database) == 1);
+    steadily("it is WORK", Duration::from_secs(1), || state(&database, id) == "WORK");
+    database.run("DELETE FROM public.refusal");
+    mill.finished(&database, id);
+    let (runs, error): (i64, Option<String>) =
+        (ran(&database), one_with(&database, "SELECT error FROM public.task WHERE id = $1", &[&id]));
+    assert_eq!((runs, state(&database, id).as_str(), error), (1, "DONE", None), "{}", mill.describe());
+}
+
+/// Each input writes down what it finds set in its session.
+const SET: &str =
+    "INSERT INTO public.found SELECT current_setting(''pg_task.id'', true), current_setting(''statement_timeout'')";
+
+#[test]
+fn an_input_never_runs_on_a_session_whose_set_up_was_cancelled() {
+    let database = Cluster::shared().database();
+    database.run("CREATE TABLE public.found (id text, timeout text); GRANT ALL ON public.found TO PUBLIC");
+    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    let warm = database.insert("SELECT 1");
+    mill.finished(&database, warm);
+    let count = tests::sized(600, 6000);
+    database.run(&format!(
+        "INSERT INTO public.task (input, \"group\", timeout) SELECT '{SET}', 'g' || n % 6, '77 s' FROM generate_series(1, {count}) AS n"
+    ));
+    let cancels = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity \
+                    WHERE datname = current_database() AND application_name LIKE 'pg_task %' AND pid <> pg_backend_pid()";
+    let mut canceller = database.connect_superuser();
+    let open = "SELECT count(*) FROM public.task WHERE state IN ('PLAN', 'TAKE', 'WORK')";
+    mill.wait("all have ended").within(Duration::from_secs(60)).until(|| {
+        for _ in 0..50 {
+            let _ = canceller.query(cancels, &[]);
+        }
+        one::<i64>(&database, open) == 0
+    });
+    let undressed = "SELECT count(*) FROM public.found WHERE timeout <> '77s' OR id IS NULL OR id = ''";
+    assert_eq!(one::<i64>(&database, undressed), 0, "{}", mill.describe());
+    let cancelled = "SELECT count(*) FROM public.task WHERE state = 'FAIL'";
+    println!("{} of {count} were cancelled", one::<i64>(&database, cancelled));
+}
