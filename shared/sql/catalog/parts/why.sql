@@ -115,7 +115,7 @@ BEGIN
     WHEN t.held THEN
         RETURN 'it is held until the next look releases it';
     WHEN mill.locked({no_connection_key}, relid, here) AND trouble IS NOT NULL THEN
-        RETURN format('its workers cannot begin: %s', trouble);
+        RETURN format('workers get no connection to the server of their scheduler: %s', trouble);
     WHEN mill.locked({no_connection_key}, relid, here) THEN
         RETURN 'workers get no connection to the server, or cannot start; launcher status and the log show the reason';
     ELSE
