@@ -20,7 +20,7 @@ const FIVE_YEARS: f64 = 5.0 * 365.0 * 24.0 * HOUR;
 #[test]
 fn a_host_clock_that_is_off_and_jumps_changes_neither_schedules_nor_time_limits() {
     let Some(library) = LIBRARIES.into_iter().find(|path| Path::new(path).exists()) else {
-        eprintln!("SKIPPED: a clock that is off, because libfaketime is not installed (apt-get install faketime)");
+        tests::skip("a clock that is off", "libfaketime is not installed (apt-get install faketime)");
         return;
     };
     let database = Cluster::shared().database();

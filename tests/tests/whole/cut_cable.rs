@@ -57,7 +57,7 @@ fn ip(arguments: &str) -> bool {
 #[test]
 fn a_cut_cable_is_noticed_on_both_sides_within_seconds_and_the_task_runs_again() {
     let Some(host) = Host::new() else {
-        eprintln!("SKIPPED: a cut cable, because no network namespace may be made from here");
+        tests::skip("a cut cable", "no network namespace may be made from here");
         return;
     };
     let cluster =

@@ -22,7 +22,7 @@ impl Rig {
     /// `None`, and a line that says so, where nothing may be mounted.
     fn new(wal_on_it_too: bool) -> Option<Rig> {
         let Some(disk) = SmallDisk::mount(200) else {
-            eprintln!("SKIPPED: a full disk, because nothing may be mounted from here");
+            tests::skip("a full disk", "nothing may be mounted from here");
             return None;
         };
         let options = Cluster::configure().on(&disk).setting("autovacuum", "off").setting("max_wal_size", "32MB");

@@ -88,7 +88,7 @@ fn a_picture_shows_the_state_at_one_logical_time() {
     let (status, svg, said) = draw(&["graph", "etl", "--at", "2026-01-01Z", "--svg"]);
     if std::process::Command::new("dot").arg("-V").output().is_err() {
         assert!(status == Some(1) && said.contains("install Graphviz"), "{said}");
-        eprintln!("SKIPPED: Graphviz is not installed (scripts/test installs it where it may)");
+        tests::skip("a picture of a flow", "Graphviz is not installed (scripts/test installs it where it may)");
         return;
     }
     assert_eq!(status, Some(0), "{said}");

@@ -31,7 +31,7 @@ fn done(mill: &Supervisor<'_>, database: &Database, ids: &[i64]) {
 #[test]
 fn whatever_has_left_rows_claimed_they_run_within_a_minute_with_the_usual_settings() {
     if !tests::scale::is_full() {
-        eprintln!("SKIPPED: it takes most of a minute; scripts/test --full runs it");
+        eprintln!("it takes most of a minute; scripts/test --full runs it");
         return;
     }
     every_way(None);

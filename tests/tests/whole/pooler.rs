@@ -25,7 +25,7 @@ impl Pooler {
         let program =
             ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].map(PathBuf::from).into_iter().find(|path| path.exists());
         let Some(program) = program else {
-            eprintln!("SKIPPED: pgbouncer is not installed (scripts/test installs it where it may)");
+            tests::skip("a test behind a pooler", "pgbouncer is not installed (scripts/test installs it where it may)");
             return None;
         };
         let user = ServerUser::find();

@@ -456,7 +456,7 @@ fn every_fault_point_is_met_by_some_test() {
 #[test]
 fn a_scheduler_that_stands_still_for_half_a_minute_is_replaced() {
     if !tests::scale::is_full() {
-        eprintln!("SKIPPED: it takes half a minute; scripts/test --full runs it");
+        eprintln!("it takes half a minute; scripts/test --full runs it");
         return;
     }
     let database = Cluster::shared().database();

@@ -425,7 +425,7 @@ fn the_control_socket_is_its_owners_alone_and_turns_other_users_away() {
     let socket = mill.home().join("mill.sock");
     assert_eq!(fs::metadata(&socket).expect("the socket").permissions().mode() & 0o777, 0o600);
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED: a caller of another user, because only root can play one");
+        tests::skip("a caller of another user", "only root can play one");
         return;
     }
     // opened to everybody by mistake: the peer's credentials are looked at, too
