@@ -1,56 +1,23 @@
 //! The scheduler decides which tasks of one queue run.
 //!
-//! A process per queue (database, schema, table), forked by the launcher. It takes due rows, forks a worker for each,
+//! A process per queue (database, schema, table), forked by the launcher. It claims due rows, forks a worker for each,
 //! and makes sure that no row is left behind when a worker dies. One thread, one wait: `event_loop` polls the
 //! session's socket, the signal pipe and the workers' pidfds, and lets the pure machines decide: `session_state` for
-//! the connection, `task_state` for each task, `doze` for when to look. Before anything is looked at, `waiting` waits for
-//! whoever works on the catalog, and finds out whether there is anything to serve. What the database is asked is in
-//! `queue`, `look` and `settle`, a remote in `elsewhere`; a table that somebody else has made is taken over by `shape`,
-//! `upgrade` and `mending`.
+//! the connection, `attempt_state` for each task, `poll_timer` for the next pass. Before anything is read, `start_gate` waits for
+//! a session that works on the catalog, and finds out whether there is anything to serve. Statements are in `table::make`,
+//! `claim::pass` and `attempt::settle`, a remote in `attempt::remote_search`; a table made by another program is taken over by
+//! `shape`, `table_plan` and `table_repair`.
 #![forbid(unsafe_code)]
 
-mod attendant;
-mod catalog;
-mod column_defaults;
-mod death;
-mod doze;
-mod elsewhere;
-mod errands;
+mod attempt;
+mod claim;
 mod event_loop;
-mod finding;
-mod former_table;
 mod graph;
-mod graph_pass;
-mod graph_state;
-mod guests;
-mod home_server;
-mod index_place;
-mod job_state;
-mod job_statements;
 mod jobs;
-mod leftovers;
-mod lending;
-mod look;
-mod mending;
-mod next_start;
-mod queue;
-mod renewal;
-mod returns;
-mod run_table;
+mod pool;
 mod serving;
-mod session_state;
-mod settle;
-mod shape;
-mod shortage;
-mod stretch;
-mod stub;
-mod task_state;
-mod timer_queue;
-mod unwritten;
-mod upgrade;
-mod waiting;
-mod word;
-mod write_pause;
+mod session;
+mod table;
 
 use nix::sys::signal::Signal;
 use shared::exit_code::ExitCode;

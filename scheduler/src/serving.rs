@@ -3,20 +3,20 @@
 //! Slots are reserved before rows are taken, so that no row is claimed that could not start. A row whose worker cannot
 //! be forked, or that comes when the scheduler already stops, is settled back to PLAN like one whose worker died.
 
-use crate::column_defaults;
-use crate::doze::{Looked, Pace};
-use crate::errands::{Begun, LONGEST_GATHERING};
+use crate::attempt::attempt_table::{RunId, ToSettle};
+use crate::attempt::begin::Guest;
+use crate::attempt::record::{Begun, LONGEST_GATHERING};
+use crate::attempt::settle::{Settlement, settle};
+use crate::claim::pass::{Ask, Seen, Taken, look};
+use crate::claim::poll_timer::{Looked, Pace};
 use crate::event_loop::{Answer, PATIENCE, Purpose, Scheduler, UnfinishedQuestion};
-use crate::guests::Guest;
-use crate::lending::ToRetire;
-use crate::look::{Ask, Seen, Taken, look};
-use crate::mending::Mended;
-use crate::queue::{self, Readiness, Ready, Unfinished};
-use crate::run_table::{RunId, ToSettle};
-use crate::session_state::SessionEvent;
-use crate::settle::{Settlement, settle};
-use crate::waiting::{UNINSTALLED, Verdict};
-use crate::write_pause::{Refused, or_refused};
+use crate::pool::connection_pool::ToRetire;
+use crate::session::session_state::SessionEvent;
+use crate::session::start_gate::{UNINSTALLED, Verdict};
+use crate::session::write_pause::{Refused, or_refused};
+use crate::table::defaults as column_defaults;
+use crate::table::make::{self as queue, Readiness, Ready, Unfinished};
+use crate::table::table_repair::Mended;
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
 use shared::exit_code::ExitCode;

@@ -1,0 +1,106 @@
+//! What the scheduler does about tasks of dead workers on remotes: what `elsewhere` finds out becomes questions to our
+//! own database here.
+//!
+//! Known to be gone: planned again. Not to be reached: a sign for `mill.why` and one line in the log; after `reset` the
+//! row ends as crashed. Never is it run again while nobody knows.
+
+use crate::attempt::attempt_table::RunId;
+use crate::attempt::death::Death;
+use crate::attempt::remote_search::{Lead, News};
+use crate::attempt::settle::{self, Settlement};
+use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use shared::db::trouble::Trouble;
+use shared::db::{lock_key, statement};
+use std::time::{Duration, Instant};
+
+impl Scheduler {
+    /// A row names a session on a remote. While an answer is awaited from there, the question counts as put.
+    pub(crate) fn look_elsewhere(&mut self, run: RunId, lead: Lead, now: Instant) {
+        let (task, attempt) = (lead.task, lead.attempt);
+        if let Some(began) = self.elsewhere.begin(run, lead, &self.order.remotes, now) {
+            self.plan_gone(run, (task, attempt), began, now);
+        }
+    }
+
+    /// On every turn.
+    pub(crate) fn search_elsewhere(&mut self, now: Instant) {
+        let name = self.application_name();
+        for (run, task, attempt, news) in self.elsewhere.turn(&name, now) {
+            match news {
+                News::Gone { server_began_us } => self.plan_gone(run, (task, attempt), server_began_us, now),
+                News::Unknown { why, first } => {
+                    // What to change in our own connect helps nobody here.
+                    let why = why.split("; ").next().unwrap_or_default();
+                    if first {
+                        shared::warning!(
+                            "remote not reachable, outcome unknown",
+                            queue = self.label,
+                            task = task,
+                            reason = why
+                        );
+                    }
+                    self.mark_unknown(run, task);
+                }
+            }
+        }
+        for (run, task, attempt) in self.elsewhere.overdue(Duration::from_millis(self.settings.reset_ms), now) {
+            let queue = self.queue.clone();
+            if let (Some(link), true) = (&mut self.link, self.session.working()) {
+                shared::warning!(
+                    "task given up: its outcome on its remote is unknown",
+                    queue = self.label,
+                    task = task
+                );
+                link.ask("ending a crashed task", PATIENCE, move |client| async move {
+                    let settlement = settle::crash(&client, &queue, (task, attempt), None).await?;
+                    Ok(Answer::Settled { run, task, settlement })
+                });
+            }
+        }
+    }
+
+    /// The session there is gone; the server that says so began then.
+    fn plan_gone(&mut self, run: RunId, (task, attempt): (i64, i32), server_began_us: i64, now: Instant) {
+        // A lost connection says nothing of the task where the remote was started anew since then.
+        let same = |death: &Death| death.server_began_us().is_none_or(|began| began == server_began_us);
+        let why = (self.runs.why(run), self.runs.death(run).filter(same).map(Death::proven));
+        match (&mut self.link, self.statements.clone()) {
+            (Some(link), Some(statements)) if self.session.working() => {
+                link.ask("settling a remote task", PATIENCE, move |client| async move {
+                    let settlement =
+                        match settle::plan_again(&client, &statements.settle, (task, attempt), &[], why).await {
+                            Err(trouble) if !trouble.passes() => Settlement::Refused(trouble.text),
+                            answer => answer?,
+                        };
+                    Ok(Answer::Settled { run, task, settlement })
+                });
+            }
+            _ => self.runs.unsettled(run, now),
+        }
+    }
+
+    fn mark_unknown(&mut self, run: RunId, task: i64) {
+        if self.session.working() && self.elsewhere.mark(run) {
+            self.sign_unknown(statement::MARK_UNKNOWN, task);
+        }
+    }
+
+    /// The row is settled, whatever it was.
+    pub(crate) fn found(&mut self, run: RunId, task: i64) {
+        if self.elsewhere.end(run) {
+            self.sign_unknown(statement::UNMARK_UNKNOWN, task);
+        }
+    }
+
+    fn sign_unknown(&mut self, text: &str, task: i64) {
+        let text = statement::bare(text);
+        if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
+            link.ask("signing a remote task", PATIENCE, move |client| async move {
+                let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                    [&lock_key::UNKNOWN, &statements.relid, &task];
+                client.query(&text, &values).await.map_err(|error| Trouble::of(&error))?;
+                Ok(Answer::Named)
+            });
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The attendant: a short session as the launcher's own login that makes the catalog, or lets the row's user into it,
+//! where that user may not. Nobody's trouble when it fails: the queue is served without the catalog, and says so.
+
+use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::session::catalog::{self, Access, Installed, Lack};
+use shared::db::back_off::BackOff;
+use shared::db::link::{Link, LinkEvent};
+use shared::db::migrate;
+use shared::db::trouble::Trouble;
+use std::time::{Duration, Instant};
+
+/// An upgrade may build indexes.
+const UPGRADE_PATIENCE: Duration = Duration::from_secs(600);
+
+/// How soon a catalog that is missing or closed is looked for again. The first pause is also how long another queue of a new
+/// database may take to make it: the advice would be wrong before.
+const CHECK_FIRST: Duration = Duration::from_secs(1);
+const CHECK_LAST: Duration = Duration::from_secs(10);
+
+/// What is known about a catalog that cannot be used, and when it is looked for again.
+#[derive(Debug)]
+pub(crate) struct CatalogCheck {
+    found: Option<String>,
+    said: Option<String>,
+    /// What the launcher's login was asked to mend in this session.
+    asked: Option<String>,
+    at: Option<Instant>,
+    pause: BackOff,
+}
+
+impl CatalogCheck {
+    pub(crate) fn new() -> CatalogCheck {
+        CatalogCheck { found: None, said: None, asked: None, at: None, pause: BackOff::new(CHECK_FIRST, CHECK_LAST) }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Why the queue is served without the catalog, as it was told.
+    pub(crate) fn said(&self) -> Option<&str> {
+        self.said.as_deref()
+    }
+
+    /// The session is gone, and with it the question in flight.
+    pub(crate) fn forget(&mut self) {
+        (self.at, self.asked) = (None, None);
+    }
+}
+
+impl Scheduler {
+    /// The catalog may have been made, opened or agreed to since.
+    pub(crate) fn check_catalog(&mut self, now: Instant) {
+        let due = self.catalog_check.at.is_some_and(|at| now >= at);
+        if due && self.session.working() && !self.stopping.asked() && self.attendant.is_none() {
+            self.catalog_check.at = None;
+            self.admitted();
+        }
+    }
+
+    /// The catalog is ours to use.
+    pub(crate) fn has_catalog(&mut self, access: Access) {
+        self.catalog_check.at = None;
+        self.catalog_check.found = None;
+        if self.catalog_check.said.take().is_some() {
+            shared::info!("the catalog mill is used from now on", queue = self.label);
+            if self.said.current().is_none() {
+                self.notes().set_reason(self.shortage.reason().unwrap_or_default());
+                self.start.ring_parent();
+            }
+        }
+        self.ask_jobs(access);
+    }
+
+    /// The queue is served without the catalog. With a login that may know more, that one is asked for help first.
+    pub(crate) fn lacks_catalog(&mut self, lack: Lack, now: Instant) {
+        let known = self.catalog_check.found.replace(lack.why.clone()).as_ref() == Some(&lack.why);
+        if !known {
+            self.catalog_check.pause.succeeded();
+        }
+        self.catalog_check.at = Some(self.catalog_check.pause.next(now));
+        if lack.absent && !known || self.catalog_check.said.as_ref() == Some(&lack.why) {
+            return;
+        }
+        match &self.order.installer {
+            Some(login)
+                if lack.mendable
+                    && self.attendant.is_none()
+                    && self.catalog_check.asked.as_ref() != Some(&lack.why) =>
+            {
+                self.catalog_check.asked = Some(lack.why.clone());
+                let region = Some(&self.start.region);
+                let attendant = Link::dial(login, &self.application_name(), region, false);
+                self.attendant = Some(attendant.beside(self.home.proof()));
+                self.lack = Some(lack);
+            }
+            _ => self.say_lack(lack),
+        }
+    }
+
+    pub(crate) fn attended(&mut self, event: LinkEvent<Answer>, now: Instant) {
+        match event {
+            LinkEvent::Up => {
+                let (user, queue) = (self.order.target.user.clone(), self.queue.clone());
+                let Some(attendant) = &mut self.attendant else { return };
+                if self.upgrading {
+                    attendant.ask("upgrading the catalog", UPGRADE_PATIENCE, |client| async move {
+                        Ok(Answer::Upgraded(migrate::upgrade(&client, false).await?))
+                    });
+                } else {
+                    attendant.ask("making the catalog", PATIENCE, |client| async move {
+                        catalog::make(&client, Some(&user), &queue).await?;
+                        Ok(Answer::Attended)
+                    });
+                }
+            }
+            LinkEvent::Answered(answer) => {
+                self.attendant = None;
+                self.answered(answer, now);
+            }
+            LinkEvent::Notified | LinkEvent::CatalogRang => {}
+            LinkEvent::Lost(trouble) if self.upgrading => {
+                self.attendant = None;
+                self.upgrading = false;
+                self.not_upgraded(trouble);
+            }
+            LinkEvent::Lost(trouble) => {
+                self.attendant = None;
+                shared::debug!("the launcher's login did not help", queue = self.label, why = trouble);
+                if let Some(lack) = self.lack.take() {
+                    self.say_lack(lack);
+                }
+            }
+        }
+    }
+
+    /// The catalog is there for us now, or may be.
+    pub(crate) fn admitted(&mut self) {
+        self.lack = None;
+        let (queue, statements) = (self.queue.clone(), self.statements.clone());
+        if let (Some(link), Some(statements)) = (&mut self.link, statements) {
+            link.ask("registering the queue", PATIENCE, move |client| async move {
+                let other = catalog::installed(&client, &queue).await?.filter(|found| found.version != shared::VERSION);
+                if let Some(Installed { version, .. }) = other {
+                    // The next session becomes the program of that version.
+                    return Err(Trouble::passing(format!(
+                        "a catalog mill of version {version} was made; beginning anew"
+                    )));
+                }
+                Ok(Answer::Registered(catalog::prepare(&client, &queue, statements.relid).await?))
+            });
+        }
+    }
+
+    /// In the notes, where `status` shows it, and once in the log.
+    pub(crate) fn say_lack(&mut self, lack: Lack) {
+        if self.catalog_check.said.as_ref() == Some(&lack.why) {
+            return;
+        }
+        shared::warning!("no catalog", queue = self.label, why = lack.why);
+        self.notes().set_reason(&lack.why);
+        self.start.ring_parent();
+        self.catalog_check.said = Some(lack.why);
+    }
+}

@@ -1,0 +1,367 @@
+//! What a found table lacks to be a task table of ours, and the steps that give it that. PURE.
+//!
+//! Three lists come out. *Labels* of the state's enum go first, in a transaction of their own, because a label cannot
+//! be used where it was added. The *reshape* is what we cannot serve without: missing columns, defaults and triggers
+//! of the extension pg_task that no longer work without it. The *mends* are what makes it good: indexes, checks,
+//! comments, wake-up triggers; they are done beside the service. What belongs to the table's users is never touched:
+//! their columns, their defaults, their triggers, their comments. A table that is as it should be has no steps.
+//!
+//! Nothing here rewrites a large table: columns are added with constants or with defaults that the server evaluates
+//! once, and the hash becomes a plain column that a trigger fills.
+
+use crate::table::index_place::{INDEXES, IndexPlace};
+use crate::table::shape::{Column, Shape, Unidentified};
+use shared::config::ColumnDefaults;
+use shared::db::identifier::qualified;
+use shared::db::statement::{self, Queue};
+
+/// Without these a table is no task table: what would its rows mean?
+const CORE: [&str; 4] = ["id", "plan", "state", "input"];
+const LABELS: [&str; 7] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
+/// Columns that our statements write.
+const WRITTEN: [&str; 14] = [
+    "plan",
+    "start",
+    "stop",
+    "pid",
+    "state",
+    "error",
+    "output",
+    "attempt",
+    "held",
+    "reason",
+    "parent",
+    "remote_session",
+    "crashes",
+    "at",
+];
+/// Columns that are NULL for some part of a task's life.
+const NULLABLE: [&str; 8] = ["start", "stop", "pid", "error", "output", "reason", "remote_session", "at"];
+/// Columns that change while a task lives, so that no partition key may have them.
+const MOVING: [&str; 15] = [
+    "plan",
+    "start",
+    "stop",
+    "pid",
+    "state",
+    "error",
+    "output",
+    "attempt",
+    "held",
+    "reason",
+    "parent",
+    "max",
+    "remote_session",
+    "crashes",
+    "at",
+];
+const OUR_TRIGGERS: [&str; 5] =
+    ["mill_hold", "mill_claimed", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
+const CHECKS: [(&str, &str); 5] =
+    [("active", "> '0'"), ("live", ">= '0'"), ("repeat", ">= '0'"), ("timeout", ">= '0'"), ("count", ">= 0")];
+/// Up to here a rewrite or a lock against writers is a matter of moments.
+pub const SMALL_BYTES: i64 = 16 * 1024 * 1024;
+
+/// Why a table cannot be served: everything that is wrong with it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal(pub Vec<String>);
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The enum, and the labels it lacks.
+    pub labels: Vec<&'static str>,
+    pub state_type: String,
+    pub reshape: Vec<Reshape>,
+    pub mends: Vec<Mend>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reshape {
+    AddColumn {
+        name: String,
+        definition: String,
+    },
+    SetDefault {
+        name: String,
+        expression: String,
+    },
+    /// One of pg_task's, with its function if nobody else uses it.
+    DropTrigger {
+        name: String,
+        function: Option<String>,
+    },
+    /// The hash is a plain column: this keeps it.
+    HangHash,
+    /// The rows no longer run as their authors: the column's comment must not say so.
+    CommentUser,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Mend {
+    HangTriggers,
+    HangHash,
+    /// Rows from before the hash: looked for each time, because a catalog does not know them.
+    FillHash,
+    Index {
+        place: &'static IndexPlace,
+        broken: Option<String>,
+    },
+    Check {
+        column: &'static str,
+        condition: &'static str,
+        there: bool,
+    },
+    Comment {
+        columns: Vec<String>,
+    },
+}
+
+/// The steps for this table, or everything that stands against it.
+pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<Plan, Refusal> {
+    let refusals = refusals(shape, queue);
+    if !refusals.is_empty() {
+        return Err(Refusal(refusals));
+    }
+    let definitions = definitions(&queue.fill_make_table(defaults));
+    let mut plan = Plan { reshape: reshape(shape, queue, &definitions), ..Plan::default() };
+    if let Some(state) = shape.column("state").filter(|state| !state.labels.is_empty()) {
+        plan.labels = LABELS.into_iter().filter(|label| !state.labels.iter().any(|found| found == label)).collect();
+        plan.state_type = state.base.clone();
+    }
+    plan.mends = mends(shape, &plan.reshape);
+    Ok(plan)
+}
+
+fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
+    let mut found = Vec::new();
+    let missing: Vec<&str> = CORE.into_iter().filter(|name| shape.column(name).is_none()).collect();
+    if !missing.is_empty() {
+        found.push(format!("it lacks {}", missing.join(", ")));
+    }
+    if shape.column("id").is_some() && !shape.unique_id {
+        let key = if shape.partitioned { " (with the partition key)" } else { "" };
+        found.push(format!("it lacks a primary key or unique index on id{key}"));
+    }
+    for column in &shape.columns {
+        if let Some(wanted) = wanted_kind(&column.name)
+            && !fits(column, wanted)
+        {
+            found.push(format!("{} is {}, not {wanted}", column.name, column.type_name));
+        }
+        if column.generated && WRITTEN.contains(&column.name.as_str()) {
+            found.push(format!("{} is generated, and must be written", column.name));
+        }
+        if column.not_null && NULLABLE.contains(&column.name.as_str()) {
+            found.push(format!("{} must allow NULL", column.name));
+        }
+    }
+    if let Some(state) = shape.column("state")
+        && state.category == "E"
+        && !state.labels.iter().any(|label| label == "PLAN")
+    {
+        found.push(format!("state is the enum {}, which has no label PLAN", state.type_name));
+    }
+    let moving: Vec<&str> =
+        shape.partition_key.iter().map(String::as_str).filter(|name| MOVING.contains(name)).collect();
+    if !moving.is_empty() {
+        found.push(format!(
+            "it is partitioned by {}, which changes while a task lives: its row would move to another partition, \
+             where row triggers do not see it; partition by id or \"group\" instead",
+            moving.join(", ")
+        ));
+    }
+    if shape.partition_expression {
+        found.push("it is partitioned by an expression; partition by columns that never change".to_owned());
+    }
+    if let Some(Unidentified { table, publications, index }) = &shape.unidentified {
+        let advice = match index {
+            Some(index) => format!("run: ALTER TABLE {table} REPLICA IDENTITY USING INDEX {index}"),
+            None => format!("give {table} a primary key, or run: ALTER TABLE {table} REPLICA IDENTITY FULL"),
+        };
+        found.push(format!(
+            "{table} has no replica identity, and the server refuses its UPDATEs because of the publication {publications}; {advice}"
+        ));
+    }
+    if shape.upstream {
+        found.push("the extension pg_task serves it; remove its row from pg_task.json first".to_owned());
+    }
+    if shape.runs_as_authors() && !(shape.writers.is_empty() && shape.waiting_users.is_empty()) {
+        let mut who = Vec::new();
+        if !shape.waiting_users.is_empty() {
+            who.push(format!("tasks of {} wait", shape.waiting_users.join(", ")));
+        }
+        if !shape.writers.is_empty() {
+            who.push(format!("{} may write into it", shape.writers.join(", ")));
+        }
+        found.push(format!(
+            "its tasks run as the roles that inserted them (column \"user\"), and here they would run as this queue's \
+             user, while {}; let them end and REVOKE the right, or accept it by ALTER TABLE {} DROP COLUMN \"user\" CASCADE",
+            who.join(" and "),
+            queue.fill("{queue}")
+        ));
+    }
+    found
+}
+
+/// What our statements take a column for; None: its owner's own business.
+fn wanted_kind(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "id" | "parent" | "count" | "hash" | "max" | "pid" | "attempt" | "priority" | "job" | "epoch" | "run_of"
+        | "run" | "failures" | "crashes" => "an integer",
+        "plan" | "start" | "stop" | "at" => "timestamp with time zone",
+        "active" | "live" | "repeat" | "timeout" => "interval",
+        "delete" | "drift" | "header" | "save" | "string" | "held" | "atomic" => "boolean",
+        "delimiter" | "escape" | "quote" | "error" | "output" | "group" | "input" | "null" | "remote" | "reason"
+        | "remote_session" => "text",
+        "state" => "an enum or text",
+        _ => return None,
+    })
+}
+
+fn fits(column: &Column, wanted: &str) -> bool {
+    let base = column.base.as_str();
+    let text = column.category == "S" || base == "\"char\"";
+    match wanted {
+        "an integer" => matches!(base, "smallint" | "integer" | "bigint"),
+        "text" => text,
+        "an enum or text" => text || column.category == "E",
+        _ => base == wanted,
+    }
+}
+
+fn reshape(shape: &Shape, queue: &Queue, definitions: &[(String, String)]) -> Vec<Reshape> {
+    let mut steps = Vec::new();
+    for (name, definition) in definitions {
+        match shape.column(name) {
+            None if name == "hash" && shape.bytes > SMALL_BYTES => {
+                steps.push(Reshape::AddColumn { name: name.clone(), definition: "int".to_owned() });
+                steps.push(Reshape::HangHash);
+            }
+            None => steps.push(Reshape::AddColumn { name: name.clone(), definition: unchecked(definition).to_owned() }),
+            Some(column) => {
+                if column.expression.as_deref().is_some_and(|default| is_upstreams(name, default))
+                    && let Some(expression) = default_of(definition)
+                {
+                    steps.push(Reshape::SetDefault { name: name.clone(), expression: expression.to_owned() });
+                }
+            }
+        }
+    }
+    for trigger in &shape.triggers {
+        if trigger.schema == queue.schema && is_upstreams_trigger(&trigger.name, &trigger.function, &trigger.source) {
+            let function = (!trigger.shared).then(|| qualified(&trigger.schema, &trigger.function));
+            steps.push(Reshape::DropTrigger { name: trigger.name.clone(), function });
+        }
+    }
+    if shape.runs_as_authors() {
+        steps.push(Reshape::CommentUser);
+    }
+    // pg_task's own trigger may be what filled it so far.
+    if !steps.is_empty() && needs_hash_trigger(shape) {
+        steps.push(Reshape::HangHash);
+    }
+    steps
+}
+
+fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
+    let mut mends = Vec::new();
+    if !OUR_TRIGGERS.into_iter().all(|name| shape.has_trigger(name)) {
+        mends.push(Mend::HangTriggers);
+    }
+    let hung = reshape.contains(&Reshape::HangHash);
+    if needs_hash_trigger(shape) && !hung {
+        mends.push(Mend::HangHash);
+    }
+    if hung || has_plain_hash(shape) {
+        mends.push(Mend::FillHash);
+    }
+    for place in &INDEXES {
+        let found: Vec<_> = shape.indexes.iter().filter(|index| place.is(index)).collect();
+        if !found.iter().any(|index| index.valid) {
+            mends.push(Mend::Index { place, broken: found.first().map(|index| index.name.clone()) });
+        }
+    }
+    for (column, condition) in CHECKS {
+        let checked = shape.column(column).and_then(|column| column.checked);
+        if checked != Some(true) {
+            mends.push(Mend::Check { column, condition, there: checked.is_some() });
+        }
+    }
+    let bare: Vec<String> = comments()
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| shape.column(name).is_none_or(|column| !column.commented))
+        .collect();
+    if !bare.is_empty() {
+        mends.push(Mend::Comment { columns: bare });
+    }
+    mends
+}
+
+/// As a partition key it is its owner's to fill: a trigger would move the row.
+fn has_plain_hash(shape: &Shape) -> bool {
+    let own = !shape.partition_key.iter().any(|name| name == "hash");
+    own && shape.column("hash").is_some_and(|hash| !hash.generated)
+}
+
+fn needs_hash_trigger(shape: &Shape) -> bool {
+    has_plain_hash(shape) && !shape.has_trigger("mill_hash")
+}
+
+/// Column and line of `COMMENT_TABLE`.
+pub fn comments() -> impl Iterator<Item = (&'static str, &'static str)> {
+    statement::COMMENT_TABLE.lines().filter_map(|line| {
+        let rest = line.strip_prefix("COMMENT ON COLUMN {queue}.\"")?;
+        Some((rest.split_once('"')?.0, line))
+    })
+}
+
+/// Name and definition of every column, from the text that makes the table.
+fn definitions(make_table: &str) -> Vec<(String, String)> {
+    let lines = make_table.lines().filter_map(|line| {
+        let (name, definition) = line.strip_prefix("    \"")?.split_once("\" ")?;
+        Some((name.to_owned(), definition.trim_end_matches(',').to_owned()))
+    });
+    let mut all: Vec<(String, String)> = lines.collect();
+    // The hash is made from other columns, which may have to be added first.
+    all.sort_by_key(|(name, _)| name == "hash");
+    all
+}
+
+/// Without its check, which would be validated under the strongest lock.
+fn unchecked(definition: &str) -> &str {
+    definition.split_once(" CHECK (").map_or(definition, |(before, _)| before)
+}
+
+fn default_of(definition: &str) -> Option<&str> {
+    unchecked(definition).split_once(" DEFAULT ").map(|(_, expression)| expression)
+}
+
+/// A default as pg_task sets it: it reads a setting that exists only where the extension is loaded, and without it
+/// every INSERT fails. `(current_setting('pg_task.max'::text))::integer`, older `.. 'pg_task.default_max'::text, false ..`.
+fn is_upstreams(column: &str, expression: &str) -> bool {
+    let core = expression.strip_prefix("NULLIF(").unwrap_or(expression);
+    let core = core.strip_prefix('(').unwrap_or(core);
+    let Some((setting, rest)) = core.strip_prefix("current_setting('").and_then(|core| core.split_once("'::text"))
+    else {
+        return false;
+    };
+    let Some((room, setting)) = setting.split_once('.') else { return false };
+    let setting = setting.strip_prefix("default_").unwrap_or(setting);
+    let its_own = setting == column || (column == "parent" && setting == "id");
+    // Whoever reckons with the setting has made the default his own.
+    matches!(room, "pg_task" | "pg_work") && its_own && !rest.contains(['+', '-', '*', '/', '|', '\''])
+}
+
+/// pg_task's own triggers: the wake-up that sends a signal to its worker, and the guards of its state machine, which
+/// refuse some of our transitions. Named `<table>_<what>` like their functions, older `wake_up` and `hash_generate`.
+fn is_upstreams_trigger(name: &str, function: &str, source: &str) -> bool {
+    let named = name == function || function.ends_with(&format!("_{name}"));
+    let rings = source.contains("pg_cancel_backend") && source.contains("'userlock'");
+    let guards = ["column is immutable", "invalid state transition"].iter().any(|text| source.contains(text));
+    let fills = name == "hash_generate" && source.contains("hashtext");
+    let adds_up = name.ends_with("_valid") && source.contains("\"active\"") && source.contains("\"live\"");
+    named && (rings || guards || fills || adds_up)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! The steps of `upgrade`, done: the reshape before the queue is served, the mends beside it.
+//!
+//! DDL that waits for a lock makes everybody else wait behind it. So nothing is even tried while somebody's
+//! transaction stands in its way for longer than a moment (a running pg_dump), and what is tried gives up after
+//! `LOCK_TIMEOUT`. The reshape is then tried again with the session; the mends are left for later, and the queue is
+//! served meanwhile. A step that the server refuses for good is said once and left alone until the next session.
+
+use crate::table::defaults as column_defaults;
+use crate::table::index_place::IndexPlace;
+use crate::table::shape::{self, Shape};
+use crate::table::table_plan::{self as upgrade, Mend, Plan, Refusal, Reshape, SMALL_BYTES};
+use shared::config::ColumnDefaults;
+use shared::db::identifier::{qualified, quoted};
+use shared::db::lock_key;
+use shared::db::statement::{self, Queue};
+use shared::db::trouble::{Trouble, TroubleKind};
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+
+const LOCK_TIMEOUT: &str = "2s";
+/// An index built beside writers ends only when all older transactions have; that wait stands in nobody's way.
+const BUILD_TIMEOUT: &str = "10min";
+const HASHES_AT_ONCE: i64 = 10_000;
+
+/// What came of the mends.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Mended {
+    pub done: Vec<String>,
+    /// Why something is left for later.
+    pub later: Option<String>,
+    /// What the server refused.
+    pub failed: Vec<String>,
+}
+
+/// Makes the table one that can be served; whether something is left to mend beside the service.
+pub async fn reshape(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<bool, Trouble> {
+    let shape = shape::read(client, queue).await?;
+    let plan = planned(&shape, queue, defaults)?;
+    if plan.labels.is_empty() && plan.reshape.is_empty() {
+        return Ok(!plan.mends.is_empty());
+    }
+    let named = |error: tokio_postgres::Error| {
+        let trouble = Trouble::of(&error);
+        Trouble { text: format!("cannot take table {} over: {}", queue.fill("{queue}"), trouble.text), ..trouble }
+    };
+    if !plan.labels.is_empty() {
+        let labels = plan
+            .labels
+            .iter()
+            .map(|label| format!("ALTER TYPE {} ADD VALUE IF NOT EXISTS '{label}'; ", plan.state_type));
+        alter(client, &alone(&labels.collect::<String>())).await.map_err(named)?;
+    }
+    if !plan.reshape.is_empty() {
+        if let Some(holder) = holder(client, shape.relid, true).await? {
+            let text = format!(
+                "cannot take table {} over while {holder} holds a lock on it; waiting for its end",
+                queue.fill("{queue}")
+            );
+            return Err(Trouble { kind: TroubleKind::Statement, text });
+        }
+        let steps = plan.reshape.iter().map(|step| format!("{}; ", reshape_text(step, queue)));
+        alter(client, &alone(&steps.collect::<String>())).await.map_err(named)?;
+    }
+    shared::info!("table taken over", table = queue.fill("{queue}"), steps = told(&plan));
+    let shape = shape::read(client, queue).await?;
+    Ok(!planned(&shape, queue, defaults)?.mends.is_empty())
+}
+
+/// Does what can be done now. Runs on a session of its own: an index may take long.
+pub async fn mend(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<Mended, Trouble> {
+    let shape = shape::read(client, queue).await?;
+    let plan = planned(&shape, queue, defaults)?;
+    let mut mended = Mended::default();
+    for step in &plan.mends {
+        match mend_one(client, queue, &shape, step).await {
+            Ok(Some(done)) => mended.done.push(done),
+            Ok(None) => {}
+            Err(Hitch::Later(why)) => mended.later = Some(why),
+            Err(Hitch::Refused(why)) => mended.failed.push(why),
+            Err(Hitch::Lost(trouble)) => return Err(trouble),
+        }
+    }
+    if !column_defaults::align(client, queue, defaults).await? {
+        mended.later.get_or_insert_with(|| "the column defaults of the config are not in force yet".to_owned());
+    }
+    Ok(mended)
+}
+
+/// Who has been standing in the way of DDL for more than a moment. Looked at twice: short transactions come and go, and
+/// waiting a little for those is what the lock timeout is for.
+pub async fn holder(client: &Client, relid: u32, strong: bool) -> Result<Option<String>, Trouble> {
+    let text = statement::bare(statement::LIST_HOLDERS);
+    let look = async || -> Result<Vec<(String, String)>, Trouble> {
+        let rows = client.query(&text, &[&relid, &strong]).await.map_err(|error| Trouble::of(&error))?;
+        Ok(rows.iter().map(|row| (row.get("transaction"), row.get("holder"))).collect())
+    };
+    let before = look().await?;
+    if before.is_empty() {
+        return Ok(None);
+    }
+    client.query_one("SELECT pg_catalog.pg_sleep(0.3)", &[]).await.map_err(|error| Trouble::of(&error))?;
+    let now = look().await?;
+    Ok(now.into_iter().find(|(transaction, _)| before.iter().any(|(old, _)| old == transaction)).map(|(_, who)| who))
+}
+
+enum Hitch {
+    Later(String),
+    Refused(String),
+    Lost(Trouble),
+}
+
+impl From<Trouble> for Hitch {
+    fn from(trouble: Trouble) -> Hitch {
+        Hitch::Lost(trouble)
+    }
+}
+
+async fn mend_one(client: &Client, queue: &Queue, shape: &Shape, step: &Mend) -> Result<Option<String>, Hitch> {
+    match step {
+        Mend::HangTriggers => {
+            calm(client, shape, false).await?;
+            run(client, &alone(&queue.fill_make_triggers())).await?;
+            Ok(Some("wake-up triggers".to_owned()))
+        }
+        Mend::HangHash => {
+            calm(client, shape, false).await?;
+            run(client, &alone(&queue.fill_make_hash_trigger())).await?;
+            Ok(Some("hash trigger".to_owned()))
+        }
+        Mend::FillHash => fill_hash(client, queue).await,
+        Mend::Index { place, broken } => {
+            make_index(client, queue, shape, place, broken.as_deref()).await?;
+            Ok(Some(format!("index {}", place.name)))
+        }
+        Mend::Check { column, condition, there } => check(client, queue, shape, column, condition, *there).await,
+        Mend::Comment { columns } => {
+            let lines = upgrade::comments().filter(|(name, _)| columns.iter().any(|column| column == name));
+            let script: String = lines.map(|(_, line)| format!("{}\n", queue.fill(line))).collect();
+            run(client, &script).await?;
+            Ok(Some("comments".to_owned()))
+        }
+    }
+}
+
+async fn fill_hash(client: &Client, queue: &Queue) -> Result<Option<String>, Hitch> {
+    let missing = client.query_one(&queue.fill(statement::MISS_HASH), &[]).await.map_err(|error| hitch(&error))?;
+    if !missing.get::<_, bool>("missing") {
+        return Ok(None);
+    }
+    let mut filled = 0;
+    loop {
+        let text = queue.fill(statement::FILL_HASH);
+        match client.execute(&text, &[&HASHES_AT_ONCE]).await.map_err(|error| hitch(&error))? {
+            0 => return Ok(Some(format!("hash of {filled} rows"))),
+            rows => filled += rows,
+        }
+    }
+}
+
+/// Rows that break a rule would refuse every change of theirs, ours too: then there is no rule.
+async fn check(
+    client: &Client,
+    queue: &Queue,
+    shape: &Shape,
+    column: &str,
+    condition: &str,
+    there: bool,
+) -> Result<Option<String>, Hitch> {
+    let (table, rule) = (queue.fill("{queue}"), format!("{} {condition}", quoted(column)));
+    let broken = format!("SELECT EXISTS (SELECT FROM {table} WHERE NOT ({rule})) AS broken");
+    let broken = client.query_one(&broken, &[]).await.map_err(|error| hitch(&error))?;
+    if broken.get::<_, bool>("broken") {
+        return Err(Hitch::Refused(format!("rows break the rule {rule}; mend or delete them")));
+    }
+    let name = quoted(&format!("mill_check_{column}"));
+    if !there {
+        calm(client, shape, true).await?;
+        run(client, &format!("ALTER TABLE {table} ADD CONSTRAINT {name} CHECK ({rule}) NOT VALID; ")).await?;
+    }
+    run(client, &format!("ALTER TABLE {table} VALIDATE CONSTRAINT {name}; ")).await?;
+    Ok(Some(format!("check of {column}")))
+}
+
+async fn make_index(
+    client: &Client,
+    queue: &Queue,
+    shape: &Shape,
+    place: &IndexPlace,
+    broken: Option<&str>,
+) -> Result<(), Hitch> {
+    let (table, definition) = (queue.fill("{queue}"), place.definition());
+    if shape.bytes <= SMALL_BYTES {
+        calm(client, shape, broken.is_some()).await?;
+        let drop = broken.map(|name| format!("DROP INDEX {}; ", qualified(&queue.schema, name)));
+        return run(client, &format!("{}CREATE INDEX ON {table} {definition}; ", drop.unwrap_or_default())).await;
+    }
+    if !shape.partitioned {
+        if let Some(name) = broken {
+            build(client, &format!("DROP INDEX CONCURRENTLY {}", qualified(&queue.schema, name))).await?;
+        }
+        return build(client, &format!("CREATE INDEX CONCURRENTLY ON {table} {definition}")).await;
+    }
+    let partitions = client.query(&queue.fill(statement::LIST_PARTITIONS), &[]).await.map_err(|error| hitch(&error))?;
+    let parent_schemas: Vec<(u32, String)> = partitions.iter().map(|row| (row.get("oid"), row.get("schema"))).collect();
+    for row in &partitions {
+        let (oid, leaf): (u32, bool) = (row.get("oid"), row.get("leaf"));
+        let (schema, name): (String, String) = (row.get("schema"), row.get("name"));
+        let own = index_name(oid, place);
+        let index = qualified(&schema, &own);
+        let look = statement::bare(statement::LOOK_INDEX);
+        let found = client.query_opt(&look, &[&schema, &own]).await.map_err(|error| hitch(&error))?;
+        let (there, attached) =
+            found.map_or((None, false), |row| (Some(row.get::<_, bool>("valid")), row.get("attached")));
+        let on = qualified(&schema, &name);
+        match (leaf, there) {
+            (true, Some(false)) => {
+                build(client, &format!("DROP INDEX CONCURRENTLY {index}")).await?;
+                build(client, &format!("CREATE INDEX CONCURRENTLY {} ON {on} {definition}", quoted(&own))).await?;
+            }
+            (true, None) => {
+                build(client, &format!("CREATE INDEX CONCURRENTLY {} ON {on} {definition}", quoted(&own))).await?;
+            }
+            (false, None) => run(client, &format!("CREATE INDEX {} ON ONLY {on} {definition}; ", quoted(&own))).await?,
+            (true, Some(true)) | (false, Some(_)) => {}
+        }
+        let parent: Option<u32> = row.get("parent");
+        let over = parent.and_then(|oid| parent_schemas.iter().find(|(parent, _)| *parent == oid));
+        if let Some((parent, schema)) = over
+            && !attached
+        {
+            let over = qualified(schema, &index_name(*parent, place));
+            // The last index of a partition's partitions makes the server lock all tables above, from below; who reads
+            // from above would meet it half-way. So the top is locked first.
+            let lock = if *parent == shape.relid {
+                String::new()
+            } else {
+                calm(client, shape, true).await?;
+                format!("LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE; ")
+            };
+            run(client, &format!("{lock}ALTER INDEX {over} ATTACH PARTITION {index}; ")).await?;
+        }
+    }
+    Ok(())
+}
+
+fn index_name(oid: u32, place: &IndexPlace) -> String {
+    format!("mill_{oid}_{}", place.name)
+}
+
+async fn calm(client: &Client, shape: &Shape, strong: bool) -> Result<(), Hitch> {
+    match holder(client, shape.relid, strong).await? {
+        Some(who) => Err(Hitch::Later(format!("{who} holds a lock on the table"))),
+        None => Ok(()),
+    }
+}
+
+/// In one transaction that gives up soon. One message is one transaction, and an error leaves none open.
+async fn alter(client: &Client, steps: &str) -> Result<(), tokio_postgres::Error> {
+    client.batch_execute(&format!("SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {steps}")).await
+}
+
+async fn run(client: &Client, steps: &str) -> Result<(), Hitch> {
+    alter(client, steps).await.map_err(|error| hitch(&error))
+}
+
+/// Types and functions belong to all queues of a schema: one maker at a time.
+fn alone(steps: &str) -> String {
+    format!("SELECT pg_catalog.pg_advisory_xact_lock({}, 0); {steps}", lock_key::INSTALL)
+}
+
+/// A statement that must stand outside of a transaction.
+async fn build(client: &Client, text: &str) -> Result<(), Hitch> {
+    let set = format!("SET lock_timeout = '{BUILD_TIMEOUT}'");
+    client.batch_execute(&set).await.map_err(|error| hitch(&error))?;
+    client.batch_execute(text).await.map_err(|error| hitch(&error))
+}
+
+fn hitch(error: &tokio_postgres::Error) -> Hitch {
+    let trouble = Trouble::of(error);
+    match error.code() {
+        Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
+            Hitch::Later(trouble.text)
+        }
+        _ if trouble.passes() => Hitch::Lost(trouble),
+        _ => Hitch::Refused(trouble.text),
+    }
+}
+
+fn planned(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<Plan, Trouble> {
+    upgrade::plan(shape, queue, defaults).map_err(|Refusal(reasons)| Trouble {
+        kind: TroubleKind::Standing,
+        text: format!(
+            "table {} cannot be served: {}; mend it, or choose another name for the queue",
+            queue.fill("{queue}"),
+            reasons.join("; ")
+        ),
+    })
+}
+
+fn reshape_text(step: &Reshape, queue: &Queue) -> String {
+    let table = queue.fill("{queue}");
+    match step {
+        Reshape::AddColumn { name, definition } => {
+            format!("ALTER TABLE {table} ADD COLUMN {} {definition}", quoted(name))
+        }
+        Reshape::SetDefault { name, expression } => {
+            format!("ALTER TABLE {table} ALTER COLUMN {} SET DEFAULT {expression}", quoted(name))
+        }
+        Reshape::DropTrigger { name, function } => {
+            let function = function.as_ref().map(|name| format!("; DROP FUNCTION {name}()")).unwrap_or_default();
+            format!("DROP TRIGGER {} ON {table}{function}", quoted(name))
+        }
+        Reshape::HangHash => queue.fill_make_hash_trigger(),
+        Reshape::CommentUser => format!(
+            "COMMENT ON COLUMN {table}.\"user\" IS 'who inserted the task; it runs as the user of the queue''s scheduler'"
+        ),
+    }
+}
+
+fn told(plan: &Plan) -> String {
+    let labels = plan.labels.iter().map(|label| format!("label {label}"));
+    let steps = plan.reshape.iter().map(|step| match step {
+        Reshape::AddColumn { name, .. } => format!("column {name}"),
+        Reshape::SetDefault { name, .. } => format!("default of {name}"),
+        Reshape::DropTrigger { name, .. } => format!("without trigger {name}"),
+        Reshape::HangHash => "hash trigger".to_owned(),
+        Reshape::CommentUser => "comment of user".to_owned(),
+    });
+    labels.chain(steps).collect::<Vec<_>>().join(", ")
+}
