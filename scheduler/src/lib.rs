@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod attempt;
+mod base;
 mod claim;
 mod event_loop;
 mod graph;
@@ -17,6 +18,7 @@ mod jobs;
 mod pool;
 mod serving;
 mod session;
+mod stop;
 mod table;
 
 use nix::sys::signal::Signal;

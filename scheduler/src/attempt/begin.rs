@@ -86,21 +86,21 @@ impl Guests {
 impl Scheduler {
     pub(crate) fn start_guest(&mut self, guest: Guest, now: Instant) {
         let Guest { task, attempt, row, group, slot } = guest;
-        self.start.region.expect_return(slot);
-        self.start.region.expect_result(slot);
+        self.base.start.region.expect_return(slot);
+        self.base.start.region.expect_result(slot);
         let started = report::pair().map_err(|error| error.to_string()).and_then(|(ours, theirs)| {
             let errand = OwnErrand { kit: self.kit(), row: row.clone(), scheduler: theirs };
             let kept = [errand.scheduler.as_raw_fd()];
-            let child = self.nursery.spawn_plain(slot, Kind::Worker, &self.label, errand::run_own, &errand, &kept);
+            let child = self.spawner.spawn_plain(slot, Kind::Worker, &self.base.label, errand::run_own, &errand, &kept);
             child.map(|child| (child, ours)).map_err(|error| error.to_string())
         });
         match started {
             Ok((child, worker)) => {
-                shared::debug!("worker started", queue = self.label, task = task, pid = child.pid());
-                let run = self.runs.started_plain(task, attempt, child, slot, false);
-                self.runs.set_group(run, group);
-                self.errands.expect(run, row, self.home.name());
-                self.guests.waiting.insert(run, Waiting { task, attempt, worker, backend: None });
+                shared::debug!("worker started", queue = self.base.label, task = task, pid = child.pid());
+                let run = self.attempts.table.started_plain(task, attempt, child, slot, false);
+                self.attempts.table.set_group(run, group);
+                self.attempts.records.expect(run, row, self.session.home.name());
+                self.attempts.begins.waiting.insert(run, Waiting { task, attempt, worker, backend: None });
             }
             Err(error) => self.not_started(task, attempt, &error, now),
         }
@@ -108,22 +108,25 @@ impl Scheduler {
 
     /// Writes down that tasks begin whose workers have connected, all at once, and one such writing at a time.
     pub(crate) fn begin_guests(&mut self) {
-        if self.guests.waiting.is_empty() {
+        if self.attempts.begins.waiting.is_empty() {
             return;
         }
-        if !self.start.region.leads() || !self.stopping.lets_finish() {
+        if !self.base.start.region.leads() || !self.stop.state.lets_finish() {
             // Nothing of theirs has begun. Those that wait for us leave by themselves; others may wait for the server.
-            let waiting = std::mem::take(&mut self.guests.waiting);
+            let waiting = std::mem::take(&mut self.attempts.begins.waiting);
             let silent = waiting.iter().filter(|(_, guest)| guest.backend.is_none());
-            silent.for_each(|(run, _)| self.runs.kill(*run));
+            silent.for_each(|(run, _)| self.attempts.table.kill(*run));
             return;
         }
-        self.guests.hear();
-        if self.guests.asking || !self.session.working() || self.write_pause.pauses(Instant::now()) {
+        self.attempts.begins.hear();
+        if self.attempts.begins.asking
+            || !self.session.state.working()
+            || self.session.write_pause.pauses(Instant::now())
+        {
             return;
         }
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
-        let ready = self.guests.waiting.iter().filter_map(|(run, guest)| Some((*run, guest, guest.backend?)));
+        let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) else { return };
+        let ready = self.attempts.begins.waiting.iter().filter_map(|(run, guest)| Some((*run, guest, guest.backend?)));
         let (mut asked, mut tasks, mut attempts, mut backends) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (run, guest, backend) in ready {
             asked.push(run);
@@ -134,7 +137,7 @@ impl Scheduler {
         if asked.is_empty() {
             return;
         }
-        self.guests.asking = true;
+        self.attempts.begins.asking = true;
         shared::fault::point("scheduler.before_guests");
         link.ask("beginning tasks", PATIENCE, move |client| {
             or_refused(Refused::Begins, async move {
@@ -154,13 +157,13 @@ impl Scheduler {
 
     /// What was not begun is left to its worker: it may wait where we may not.
     pub(crate) fn begun(&mut self, asked: &[RunId], begun: &[i64]) {
-        self.guests.asking = false;
+        self.attempts.begins.asking = false;
         shared::fault::point("scheduler.after_guests");
         for run in asked {
-            let Some(guest) = self.guests.waiting.remove(run) else { continue };
+            let Some(guest) = self.attempts.begins.waiting.remove(run) else { continue };
             let reply = if begun.contains(&guest.task) { Reply::Begun } else { Reply::Yourself };
             // Without an answer it leaves.
-            if self.start.region.leads() {
+            if self.base.start.region.leads() {
                 report::answer(&guest.worker, reply);
             }
         }

@@ -2,6 +2,7 @@
 
 pub mod attempt_state;
 pub mod attempt_table;
+pub mod attempts;
 pub mod batch_return;
 pub mod begin;
 pub mod death;

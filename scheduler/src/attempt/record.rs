@@ -243,22 +243,22 @@ impl Scheduler {
             return;
         }
         // What has begun with the take runs, for all who look; it may finish like the others.
-        let goes_on = self.start.region.leads() && self.stopping.lets_finish();
+        let goes_on = self.base.start.region.leads() && self.stop.state.lets_finish();
         let kit = self.kit();
         let mut errands = Vec::with_capacity(begun.len());
         for begun in begun {
             let (row, slot) = (begun.row.clone(), begun.slot);
-            match self.lending.gift(begun.backend) {
+            match self.pool.gift(begun.backend) {
                 _ if !goes_on => {
                     self.give_slot_back(slot);
                     self.never_started(row.task, row.attempt, Some(begun.backend), now);
                 }
                 Gift::Here(lent, socket) => {
-                    self.start.region.expect_return(slot);
-                    self.start.region.expect_result(slot);
+                    self.base.start.region.expect_return(slot);
+                    self.base.start.region.expect_result(slot);
                     errands.push((begun, Errand { kit: kit.clone(), row, lent, socket }));
                 }
-                Gift::Coming => self.errands.waiting.push(begun),
+                Gift::Coming => self.attempts.records.waiting.push(begun),
                 Gift::Gone => {
                     self.give_slot_back(slot);
                     self.errand_started(begun, Err("the connection is gone".to_owned()), now);
@@ -268,10 +268,18 @@ impl Scheduler {
         let mut started = Vec::with_capacity(errands.len());
         for (begun, errand) in &errands {
             let kept = [errand.socket.as_raw_fd()];
-            started.push(self.nursery.spawn_plain(begun.slot, Kind::Worker, &self.label, errand::run, errand, &kept));
+            started.push(self.spawner.spawn_plain(
+                begun.slot,
+                Kind::Worker,
+                &self.base.label,
+                errand::run,
+                errand,
+                &kept,
+            ));
         }
         // Not for one that stands alone: it may last, and what is copied here is its alone from then on.
-        if self.errands.forked.replace(now).is_some_and(|before| now.saturating_duration_since(before) < FLOW) {
+        if self.attempts.records.forked.replace(now).is_some_and(|before| now.saturating_duration_since(before) < FLOW)
+        {
             own_again();
         }
         for ((begun, _), started) in errands.into_iter().zip(started) {
@@ -281,13 +289,13 @@ impl Scheduler {
 
     /// Those that have begun, as far as their connections are as new.
     pub(crate) fn start_waiting(&mut self, now: Instant) {
-        let waiting = std::mem::take(&mut self.errands.waiting);
+        let waiting = std::mem::take(&mut self.attempts.records.waiting);
         self.start_errands(waiting, now);
     }
 
     pub(crate) fn give_slot_back(&mut self, slot: SlotHandle) {
-        self.start.region.slots().release(slot);
-        self.freed = true;
+        self.base.start.region.slots().release(slot);
+        self.claims.freed = true;
     }
 
     fn errand_started(&mut self, begun: Begun, started: Result<Child, String>, now: Instant) {
@@ -295,14 +303,14 @@ impl Scheduler {
         let (task, attempt) = (row.task, row.attempt);
         match started {
             Ok(child) => {
-                self.lending.lent(backend, slot);
-                shared::debug!("worker started", queue = self.label, task = task, pid = child.pid());
-                let run = self.runs.started_plain(task, attempt, child, slot, false);
-                self.runs.set_group(run, group);
-                self.errands.expect(run, row, server);
+                self.pool.lent(backend, slot);
+                shared::debug!("worker started", queue = self.base.label, task = task, pid = child.pid());
+                let run = self.attempts.table.started_plain(task, attempt, child, slot, false);
+                self.attempts.table.set_group(run, group);
+                self.attempts.records.expect(run, row, server);
             }
             Err(error) => {
-                self.lending.unpromise(backend);
+                self.pool.unpromise(backend);
                 self.not_started(task, attempt, &error, now);
             }
         }
@@ -311,10 +319,10 @@ impl Scheduler {
     /// A worker could not even be forked.
     pub(crate) fn not_started(&mut self, task: i64, attempt: i32, error: &str, now: Instant) {
         let first = self.worker_failed(task, error, now);
-        self.runs.orphaned(task, attempt, now);
+        self.attempts.table.orphaned(task, attempt, now);
         if first {
-            let pause = self.stumbling.next(now);
-            self.doze.hold_off(pause);
+            let pause = self.claims.stumbling.next(now);
+            self.claims.timer.hold_off(pause);
         }
     }
 
@@ -322,46 +330,47 @@ impl Scheduler {
     pub(crate) fn kit(&self) -> Rc<Kit> {
         let order = self.worker_order(0, 0);
         let target = Arc::new(order.target.clone());
-        Rc::new(Kit { order, target, book: self.errands.book.clone() })
+        Rc::new(Kit { order, target, book: self.attempts.records.book.clone() })
     }
 
     pub(crate) fn worker_order(&self, task: i64, attempt: i32) -> WorkerOrder {
         WorkerOrder {
-            target: self.home.target(&self.order.target),
-            schema: self.order.schema.clone(),
-            table: self.order.table.clone(),
+            target: self.session.home.target(&self.base.order.target),
+            schema: self.base.order.schema.clone(),
+            table: self.base.order.table.clone(),
             task,
             attempt,
-            output_limit: self.settings.output_limit,
-            remotes: self.order.remotes.clone(),
+            output_limit: self.base.settings.output_limit,
+            remotes: self.base.order.remotes.clone(),
             lent: None,
-            batch: self.settings.batch,
+            batch: self.base.settings.batch,
             group: None,
-            lazy_commit: !self.settings.synchronous_commit,
-            home: self.home.server().cloned(),
+            lazy_commit: !self.base.settings.synchronous_commit,
+            home: self.session.home.server().cloned(),
         }
     }
 
     /// A worker is gone: what it has handed in is to be written; what a clerk could not write is tried again.
     pub(crate) fn errand_ended(&mut self, ended: &WorkerEnd, now: Instant) {
-        if let Some(UnderWay { row, since, server }) = self.errands.rows.remove(&ended.run)
+        if let Some(UnderWay { row, since, server }) = self.attempts.records.rows.remove(&ended.run)
             && let Some(result) = &ended.handed_in
         {
             let took = now.saturating_duration_since(since);
-            self.errands.mean = (self.errands.mean * (MEMORY - 1) + took) / MEMORY;
-            let moved = |at: &Rc<ServerName>| self.home.server().is_some_and(|home| !home.name.has_the_data_of(at));
+            self.attempts.records.mean = (self.attempts.records.mean * (MEMORY - 1) + took) / MEMORY;
+            let moved =
+                |at: &Rc<ServerName>| self.session.home.server().is_some_and(|home| !home.name.has_the_data_of(at));
             if server.as_ref().is_some_and(moved) {
-                shared::info!("a result of another server is dropped", queue = self.label, task = result.task);
-                self.runs.orphaned(result.task, result.attempt, now);
+                shared::info!("a result of another server is dropped", queue = self.base.label, task = result.task);
+                self.attempts.table.orphaned(result.task, result.attempt, now);
             } else {
-                self.errands.handed.push(Ended { row, result: result.clone(), server });
+                self.attempts.records.handed.push(Ended { row, result: result.clone(), server });
             }
         }
-        if let Some(result) = self.errands.clerks.remove(&ended.run) {
+        if let Some(result) = self.attempts.records.clerks.remove(&ended.run) {
             let over = [ExitCode::Asked, ExitCode::Permanent].map(ExitCode::status);
             if !matches!(ended.end, End::Exited(status) if over.contains(&status)) {
-                self.errands.refused.push(result);
-                self.errands.next_clerk = Some(now + CLERK_PAUSE);
+                self.attempts.records.refused.push(result);
+                self.attempts.records.next_clerk = Some(now + CLERK_PAUSE);
             }
         }
     }
@@ -369,15 +378,15 @@ impl Scheduler {
     /// Writes down what was handed in, all at once, and one such writing at a time. Not while a short look is under way or
     /// will begin in a moment: the next look writes it in the transaction in which it takes.
     pub(crate) fn book_errands(&mut self) {
-        let looks = self.brief && self.looking.is_some() || self.looks_soon();
-        if !self.session.working() || looks {
+        let looks = self.claims.brief && self.claims.looking.is_some() || self.looks_soon();
+        if !self.session.state.working() || looks {
             return;
         }
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
-        if self.write_pause.pauses(Instant::now()) {
+        let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) else { return };
+        if self.session.write_pause.pauses(Instant::now()) {
             return;
         }
-        let Some(ends) = self.errands.begin_booking() else { return };
+        let Some(ends) = self.attempts.records.begin_booking() else { return };
         link.ask("writing results", PATIENCE, move |client| {
             or_refused(Refused::Results, async move {
                 Ok(Answer::Booked(unless_refused(ends.write(&client, &statements).await)?))
@@ -386,43 +395,43 @@ impl Scheduler {
     }
 
     pub(crate) fn booked(&mut self, written: &[i64], now: Instant) {
-        for ended in std::mem::take(&mut self.errands.booking) {
+        for ended in std::mem::take(&mut self.attempts.records.booking) {
             if written.contains(&ended.result.task) {
                 shared::debug!("task finished", task = ended.result.task, failed = ended.result.failed);
             } else {
-                self.errands.refused.push(ended);
-                self.errands.next_clerk.get_or_insert(now);
+                self.attempts.records.refused.push(ended);
+                self.attempts.records.next_clerk.get_or_insert(now);
             }
         }
     }
 
     /// Results that could not be written with the others get a clerk each, as far as there are slots.
     pub(crate) fn send_clerks(&mut self, now: Instant) {
-        if self.errands.refused.is_empty()
-            || !self.session.working()
-            || self.errands.next_clerk.is_some_and(|at| now < at)
+        if self.attempts.records.refused.is_empty()
+            || !self.session.state.working()
+            || self.attempts.records.next_clerk.is_some_and(|at| now < at)
         {
             return;
         }
-        self.errands.next_clerk = Some(now + CLERK_PAUSE);
+        self.attempts.records.next_clerk = Some(now + CLERK_PAUSE);
         let kit = self.kit();
-        while let Some(ended) = self.errands.refused.pop() {
-            let Some(slot) = self.start.region.slots().reserve() else {
-                self.errands.refused.push(ended);
+        while let Some(ended) = self.attempts.records.refused.pop() {
+            let Some(slot) = self.base.start.region.slots().reserve() else {
+                self.attempts.records.refused.push(ended);
                 return;
             };
             let (task, attempt) = (ended.result.task, ended.result.attempt);
-            self.start.region.expect_return(slot);
-            self.start.region.expect_result(slot);
+            self.base.start.region.expect_return(slot);
+            self.base.start.region.expect_result(slot);
             let clerk = Clerk { kit: kit.clone(), row: ended.row.clone(), result: ended.result.clone() };
-            match self.nursery.spawn_plain(slot, Kind::Worker, &self.label, errand::write_down, &clerk, &[]) {
+            match self.spawner.spawn_plain(slot, Kind::Worker, &self.base.label, errand::write_down, &clerk, &[]) {
                 Ok(child) => {
-                    let run = self.runs.started_plain(task, attempt, child, slot, true);
-                    self.errands.clerks.insert(run, ended);
+                    let run = self.attempts.table.started_plain(task, attempt, child, slot, true);
+                    self.attempts.records.clerks.insert(run, ended);
                 }
                 Err(error) => {
-                    shared::error!("cannot start a worker", queue = self.label, task = task, error = error);
-                    self.errands.refused.push(ended);
+                    shared::error!("cannot start a worker", queue = self.base.label, task = task, error = error);
+                    self.attempts.records.refused.push(ended);
                     return;
                 }
             }
@@ -432,8 +441,8 @@ impl Scheduler {
     /// The session is gone, and every answer with it: what was being written is written again (the fence makes that
     /// harmless).
     pub(crate) fn errands_lost(&mut self) {
-        let booking = std::mem::take(&mut self.errands.booking);
-        self.errands.handed.extend(booking);
+        let booking = std::mem::take(&mut self.attempts.records.booking);
+        self.attempts.records.handed.extend(booking);
     }
 }
 

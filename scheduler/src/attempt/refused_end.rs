@@ -24,7 +24,7 @@ pub enum Rewritten {
 impl Scheduler {
     /// `unwritten`: rows that are still WORK in the attempt that has run.
     pub(crate) fn rewrite(&mut self, unwritten: Vec<(i64, i32)>) {
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
+        let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) else { return };
         for (task, attempt) in unwritten {
             let statements = statements.clone();
             link.ask("ending a task", PATIENCE, move |client| {
@@ -38,17 +38,17 @@ impl Scheduler {
     pub(crate) fn rewritten(&mut self, task: i64, attempt: i32, what: Rewritten) {
         match what {
             Rewritten::Failed => {
-                shared::info!("task failed: its end was refused before", queue = self.label, task = task)
+                shared::info!("task failed: its end was refused before", queue = self.base.label, task = task)
             }
             Rewritten::Stopped => {
-                shared::warning!("task stopped: its end is refused", queue = self.label, task = task);
+                shared::warning!("task stopped: its end is refused", queue = self.base.label, task = task);
             }
             Rewritten::Untouched => return,
             Rewritten::Refused(error) => {
-                if self.runs.refused_again(task, attempt) {
+                if self.attempts.table.refused_again(task, attempt) {
                     shared::warning!(
                         "the row of a task that has ended cannot be changed",
-                        queue = self.label,
+                        queue = self.base.label,
                         task = task,
                         error = error
                     );
@@ -56,8 +56,8 @@ impl Scheduler {
                 return;
             }
         }
-        self.runs.written(task, attempt);
-        self.doze.hurry(std::time::Instant::now());
+        self.attempts.table.written(task, attempt);
+        self.claims.timer.hurry(std::time::Instant::now());
     }
 }
 

@@ -17,15 +17,15 @@ impl Scheduler {
     /// A row names a session on a remote. While an answer is awaited from there, the question counts as put.
     pub(crate) fn look_elsewhere(&mut self, run: RunId, lead: Lead, now: Instant) {
         let (task, attempt) = (lead.task, lead.attempt);
-        if let Some(began) = self.elsewhere.begin(run, lead, &self.order.remotes, now) {
+        if let Some(began) = self.attempts.remotes.begin(run, lead, &self.base.order.remotes, now) {
             self.plan_gone(run, (task, attempt), began, now);
         }
     }
 
     /// On every turn.
     pub(crate) fn search_elsewhere(&mut self, now: Instant) {
-        let name = self.application_name();
-        for (run, task, attempt, news) in self.elsewhere.turn(&name, now) {
+        let name = self.base.application_name();
+        for (run, task, attempt, news) in self.attempts.remotes.turn(&name, now) {
             match news {
                 News::Gone { server_began_us } => self.plan_gone(run, (task, attempt), server_began_us, now),
                 News::Unknown { why, first } => {
@@ -34,7 +34,7 @@ impl Scheduler {
                     if first {
                         shared::warning!(
                             "remote not reachable, outcome unknown",
-                            queue = self.label,
+                            queue = self.base.label,
                             task = task,
                             reason = why
                         );
@@ -43,12 +43,14 @@ impl Scheduler {
                 }
             }
         }
-        for (run, task, attempt) in self.elsewhere.overdue(Duration::from_millis(self.settings.reset_ms), now) {
-            let queue = self.queue.clone();
-            if let (Some(link), true) = (&mut self.link, self.session.working()) {
+        for (run, task, attempt) in
+            self.attempts.remotes.overdue(Duration::from_millis(self.base.settings.reset_ms), now)
+        {
+            let queue = self.base.queue.clone();
+            if let (Some(link), true) = (&mut self.links.queue, self.session.state.working()) {
                 shared::warning!(
                     "task given up: its outcome on its remote is unknown",
-                    queue = self.label,
+                    queue = self.base.label,
                     task = task
                 );
                 link.ask("ending a crashed task", PATIENCE, move |client| async move {
@@ -63,9 +65,9 @@ impl Scheduler {
     fn plan_gone(&mut self, run: RunId, (task, attempt): (i64, i32), server_began_us: i64, now: Instant) {
         // A lost connection says nothing of the task where the remote was started anew since then.
         let same = |death: &Death| death.server_began_us().is_none_or(|began| began == server_began_us);
-        let why = (self.runs.why(run), self.runs.death(run).filter(same).map(Death::proven));
-        match (&mut self.link, self.statements.clone()) {
-            (Some(link), Some(statements)) if self.session.working() => {
+        let why = (self.attempts.table.why(run), self.attempts.table.death(run).filter(same).map(Death::proven));
+        match (&mut self.links.queue, self.session.statements.clone()) {
+            (Some(link), Some(statements)) if self.session.state.working() => {
                 link.ask("settling a remote task", PATIENCE, move |client| async move {
                     let settlement =
                         match settle::plan_again(&client, &statements.settle, (task, attempt), &[], why).await {
@@ -75,26 +77,26 @@ impl Scheduler {
                     Ok(Answer::Settled { run, task, settlement })
                 });
             }
-            _ => self.runs.unsettled(run, now),
+            _ => self.attempts.table.unsettled(run, now),
         }
     }
 
     fn mark_unknown(&mut self, run: RunId, task: i64) {
-        if self.session.working() && self.elsewhere.mark(run) {
+        if self.session.state.working() && self.attempts.remotes.mark(run) {
             self.sign_unknown(statement::MARK_UNKNOWN, task);
         }
     }
 
     /// The row is settled, whatever it was.
     pub(crate) fn found(&mut self, run: RunId, task: i64) {
-        if self.elsewhere.end(run) {
+        if self.attempts.remotes.end(run) {
             self.sign_unknown(statement::UNMARK_UNKNOWN, task);
         }
     }
 
     fn sign_unknown(&mut self, text: &str, task: i64) {
         let text = statement::bare(text);
-        if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
+        if let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) {
             link.ask("signing a remote task", PATIENCE, move |client| async move {
                 let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
                     [&lock_key::UNKNOWN, &statements.relid, &task];

@@ -72,15 +72,16 @@ impl Shortage {
 impl Scheduler {
     /// How many more workers may start now.
     pub(crate) fn room(&mut self, now: Instant) -> usize {
-        let most = self.start.region.slots().limit() as usize;
-        self.shortage.relax(most, now);
-        if self.shortage.files.is_none() && self.shortage.ceiling.is_none() {
+        let most = self.base.start.region.slots().limit() as usize;
+        self.claims.process_limit.relax(most, now);
+        if self.claims.process_limit.files.is_none() && self.claims.process_limit.ceiling.is_none() {
             self.set_shortage(None);
             return usize::MAX;
         }
         let running = self.workers();
-        let by_ceiling = self.shortage.ceiling.map_or(usize::MAX, |ceiling| ceiling.saturating_sub(running));
-        let Some(limit) = self.shortage.files else { return by_ceiling };
+        let by_ceiling =
+            self.claims.process_limit.ceiling.map_or(usize::MAX, |ceiling| ceiling.saturating_sub(running));
+        let Some(limit) = self.claims.process_limit.files else { return by_ceiling };
         let free = limits::open_files().map_or(0, |open| limit.saturating_sub(open));
         // A worker that is just connecting will hand its connection over.
         let all = usize::try_from(limits::fit_files().workers).unwrap_or(usize::MAX);
@@ -90,13 +91,13 @@ impl Scheduler {
         let by_files = if running == 0 && free >= limits::WORKER_FILES { by_files.max(1) } else { by_files };
         if by_files == 0 && running == 0 {
             // What we only keep may be what is missing.
-            self.lending.part(now, usize::MAX);
+            self.pool.part(now, usize::MAX);
             self.set_shortage(Some(format!(
                 "no worker can start: {free} of {limit} file descriptors are free, and one needs {}; raise the limit of open \
                  files (LimitNOFILE=)",
                 limits::WORKER_FILES
             )));
-        } else if self.shortage.ceiling.is_none() {
+        } else if self.claims.process_limit.ceiling.is_none() {
             self.set_shortage(None);
         }
         by_files.min(by_ceiling)
@@ -105,17 +106,17 @@ impl Scheduler {
     /// A worker could not be forked. True: the first one of this moment.
     pub(crate) fn worker_failed(&mut self, task: i64, error: &str, now: Instant) -> bool {
         let running = self.workers();
-        let first = self.shortage.fail(running, now);
-        match self.shortage.log(now) {
+        let first = self.claims.process_limit.fail(running, now);
+        match self.claims.process_limit.log(now) {
             Some(before) => shared::error!(
                 "cannot start a worker; the task is planned again",
-                queue = self.label,
+                queue = self.base.label,
                 task = task,
                 error = error,
                 running = running,
                 not_logged = before,
             ),
-            None => shared::debug!("cannot start a worker", queue = self.label, task = task, error = error),
+            None => shared::debug!("cannot start a worker", queue = self.base.label, task = task, error = error),
         }
         self.set_shortage(Some(format!(
             "tasks run fewer at once ({running} now): cannot start a worker: {error}; {}",
@@ -127,35 +128,35 @@ impl Scheduler {
     /// A worker of ours could not start what it needs beside the task.
     pub(crate) fn worker_lacked(&mut self, reason: &str, now: Instant) {
         let running = self.workers();
-        self.shortage.fail(running, now);
+        self.claims.process_limit.fail(running, now);
         let text = format!("tasks run fewer at once ({running} now): {reason}; {}", remedy(reason));
-        if self.shortage.log(now).is_some() {
-            shared::error!("a worker left its task; it is planned again", queue = self.label, reason = text);
+        if self.claims.process_limit.log(now).is_some() {
+            shared::error!("a worker left its task; it is planned again", queue = self.base.label, reason = text);
         }
         self.set_shortage(Some(text));
     }
 
     /// In the notes, unless something worse stands there.
     fn set_shortage(&mut self, reason: Option<String>) {
-        if self.shortage.reason == reason {
+        if self.claims.process_limit.reason == reason {
             return;
         }
-        let ended = self.shortage.reason.is_some() && reason.is_none();
-        if self.said.current().is_none() {
-            let shown = reason.as_deref().or(self.catalog_check.said());
-            self.notes().set_reason(shown.unwrap_or_default());
-            self.start.ring_parent();
+        let ended = self.claims.process_limit.reason.is_some() && reason.is_none();
+        if self.session.said.current().is_none() {
+            let shown = reason.as_deref().or(self.installer.catalog_check.said());
+            self.base.notes().set_reason(shown.unwrap_or_default());
+            self.base.start.ring_parent();
         }
         if ended {
-            shared::info!("workers start again as before", queue = self.label);
+            shared::info!("workers start again as before", queue = self.base.label);
         }
-        self.shortage.reason = reason;
+        self.claims.process_limit.reason = reason;
     }
 
     /// Living workers of ours.
     fn workers(&self) -> usize {
-        let slots = self.start.region.slots();
-        let own = self.start.slot.index();
+        let slots = self.base.start.region.slots();
+        let own = self.base.start.slot.index();
         let ours = |slot: SlotHandle| {
             let notes = slots.notes(slot);
             notes.kind() == Some(Kind::Worker) && notes.parent() == Some(own)

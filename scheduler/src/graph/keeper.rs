@@ -127,7 +127,7 @@ impl Scheduler {
         if std::mem::discriminant(&step.next) != std::mem::discriminant(&self.graph.state) {
             shared::debug!(
                 "graph",
-                queue = self.label,
+                queue = self.base.label,
                 was = format!("{:?}", self.graph.state),
                 now = format!("{:?}", step.next)
             );
@@ -140,10 +140,10 @@ impl Scheduler {
             match effect {
                 GraphEffect::Ask => self.ask_watch(),
                 GraphEffect::Dial => {
-                    let region = Some(&self.start.region);
-                    let target = self.home.target(&self.order.target);
-                    let link = Link::dial(&target, &self.application_name(), region, false);
-                    self.graph.link = Some(link.beside(self.home.proof()));
+                    let region = Some(&self.base.start.region);
+                    let target = self.session.home.target(&self.base.order.target);
+                    let link = Link::dial(&target, &self.base.application_name(), region, false);
+                    self.graph.link = Some(link.beside(self.session.home.proof()));
                 }
                 GraphEffect::Prepare => {
                     if let Some(link) = &mut self.graph.link {
@@ -159,7 +159,7 @@ impl Scheduler {
 
     fn ask_watch(&mut self) {
         let (keeps, hears) = (self.graph.keeps, self.graph.hears);
-        if let Some(link) = &mut self.link {
+        if let Some(link) = &mut self.links.queue {
             link.ask("watching the graph", PATIENCE, move |client| async move {
                 let text = statement::bare(statement::WATCH_GRAPH);
                 match client.query_one(&text, &[&keeps, &hears]).await {
@@ -181,7 +181,7 @@ impl Scheduler {
     pub(crate) fn graph_watched(&mut self, watched: Watched, now: Instant) {
         let Watched { keeps, hears, used } = watched;
         if keeps && !self.graph.keeps {
-            shared::debug!("this scheduler keeps the timers and tokens of its database", queue = self.label);
+            shared::debug!("this scheduler keeps the timers and tokens of its database", queue = self.base.label);
         }
         (self.graph.keeps, self.graph.hears) = (keeps, hears);
         self.graph.used_at = now;
@@ -212,7 +212,7 @@ impl Scheduler {
             LinkEvent::Lost(trouble) => {
                 let text = format!("the session that keeps the graph: {trouble}");
                 if !self.graph.said.contains(&text) {
-                    shared::warning!("timers wait", queue = self.label, reason = text);
+                    shared::warning!("timers wait", queue = self.base.label, reason = text);
                     self.graph.said.push(text);
                 }
                 self.graph_event(GraphEvent::Lost { now });
@@ -227,8 +227,8 @@ impl Scheduler {
         if graph.state != GraphState::Keeping
             || graph.passing
             || now < graph.next_pass
-            || self.stopping.asked()
-            || !self.start.region.leads()
+            || self.stop.state.asked()
+            || !self.base.start.region.leads()
         {
             return;
         }
@@ -248,10 +248,10 @@ impl Scheduler {
 
     fn say_graph(&mut self, passed: GraphPassed) {
         if passed.activated > 0 {
-            shared::debug!("timers fired", queue = self.label, activated = passed.activated);
+            shared::debug!("timers fired", queue = self.base.label, activated = passed.activated);
         }
         for (timer, skipped) in passed.skipped {
-            shared::info!("missed times skipped", queue = self.label, timer = timer, times = skipped);
+            shared::info!("missed times skipped", queue = self.base.label, timer = timer, times = skipped);
         }
         let mut lasting = Vec::new();
         for (_, what, trouble) in passed.refused {
@@ -259,7 +259,7 @@ impl Scheduler {
             if !self.graph.said.contains(&text) && !trouble.passes() {
                 shared::warning!(
                     "the graph goes on without it for a while",
-                    queue = self.label,
+                    queue = self.base.label,
                     what = what,
                     why = trouble
                 );

@@ -217,8 +217,8 @@ impl Scheduler {
     }
 
     fn prepare_jobs(&mut self) {
-        let (queue, statements) = (self.queue.clone(), self.statements.clone());
-        if let (Some(link), Some(statements)) = (&mut self.link, statements) {
+        let (queue, statements) = (self.base.queue.clone(), self.session.statements.clone());
+        if let (Some(link), Some(statements)) = (&mut self.links.queue, statements) {
             link.ask("preparing jobs", PATIENCE, move |client| async move {
                 contained(
                     job_statements::prepare(&client, &queue, statements.relid)
@@ -236,7 +236,7 @@ impl Scheduler {
                 self.jobs.due = Some(now);
                 self.jobs.watch = Question::Wanted;
                 self.jobs.compare_at = Some(now);
-                self.doze.hurry(now);
+                self.claims.timer.hurry(now);
                 if self.jobs.keeps {
                     self.graph_event(GraphEvent::Ready);
                 }
@@ -245,7 +245,7 @@ impl Scheduler {
                 if self.jobs.attach_pause.fresh() {
                     shared::warning!(
                         "jobs not started: cannot create triggers on the task table yet",
-                        queue = self.label,
+                        queue = self.base.label,
                         why = why
                     );
                 }
@@ -284,7 +284,7 @@ impl Scheduler {
         let soon = match next {
             Some(Duration::ZERO) if slots == 0 => {
                 if pulse.due == Some(Duration::ZERO) && !std::mem::replace(&mut jobs.waits, true) {
-                    shared::info!("due jobs wait for a free slot", queue = self.label);
+                    shared::info!("due jobs wait for a free slot", queue = self.base.label);
                 }
                 later
             }
@@ -300,7 +300,7 @@ impl Scheduler {
     /// The catalog refuses what is asked about jobs. Tasks are served on; jobs are tried again ever more seldom.
     pub(crate) fn jobs_failed(&mut self, why: &str, now: Instant) {
         if self.jobs.attach_pause.fresh() {
-            shared::warning!("jobs wait: the catalog does not answer as it should", queue = self.label, why = why);
+            shared::warning!("jobs wait: the catalog does not answer as it should", queue = self.base.label, why = why);
         }
         self.jobs.statements = None;
         (self.jobs.watch, self.jobs.fill) = (Question::None, Question::None);
@@ -312,7 +312,7 @@ impl Scheduler {
     pub(crate) fn job_claimed(&mut self, id: RunId, row: Taken, now: Instant) {
         let Some(job) = row.job else { return };
         let state = job_state::step(JobState::Scheduled, JobEvent::Claimed { now }).next;
-        shared::debug!("job started", queue = self.label, job = job, task = row.task);
+        shared::debug!("job started", queue = self.base.label, job = job, task = row.task);
         self.jobs.runs.insert(id, JobRun { job, task: row.task, attempt: row.attempt, state });
         self.jobs.watch = Question::Wanted;
     }
@@ -321,12 +321,12 @@ impl Scheduler {
     pub(crate) fn pass_jobs(&mut self, now: Instant) {
         let ids: Vec<RunId> = self.jobs.runs.keys().copied().collect();
         for id in ids {
-            if !self.runs.has_worker(id) {
+            if !self.attempts.table.has_worker(id) {
                 self.jobs.hurry(now);
                 self.job_event(id, JobEvent::Ended);
                 continue;
             }
-            let current = self.runs.current_of(id);
+            let current = self.attempts.table.current_of(id);
             if let (Some(run), Some((task, attempt, _))) = (self.jobs.runs.get_mut(&id), current)
                 && run.task != task
             {
@@ -354,12 +354,12 @@ impl Scheduler {
                     Why::Deleted => (Cancel::Deleted, "cancelled"),
                 };
                 let said = format!("{why:?}").to_lowercase();
-                shared::info!("run of a job is ended", queue = self.label, job = job, task = task, why = said);
-                self.runs.end_run(id, cancel, reason);
+                shared::info!("run of a job is ended", queue = self.base.label, job = job, task = task, why = said);
+                self.attempts.table.end_run(id, cancel, reason);
             }
             Some(Effect::Terminate) => {
-                shared::info!("its backend is terminated", queue = self.label, job = job, task = task);
-                if let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) {
+                shared::info!("its backend is terminated", queue = self.base.label, job = job, task = task);
+                if let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) {
                     link.ask("terminating a backend", PATIENCE, move |client| async move {
                         let ended = client.query(&statements.settle.end_backend, &[&task, &attempt, &true]).await;
                         ended.map_err(|error| Trouble::of(&error))?;
@@ -368,31 +368,31 @@ impl Scheduler {
                 }
             }
             Some(Effect::Kill) => {
-                shared::warning!("its process is killed", queue = self.label, job = job, task = task);
-                self.runs.kill(id);
+                shared::warning!("its process is killed", queue = self.base.label, job = job, task = task);
+                self.attempts.table.kill(id);
             }
             None => {}
         }
     }
 
     fn put_job_questions(&mut self, now: Instant) {
-        if self.session.working() && self.jobs.attach_at.is_some_and(|at| now >= at) {
+        if self.session.state.working() && self.jobs.attach_at.is_some_and(|at| now >= at) {
             self.jobs.attach_at = None;
             self.prepare_jobs();
         }
         let (Some(link), Some(statements), true) =
-            (&mut self.link, self.jobs.statements.clone(), self.session.working())
+            (&mut self.links.queue, self.jobs.statements.clone(), self.session.state.working())
         else {
             return;
         };
         if self.jobs.fill == Question::Wanted {
             self.jobs.fill = Question::InFlight;
-            let (statements, label) = (statements.clone(), self.label.clone());
+            let (statements, label) = (statements.clone(), self.base.label.clone());
             link.ask("computing next starts", PATIENCE, move |client| async move {
                 contained(next_start::fill(&client, &statements, &label).await.map(Answer::Filled))
             });
         }
-        if self.jobs.put_at.is_some_and(|at| now >= at) && self.jobs.put == Question::None && !self.stopping.asked() {
+        if self.jobs.put_at.is_some_and(|at| now >= at) && self.jobs.put == Question::None && !self.stop.state.asked() {
             (self.jobs.put_at, self.jobs.put) = (None, Question::InFlight);
             let statements = statements.clone();
             link.ask("putting runs into the queue", PATIENCE, move |client| async move {
@@ -439,7 +439,7 @@ impl Scheduler {
                 });
             }
         }
-        if self.jobs.retention.is_none_or(|at| now >= at) && !self.stopping.asked() {
+        if self.jobs.retention.is_none_or(|at| now >= at) && !self.stop.state.asked() {
             self.jobs.retention = Some(now + RETENTION);
             let behind = self.jobs.behind;
             link.ask("deleting old runs", PATIENCE, move |client| async move {
@@ -471,8 +471,8 @@ impl Scheduler {
     pub(crate) fn runs_put(&mut self, rows: i32, now: Instant) {
         self.jobs.put = Question::None;
         self.jobs.put_done = Some(now);
-        if rows > 0 && self.start.region.slots().for_workers() > 0 {
-            self.doze.hurry(now);
+        if rows > 0 && self.base.start.region.slots().for_workers() > 0 {
+            self.claims.timer.hurry(now);
         }
         if rows >= RUNS_AT_ONCE {
             self.jobs.hurry(now);
@@ -484,30 +484,30 @@ impl Scheduler {
         self.jobs.recall = Question::None;
         self.jobs.recall_at = (left > 0).then(|| now + LOCKED_PAUSE);
         self.jobs.hurry(now);
-        self.doze.hurry(now);
+        self.claims.timer.hurry(now);
     }
 
     pub(crate) fn runs_compared(&mut self, found: i64, now: Instant) {
         if found > 0 {
-            shared::warning!("runs and rows disagreed and were settled", queue = self.label, runs = found);
+            shared::warning!("runs and rows disagreed and were settled", queue = self.base.label, runs = found);
             self.jobs.hurry(now);
-            self.doze.hurry(now);
+            self.claims.timer.hurry(now);
         }
     }
 
     /// `more`: there were more of them than are filled in at once.
     pub(crate) fn jobs_filled(&mut self, more: bool, now: Instant) {
         self.jobs.fill = if more { Question::Wanted } else { Question::None };
-        self.doze.hurry(now);
+        self.claims.timer.hurry(now);
     }
 
     pub(crate) fn runs_deleted(&mut self, deleted: i64, last: Option<i32>, now: Instant) {
         self.jobs.behind = last.unwrap_or_default();
         if deleted > 0 {
-            shared::info!("old runs deleted", queue = self.label, runs = deleted);
+            shared::info!("old runs deleted", queue = self.base.label, runs = deleted);
         }
         if last.is_some() {
-            self.jobs.retention = Some(now + Duration::from_millis(self.settings.sleep_ms));
+            self.jobs.retention = Some(now + Duration::from_millis(self.base.settings.sleep_ms));
         }
     }
 
@@ -517,7 +517,7 @@ impl Scheduler {
         let retention = ready.and(self.jobs.retention);
         let compare = ready.and(self.jobs.compare_at).filter(|_| self.jobs.version != Some(0));
         let recall = ready.and(self.jobs.recall_at);
-        let put = ready.and(self.jobs.put_at).filter(|_| self.jobs.put == Question::None && !self.stopping.asked());
+        let put = ready.and(self.jobs.put_at).filter(|_| self.jobs.put == Question::None && !self.stop.state.asked());
         [self.jobs.deadline(), retention, compare, recall, put, self.jobs.attach_at].into_iter().flatten().min()
     }
 }

@@ -6,7 +6,8 @@
 //! known here: their results are dropped, and their rows are settled like those of dead workers.
 
 use crate::attempt::attempt_table::RunId;
-use crate::event_loop::{Answer, PATIENCE, Scheduler, UnfinishedQuestion};
+use crate::attempt::attempts::UnfinishedQuestion;
+use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::table::make as queue;
 use shared::conninfo::{Preferred, Target};
 use shared::db::server::{self, HomeServer, ServerName};
@@ -117,48 +118,54 @@ impl Scheduler {
     /// The queue is ours, on this server. What was begun on another one is looked at again.
     pub(crate) fn settle_in(&mut self, home: HomeServer, leader: Option<i64>, now: Instant) {
         let name = Rc::new(home.name.clone());
-        let moved = self.home.last.as_ref().is_some_and(|last| !name.has_the_data_of(last));
+        let moved = self.session.home.last.as_ref().is_some_and(|last| !name.has_the_data_of(last));
         if moved {
-            let before = self.home.last.as_ref().map(|last| last.to_string()).unwrap_or_default();
-            shared::warning!("the queue has moved to another server", queue = self.label, from = before, to = name);
-            self.home.strays.extend(self.runs.ids());
+            let before = self.session.home.last.as_ref().map(|last| last.to_string()).unwrap_or_default();
+            shared::warning!(
+                "the queue has moved to another server",
+                queue = self.base.label,
+                from = before,
+                to = name
+            );
+            self.session.home.strays.extend(self.attempts.table.ids());
             // Connections that workers have left are on the other server.
-            self.lending.outdate(now);
+            self.pool.outdate(now);
         }
-        let (begun, dropped) = self.errands.drop_others_than(&name);
+        let (begun, dropped) = self.attempts.records.drop_others_than(&name);
         for begun in begun {
             self.give_slot_back(begun.slot);
             self.never_started(begun.row.task, begun.row.attempt, Some(begun.backend), now);
         }
         for (task, attempt) in dropped {
-            shared::info!("a result of another server is dropped", queue = self.label, task = task);
-            self.runs.orphaned(task, attempt, now);
+            shared::info!("a result of another server is dropped", queue = self.base.label, task = task);
+            self.attempts.table.orphaned(task, attempt, now);
         }
-        self.errands.renew_book(&self.queue, !self.settings.synchronous_commit, home.proof);
-        self.home.first_run = self.runs.next_id();
-        self.stumbling.succeeded();
-        self.doze.hold_off(now);
-        self.notes().set_proof(home.proof);
-        self.home.last = Some(name);
-        self.home.current = Some(home);
-        self.home.leader = leader;
+        self.attempts.records.renew_book(&self.base.queue, !self.base.settings.synchronous_commit, home.proof);
+        self.session.home.first_run = self.attempts.table.next_id();
+        self.claims.stumbling.succeeded();
+        self.claims.timer.hold_off(now);
+        self.base.notes().set_proof(home.proof);
+        self.session.home.last = Some(name);
+        self.session.home.current = Some(home);
+        self.session.home.leader = leader;
     }
 
     /// The leader has another number than the one that was found here: nothing is claimed before the new one is found.
     pub(crate) fn leader_is_here(&self) -> bool {
-        let region = &self.start.region;
-        region.leader_proof() == self.home.leader || region.leader_hosts() != Some(self.home.hosts)
+        let region = &self.base.start.region;
+        region.leader_proof() == self.session.home.leader || region.leader_hosts() != Some(self.session.home.hosts)
     }
 
     pub(crate) fn prove_leader(&mut self) {
-        if self.home.asking || !self.session.working() || self.leader_is_here() {
+        if self.session.home.asking || !self.session.state.working() || self.leader_is_here() {
             return;
         }
-        let Some(leader) = self.start.region.leader_server() else { return };
-        let standing = self.home.standing(&self.order.target, Some(leader.clone()));
-        let (queue, relid) = (self.queue.clone(), self.statements.as_ref().map(|statements| statements.relid));
-        if let Some(link) = &mut self.link {
-            self.home.asking = true;
+        let Some(leader) = self.base.start.region.leader_server() else { return };
+        let standing = self.session.home.standing(&self.base.order.target, Some(leader.clone()));
+        let (queue, relid) =
+            (self.base.queue.clone(), self.session.statements.as_ref().map(|statements| statements.relid));
+        if let Some(link) = &mut self.links.queue {
+            self.session.home.asking = true;
             link.ask("looking for the launcher's lock", PATIENCE, move |client| async move {
                 match stand(&client, &standing).await {
                     Ok(_) => Ok(Answer::LeaderFound(leader.proof)),
@@ -172,14 +179,15 @@ impl Scheduler {
     }
 
     pub(crate) fn leader_found(&mut self, proof: i64) {
-        self.home.asking = false;
-        self.home.leader = Some(proof);
+        self.session.home.asking = false;
+        self.session.home.leader = Some(proof);
     }
 
     /// Tells `mill.why` what keeps workers from beginning, or that nothing does any more.
     pub(crate) fn note_trouble(&mut self, trouble: Option<String>) {
-        let (queue, relid) = (self.queue.clone(), self.statements.as_ref().map(|statements| statements.relid));
-        if let (Some(link), true) = (&mut self.link, self.jobs.has_catalog()) {
+        let (queue, relid) =
+            (self.base.queue.clone(), self.session.statements.as_ref().map(|statements| statements.relid));
+        if let (Some(link), true) = (&mut self.links.queue, self.jobs.has_catalog()) {
             link.ask("noting a trouble", PATIENCE, move |client| async move {
                 queue::leave_note(&client, &queue, relid, trouble.as_deref()).await;
                 Ok(Answer::Named)
@@ -189,14 +197,14 @@ impl Scheduler {
 
     /// A worker that was started before knows an old number: that it cannot begin says nothing about this session.
     pub(crate) fn is_of_this_session(&self, run: RunId) -> bool {
-        self.session.working() && run >= self.home.first_run
+        self.session.state.working() && run >= self.session.home.first_run
     }
 
     /// A worker is gone whose task began on another server: what the row says here is not known.
     pub(crate) fn stray_ended(&mut self, run: RunId) {
-        if self.home.strays.remove(&run) {
-            self.unfinished = UnfinishedQuestion::Wanted;
-            self.purpose.adopt = true;
+        if self.session.home.strays.remove(&run) {
+            self.attempts.unfinished = UnfinishedQuestion::Wanted;
+            self.attempts.purpose.adopt = true;
         }
     }
 }

@@ -28,6 +28,21 @@ pub(crate) struct CatalogCheck {
     pause: BackOff,
 }
 
+/// The session as the launcher's login: what it is to make.
+#[derive(Debug)]
+pub struct Installer {
+    pub(crate) lack: Option<Lack>,
+    /// It is to upgrade the catalog.
+    pub(crate) upgrading: bool,
+    pub(crate) catalog_check: CatalogCheck,
+}
+
+impl Installer {
+    pub fn new() -> Installer {
+        Installer { lack: None, upgrading: false, catalog_check: CatalogCheck::new() }
+    }
+}
+
 impl CatalogCheck {
     pub(crate) fn new() -> CatalogCheck {
         CatalogCheck { found: None, said: None, asked: None, at: None, pause: BackOff::new(CHECK_FIRST, CHECK_LAST) }
@@ -51,22 +66,22 @@ impl CatalogCheck {
 impl Scheduler {
     /// The catalog may have been made, opened or agreed to since.
     pub(crate) fn check_catalog(&mut self, now: Instant) {
-        let due = self.catalog_check.at.is_some_and(|at| now >= at);
-        if due && self.session.working() && !self.stopping.asked() && self.attendant.is_none() {
-            self.catalog_check.at = None;
+        let due = self.installer.catalog_check.at.is_some_and(|at| now >= at);
+        if due && self.session.state.working() && !self.stop.state.asked() && self.links.installer.is_none() {
+            self.installer.catalog_check.at = None;
             self.admitted();
         }
     }
 
     /// The catalog is ours to use.
     pub(crate) fn has_catalog(&mut self, access: Access) {
-        self.catalog_check.at = None;
-        self.catalog_check.found = None;
-        if self.catalog_check.said.take().is_some() {
-            shared::info!("the catalog mill is used from now on", queue = self.label);
-            if self.said.current().is_none() {
-                self.notes().set_reason(self.shortage.reason().unwrap_or_default());
-                self.start.ring_parent();
+        self.installer.catalog_check.at = None;
+        self.installer.catalog_check.found = None;
+        if self.installer.catalog_check.said.take().is_some() {
+            shared::info!("the catalog mill is used from now on", queue = self.base.label);
+            if self.session.said.current().is_none() {
+                self.base.notes().set_reason(self.claims.process_limit.reason().unwrap_or_default());
+                self.base.start.ring_parent();
             }
         }
         self.ask_jobs(access);
@@ -74,25 +89,25 @@ impl Scheduler {
 
     /// The queue is served without the catalog. With a login that may know more, that one is asked for help first.
     pub(crate) fn lacks_catalog(&mut self, lack: Lack, now: Instant) {
-        let known = self.catalog_check.found.replace(lack.why.clone()).as_ref() == Some(&lack.why);
+        let known = self.installer.catalog_check.found.replace(lack.why.clone()).as_ref() == Some(&lack.why);
         if !known {
-            self.catalog_check.pause.succeeded();
+            self.installer.catalog_check.pause.succeeded();
         }
-        self.catalog_check.at = Some(self.catalog_check.pause.next(now));
-        if lack.absent && !known || self.catalog_check.said.as_ref() == Some(&lack.why) {
+        self.installer.catalog_check.at = Some(self.installer.catalog_check.pause.next(now));
+        if lack.absent && !known || self.installer.catalog_check.said.as_ref() == Some(&lack.why) {
             return;
         }
-        match &self.order.installer {
+        match &self.base.order.installer {
             Some(login)
                 if lack.mendable
-                    && self.attendant.is_none()
-                    && self.catalog_check.asked.as_ref() != Some(&lack.why) =>
+                    && self.links.installer.is_none()
+                    && self.installer.catalog_check.asked.as_ref() != Some(&lack.why) =>
             {
-                self.catalog_check.asked = Some(lack.why.clone());
-                let region = Some(&self.start.region);
-                let attendant = Link::dial(login, &self.application_name(), region, false);
-                self.attendant = Some(attendant.beside(self.home.proof()));
-                self.lack = Some(lack);
+                self.installer.catalog_check.asked = Some(lack.why.clone());
+                let region = Some(&self.base.start.region);
+                let attendant = Link::dial(login, &self.base.application_name(), region, false);
+                self.links.installer = Some(attendant.beside(self.session.home.proof()));
+                self.installer.lack = Some(lack);
             }
             _ => self.say_lack(lack),
         }
@@ -101,9 +116,9 @@ impl Scheduler {
     pub(crate) fn attended(&mut self, event: LinkEvent<Answer>, now: Instant) {
         match event {
             LinkEvent::Up => {
-                let (user, queue) = (self.order.target.user.clone(), self.queue.clone());
-                let Some(attendant) = &mut self.attendant else { return };
-                if self.upgrading {
+                let (user, queue) = (self.base.order.target.user.clone(), self.base.queue.clone());
+                let Some(attendant) = &mut self.links.installer else { return };
+                if self.installer.upgrading {
                     attendant.ask("upgrading the catalog", UPGRADE_PATIENCE, |client| async move {
                         Ok(Answer::Upgraded(migrate::upgrade(&client, false).await?))
                     });
@@ -115,19 +130,19 @@ impl Scheduler {
                 }
             }
             LinkEvent::Answered(answer) => {
-                self.attendant = None;
+                self.links.installer = None;
                 self.answered(answer, now);
             }
             LinkEvent::Notified | LinkEvent::CatalogRang => {}
-            LinkEvent::Lost(trouble) if self.upgrading => {
-                self.attendant = None;
-                self.upgrading = false;
+            LinkEvent::Lost(trouble) if self.installer.upgrading => {
+                self.links.installer = None;
+                self.installer.upgrading = false;
                 self.not_upgraded(trouble);
             }
             LinkEvent::Lost(trouble) => {
-                self.attendant = None;
-                shared::debug!("the launcher's login did not help", queue = self.label, why = trouble);
-                if let Some(lack) = self.lack.take() {
+                self.links.installer = None;
+                shared::debug!("the launcher's login did not help", queue = self.base.label, why = trouble);
+                if let Some(lack) = self.installer.lack.take() {
                     self.say_lack(lack);
                 }
             }
@@ -136,9 +151,9 @@ impl Scheduler {
 
     /// The catalog is there for us now, or may be.
     pub(crate) fn admitted(&mut self) {
-        self.lack = None;
-        let (queue, statements) = (self.queue.clone(), self.statements.clone());
-        if let (Some(link), Some(statements)) = (&mut self.link, statements) {
+        self.installer.lack = None;
+        let (queue, statements) = (self.base.queue.clone(), self.session.statements.clone());
+        if let (Some(link), Some(statements)) = (&mut self.links.queue, statements) {
             link.ask("registering the queue", PATIENCE, move |client| async move {
                 let other = catalog::installed(&client, &queue).await?.filter(|found| found.version != shared::VERSION);
                 if let Some(Installed { version, .. }) = other {
@@ -154,12 +169,12 @@ impl Scheduler {
 
     /// In the notes, where `status` shows it, and once in the log.
     pub(crate) fn say_lack(&mut self, lack: Lack) {
-        if self.catalog_check.said.as_ref() == Some(&lack.why) {
+        if self.installer.catalog_check.said.as_ref() == Some(&lack.why) {
             return;
         }
-        shared::warning!("no catalog", queue = self.label, why = lack.why);
-        self.notes().set_reason(&lack.why);
-        self.start.ring_parent();
-        self.catalog_check.said = Some(lack.why);
+        shared::warning!("no catalog", queue = self.base.label, why = lack.why);
+        self.base.notes().set_reason(&lack.why);
+        self.base.start.ring_parent();
+        self.installer.catalog_check.said = Some(lack.why);
     }
 }

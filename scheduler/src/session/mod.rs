@@ -3,6 +3,7 @@
 pub mod catalog;
 pub mod home_server;
 pub mod installer_session;
+pub mod queue_session;
 pub mod reload;
 pub mod session_state;
 pub mod start_gate;

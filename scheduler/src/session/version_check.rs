@@ -28,54 +28,55 @@ impl Scheduler {
     /// The catalog is of another version than this code.
     pub(crate) fn other_version(&mut self, found: &Installed) {
         let version = found.version.as_str();
-        if self.handed_down || self.session.held_before {
+        if self.base.handed_down || self.session.state.held_before {
             // Changed under our hands: the next process decides afresh.
-            shared::info!("the catalog has another version now", queue = self.label, version = version);
-            self.parting = Some(ExitCode::Asked);
+            shared::info!("the catalog has another version now", queue = self.base.label, version = version);
+            self.stop.parting = Some(ExitCode::Asked);
             self.stop(StopEvent::Cancel { now: Instant::now() });
             return;
         }
-        if self.order.upgrade && migrate::path(version).is_some() {
+        if self.base.order.upgrade && migrate::path(version).is_some() {
             return self.upgrade_catalog(found);
         }
-        let why = match program_of(&self.order.versions, version) {
+        let why = match program_of(&self.base.order.versions, version) {
             Ok(program) => self.become_version(&program, version),
             Err(why) => why,
         };
-        self.notes().set_reason(&format!("no code for version {version} of the catalog: {why}"));
-        self.leave = Some(ExitCode::NoCode);
+        self.base.notes().set_reason(&format!("no code for version {version} of the catalog: {why}"));
+        self.stop.leave = Some(ExitCode::NoCode);
     }
 
     /// The row says that it may: in a session of its own, as the launcher's login if the catalog is not our user's.
     fn upgrade_catalog(&mut self, found: &Installed) {
-        shared::info!("upgrading the catalog", queue = self.label, from = found.version, to = shared::VERSION);
-        let login = self.order.installer.as_ref().filter(|_| !found.ours).unwrap_or(&self.order.target);
-        self.upgrading = true;
-        self.attendant = Some(Link::dial(login, &self.application_name(), Some(&self.start.region), false));
+        shared::info!("upgrading the catalog", queue = self.base.label, from = found.version, to = shared::VERSION);
+        let login = self.base.order.installer.as_ref().filter(|_| !found.ours).unwrap_or(&self.base.order.target);
+        self.installer.upgrading = true;
+        self.links.installer =
+            Some(Link::dial(login, &self.base.application_name(), Some(&self.base.start.region), false));
     }
 
     pub(crate) fn upgraded(&mut self, upgraded: &Upgraded) {
-        self.upgrading = false;
+        self.installer.upgrading = false;
         if let Upgraded::From(version) = upgraded {
-            shared::info!("catalog upgraded", queue = self.label, from = version, to = shared::VERSION);
+            shared::info!("catalog upgraded", queue = self.base.label, from = version, to = shared::VERSION);
         }
         self.prepare();
     }
 
     /// The session begins anew, and with it the next try.
     pub(crate) fn not_upgraded(&mut self, trouble: Trouble) {
-        self.link = None;
+        self.links.queue = None;
         let text = format!("the catalog cannot be upgraded: {trouble}");
         self.session_event(SessionEvent::Lost { now: Instant::now(), trouble: Trouble { text, ..trouble } });
     }
 
     /// Comes back only if it cannot be done, with the reason.
     fn become_version(&mut self, program: &Path, version: &str) -> String {
-        shared::info!("scheduler becomes another version", queue = self.label, version = version);
+        shared::info!("scheduler becomes another version", queue = self.base.label, version = version);
         // Their seats in the budget of connections stand under our process id, which stays.
-        (self.link, self.probe, self.mender, self.attendant) = (None, None, None, None);
+        (self.links.queue, self.links.probe, self.links.repair, self.links.installer) = (None, None, None, None);
         self.release_reserved();
-        let error = hand_down::hand_down(program, &self.start, &self.order);
+        let error = hand_down::hand_down(program, &self.base.start, &self.base.order);
         format!("{} cannot be run: {error}", program.display())
     }
 }

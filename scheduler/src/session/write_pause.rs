@@ -5,7 +5,8 @@
 //! that record their results themselves wait in the same way (`worker::recorder`) and say so in their slots.
 
 use crate::attempt::attempt_table::RunId;
-use crate::event_loop::{Answer, PATIENCE, Purpose, Scheduler, UnfinishedQuestion};
+use crate::attempt::attempts::{Purpose, UnfinishedQuestion};
+use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use shared::db::back_off::BackOff;
 use shared::db::lock_key;
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -100,8 +101,8 @@ pub async fn or_refused(
 
 impl Scheduler {
     pub(crate) fn refused(&mut self, what: Refused, trouble: &Trouble, now: Instant) {
-        shared::debug!("a statement was refused", queue = self.label, what = format!("{what:?}"), why = trouble);
-        let quick = self.write_pause.refused(trouble.kind, now);
+        shared::debug!("a statement was refused", queue = self.base.label, what = format!("{what:?}"), why = trouble);
+        let quick = self.session.write_pause.refused(trouble.kind, now);
         if !quick {
             self.tell_write_pause(&trouble.text, now);
         }
@@ -110,28 +111,28 @@ impl Scheduler {
                 self.release_reserved();
                 self.errands_lost();
                 self.let_go_of_bell();
-                self.doze.forget(now);
+                self.claims.timer.forget(now);
             }
             Refused::Results => self.errands_lost(),
-            Refused::Begins => self.guests.refused(),
-            Refused::Settlement(run) => self.runs.unsettled(run, now),
-            Refused::Returns => self.returns.all_undone(now),
+            Refused::Begins => self.attempts.begins.refused(),
+            Refused::Settlement(run) => self.attempts.table.unsettled(run, now),
+            Refused::Returns => self.attempts.returns.all_undone(now),
             Refused::Unfinished(purpose) => {
-                self.unfinished = UnfinishedQuestion::Wanted;
-                self.purpose.sweep |= purpose.sweep;
-                self.purpose.adopt |= purpose.adopt;
+                self.attempts.unfinished = UnfinishedQuestion::Wanted;
+                self.attempts.purpose.sweep |= purpose.sweep;
+                self.attempts.purpose.adopt |= purpose.adopt;
             }
-            Refused::Retirement(backend) => self.lending.retired(backend, false, now),
+            Refused::Retirement(backend) => self.pool.retired(backend, false, now),
             Refused::Chore => {}
         }
-        if let Some(until) = self.write_pause.until.filter(|until| now < *until) {
-            self.doze.hold_off(until);
+        if let Some(until) = self.session.write_pause.until.filter(|until| now < *until) {
+            self.claims.timer.hold_off(until);
         }
     }
 
     /// A look that was refused may hold the lock that says that we sleep, and a transaction that has failed.
     fn let_go_of_bell(&mut self) {
-        let (Some(link), Some(statements)) = (&mut self.link, self.statements.clone()) else { return };
+        let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) else { return };
         link.ask("tidying the session", PATIENCE, move |client| async move {
             client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
             loop {
@@ -145,31 +146,34 @@ impl Scheduler {
 
     fn tell_write_pause(&mut self, why: &str, now: Instant) {
         let text = format!("the server does not write: {why}; results are kept until it does");
-        if self.write_pause.is_due(now) {
-            self.said.remind();
+        if self.session.write_pause.is_due(now) {
+            self.session.said.remind();
         }
         self.say(Trouble { kind: TroubleKind::Short, text });
     }
 
     /// Workers that wait until the server takes their results.
     pub(crate) fn hear_recorders(&mut self, now: Instant) {
-        if let Some(why) = self.runs.recording() {
+        if let Some(why) = self.attempts.table.recording() {
             self.tell_write_pause(&why, now);
-        } else if self.write_pause.is_told() && self.errands.is_empty() && !self.write_pause.pauses(now) {
+        } else if self.session.write_pause.is_told()
+            && self.attempts.records.is_empty()
+            && !self.session.write_pause.pauses(now)
+        {
             // Nothing waits to be written: the next claim shows whether the server does.
-            self.doze.hurry(now);
+            self.claims.timer.hurry(now);
         }
     }
 
     /// The server has written something, or there was nothing to write.
     pub(crate) fn written(&mut self) {
-        if self.runs.recording().is_some() {
+        if self.attempts.table.recording().is_some() {
             return;
         }
-        self.write_pause.busy = 0;
-        self.write_pause.until = None;
-        self.write_pause.pause.succeeded();
-        if self.write_pause.told.take().is_some() {
+        self.session.write_pause.busy = 0;
+        self.session.write_pause.until = None;
+        self.session.write_pause.pause.succeeded();
+        if self.session.write_pause.told.take().is_some() {
             self.say_well();
         }
     }

@@ -7,3 +7,4 @@ pub mod make;
 pub mod shape;
 pub mod table_plan;
 pub mod table_repair;
+pub mod upkeep;
