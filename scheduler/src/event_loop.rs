@@ -13,10 +13,11 @@ use crate::base::Base;
 use crate::claim::claims::Claims;
 use crate::claim::pass::Seen;
 use crate::claim::process_limit::is_shortage;
+use crate::command::{Command, Query};
 use crate::graph::graph_state::GraphEvent;
 use crate::graph::keeper::{Graph, GraphAnswer, Watched};
-use crate::jobs::job_statements::JobStatements;
-use crate::jobs::job_table::{Definition, Jobs};
+use crate::jobs::job_queries::JobAnswer;
+use crate::jobs::job_table::{Jobs, JobsTurn};
 use crate::pool::connection_pool::Lending;
 use crate::session::catalog::{Access, Lack};
 use crate::session::installer_session::Installer;
@@ -38,18 +39,16 @@ use shared::exit_code::ExitCode;
 use shared::hand_over::{SchedulerOrder, Start};
 use shared::log::Level;
 use shared::nursery::Nursery;
-use shared::region::{LET_GO, Notes, Phase, Returned, SlotHandle};
+use shared::region::{LET_GO, Phase, Returned, SlotHandle};
 use shared::stopping::{self, StopEvent};
 use shared::sys::signal::Bell;
 use shared::sys::wait::End;
 use std::os::fd::AsFd;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The longest wait: the beat in the notes must not stand still.
 const BEAT: Duration = Duration::from_secs(5);
-/// How long the server may take for an answer before the connection is given up.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use crate::command::PATIENCE;
 /// How long mending may take (an index of a large table), and how far apart its tries are.
 const MEND_PATIENCE: Duration = Duration::from_secs(6 * 3600);
 
@@ -111,39 +110,19 @@ pub enum Answer {
     Mended(Mended),
     /// Whether the graph is ours to keep.
     Graph(Watched),
-    /// What is asked about jobs is prepared, or why it has to wait.
-    Jobs(Result<Rc<JobStatements>, String>),
-    JobsFailed(String),
-    /// Next starts were filled in; whether there may be more.
-    Filled(bool),
-    Watched {
-        asked: Vec<i32>,
-        found: Vec<Definition>,
-    },
-    RunsDeleted {
-        deleted: i64,
-        last: Option<i32>,
-    },
+    Job(JobAnswer),
     /// The launcher's login has made the catalog, or let us in.
     Attended,
     /// The catalog has been upgraded to our version.
     Upgraded(Upgraded),
     /// The queue is registered with the catalog, or why not.
     Registered(Result<Access, Lack>),
-    /// So many ordered runs have their rows in the queue.
-    Put(i32),
-    /// Rows were recalled from the queue; how many could not be reached yet.
-    Recalled {
-        left: i64,
-    },
     /// What became of a row whose end was refused.
     Rewritten {
         task: i64,
         attempt: i32,
         what: Rewritten,
     },
-    /// Runs and rows were compared: how many disagreed.
-    Compared(i64),
 }
 
 #[derive(Debug)]
@@ -350,7 +329,7 @@ impl Scheduler {
             self.attempts.records.deadline().filter(|_| working),
             self.attempts.returns.deadline().filter(|_| working),
             self.graph.deadline().filter(|_| leads && !self.stop.state.asked()),
-            self.jobs_deadline().filter(|_| working),
+            self.jobs.deadline(self.stop.state.asked()).filter(|_| working),
             self.installer.catalog_check.deadline().filter(|_| working && self.links.installer.is_none()),
             self.attempts.remotes.deadline(Duration::from_millis(self.base.settings.reset_ms)),
             self.stop.state.deadline(),
@@ -444,6 +423,33 @@ impl Scheduler {
         }
     }
 
+    /// Runs what a part wants done; `wrap` is how its answers come back.
+    pub(crate) fn run_commands<A: 'static>(&mut self, commands: Vec<Command<A>>, wrap: fn(A) -> Answer) {
+        for command in commands {
+            match command {
+                Command::Query(Query { what, question }) => {
+                    if let Some(link) = &mut self.links.queue {
+                        link.ask(what, PATIENCE, move |client| async move { Ok(wrap(question(client).await?)) });
+                    }
+                }
+                Command::PollAt(at) => self.claims.timer.hurry(at),
+                Command::KeepGraph => self.graph_event(GraphEvent::Ready),
+            }
+        }
+    }
+
+    /// Lets the jobs see what they need.
+    pub(crate) fn jobs_turn<T>(&mut self, work: impl FnOnce(&mut Jobs, &mut JobsTurn<'_>) -> T) -> T {
+        let prepared = self.session.statements.as_ref().filter(|_| self.session.state.working());
+        let (base, table, stopping) = (&self.base, &mut self.attempts.table, self.stop.state.asked());
+        work(&mut self.jobs, &mut JobsTurn { base, table, prepared, stopping })
+    }
+
+    pub(crate) fn jobs_admitted(&mut self, access: Access) {
+        let commands = self.jobs.admitted(access, &self.base, self.session.statements.as_ref());
+        self.run_commands(commands, Answer::Job);
+    }
+
     /// What is done on every turn, whatever woke us.
     fn pass(&mut self, now: Instant) {
         self.attempts.table.acknowledge();
@@ -456,7 +462,8 @@ impl Scheduler {
         self.give_back(now);
         let questions = self.attempts.table.pass(now);
         self.put(questions, now);
-        self.pass_jobs(now);
+        let commands = self.jobs_turn(|jobs, turn| jobs.turn(turn, now));
+        self.run_commands(commands, Answer::Job);
         self.pass_graph(now);
         self.check_catalog(now);
         self.search_elsewhere(now);

@@ -12,6 +12,7 @@
 mod attempt;
 mod base;
 mod claim;
+mod command;
 mod event_loop;
 mod graph;
 mod jobs;

@@ -87,21 +87,17 @@ impl Scheduler {
                     self.claims.timer.hurry(now + Duration::from_millis(self.base.settings.sleep_ms));
                 }
             }
-            Answer::Jobs(answer) => self.jobs_prepared(answer, now),
+            Answer::Job(answer) => {
+                let commands = self.jobs_turn(|jobs, turn| jobs.answered(answer, turn, now));
+                self.run_commands(commands, Answer::Job);
+            }
             Answer::Graph(watched) => self.graph_watched(watched, now),
-            Answer::JobsFailed(why) => self.jobs_failed(&why, now),
-            Answer::Filled(more) => self.jobs_filled(more, now),
-            Answer::Watched { asked, found } => self.jobs_watched(&asked, &found, now),
-            Answer::RunsDeleted { deleted, last } => self.runs_deleted(deleted, last, now),
             Answer::Settled { run, task, settlement } => self.settled(run, task, settlement, now),
             Answer::Mended(mended) => self.table_mended(mended, now),
             Answer::Attended => self.admitted(),
             Answer::Upgraded(upgraded) => self.upgraded(&upgraded),
             Answer::Registered(Ok(access)) => self.has_catalog(access),
             Answer::Registered(Err(lack)) => self.lacks_catalog(lack, now),
-            Answer::Put(rows) => self.runs_put(rows, now),
-            Answer::Recalled { left } => self.runs_recalled(left, now),
-            Answer::Compared(found) => self.runs_compared(found, now),
         }
     }
 
@@ -498,9 +494,9 @@ impl Scheduler {
             self.booked(written, now);
         }
         if let Some(why) = &seen.jobs_failed {
-            self.jobs_failed(why, now);
+            self.jobs.failed(why, &self.base.label, now);
         }
-        let due = seen.pulse.and_then(|pulse| self.pulsed(pulse, asked, now));
+        let due = seen.pulse.and_then(|pulse| self.jobs.pulsed(pulse, asked, &self.base.label, now));
         let pace = Pace { sleep: Duration::from_millis(self.base.settings.sleep_ms), idle: self.base.settings.idle };
         let looked = Looked {
             now,
@@ -598,7 +594,9 @@ impl Scheduler {
                 let ack_by = now + Duration::from_millis(self.base.settings.close_ms);
                 let run = self.attempts.table.started(row.task, row.attempt, worker, slot, ack_by);
                 self.attempts.table.set_group(run, row.group.clone());
-                self.job_claimed(run, row, now);
+                if let Some(job) = row.job {
+                    self.jobs.claimed(run, job, (row.task, row.attempt), &self.base.label, now);
+                }
             }
             Err(error) => self.not_started(row.task, row.attempt, &error.to_string(), now),
         }

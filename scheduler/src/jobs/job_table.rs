@@ -1,39 +1,29 @@
-//! The jobs of the queue: when something is due, which runs of theirs are under way, and what is asked about them.
+//! The jobs of the queue: when something is due, and which runs of theirs are under way.
 //!
-//! What is planned stands in the catalog; every look brings home, in a question that is asked anyway, when the next job
-//! is due and whether any was changed (`Pulse`). Only then is more asked: due jobs are started by the next look that has
-//! slots, next starts that the server cannot compute are filled in, and the runs under way learn how long they may take
-//! and whether their job is still there. Policy for those is `job_state`; processes are `run_table`'s.
+//! The plan is in the catalog; every pass returns, in a query that it sends anyway, when the next job
+//! is due and whether any was changed (`Pulse`). Only then is more asked (`job_queries`): due jobs are started by the next pass
+//! that has slots, next starts that the server cannot compute are filled in, and the runs under way learn their time limit
+//! and whether their job still exists. Policy for those is `job_state`; processes are `attempt_table`'s.
 
-use crate::attempt::attempt_table::RunId;
-use crate::claim::pass::Taken;
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
-use crate::graph::graph_state::GraphEvent;
+use crate::attempt::attempt_table::{RunId, RunTable};
+use crate::base::Base;
+use crate::command::Command;
+use crate::jobs::job_queries::{self, Definition, JobAnswer, LOCKED_PAUSE, Queries, Question};
 use crate::jobs::job_state::{self, Effect, JobEvent, JobState, Why};
-use crate::jobs::job_statements::{self, JobStatements, RUNS_AT_ONCE, put_runs};
-use crate::jobs::next_start;
+use crate::jobs::job_statements::{JobStatements, RUNS_AT_ONCE};
 use crate::session::catalog::Access;
+use crate::table::make::Prepared;
 use shared::db::back_off::BackOff;
-use shared::db::trouble::{Trouble, TroubleKind};
 use shared::region::Cancel;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio_postgres::Client;
 
-/// How long a due job that somebody else is just changing is left alone.
-pub(crate) const LOCKED_PAUSE: Duration = Duration::from_millis(50);
-/// Looks that follow each other at once ask about jobs only so often.
+/// Passes that follow each other at once ask about jobs only so often.
 const STALE: Duration = Duration::from_millis(50);
 /// How often what runs have tallied is entered in the books, at most.
 const FOLD: Duration = Duration::from_secs(1);
-/// How often old runs are looked for, at most.
-const RETENTION: Duration = Duration::from_secs(60);
-/// While several runs are under way, orders are gathered for so long.
-const GATHERING: Duration = Duration::from_millis(4);
-/// How often runs and rows are compared: a TRUNCATE or a restored table calls no row trigger.
-const COMPARE: Duration = Duration::from_secs(60);
-/// How far apart the tries are to hang the triggers onto a table that somebody else has locked.
+/// How far apart the tries are to create triggers on a table that another session has locked.
 const ATTACH_FIRST: Duration = Duration::from_secs(1);
 const ATTACH_LAST: Duration = Duration::from_secs(60);
 
@@ -74,14 +64,6 @@ pub struct Pulse {
     pub until: Option<SystemTime>,
 }
 
-/// A definition, as far as a run under way must know it.
-#[derive(Clone, Copy, Debug)]
-pub struct Definition {
-    pub job: i32,
-    pub limit: Option<Duration>,
-    pub scheduled: bool,
-}
-
 #[derive(Debug)]
 struct JobRun {
     job: i32,
@@ -90,45 +72,35 @@ struct JobRun {
     state: JobState,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Question {
-    #[default]
-    None,
-    Wanted,
-    InFlight,
+/// What a turn of the loop lets the jobs see.
+pub struct JobsTurn<'a> {
+    pub base: &'a Base,
+    /// The processes of all attempts.
+    pub table: &'a mut RunTable,
+    /// Of the session, while it serves the queue.
+    pub prepared: Option<&'a Rc<Prepared>>,
+    pub stopping: bool,
 }
 
 #[derive(Debug)]
 pub struct Jobs {
     statements: Option<Rc<JobStatements>>,
-    /// When the triggers are tried again, if somebody stood in the way.
+    /// When the triggers are tried again, if another session was in the way.
     attach_at: Option<Instant>,
     attach_pause: BackOff,
     version: Option<i64>,
-    /// When a look has last brought a pulse home.
+    /// When a pass has last returned a pulse.
     heard: Option<Instant>,
     /// When the tally was last entered in the books.
     folded: Option<Instant>,
-    /// When a look has something to start or to release.
+    /// When a pass has something to start or to release.
     due: Option<Instant>,
     since: Option<SystemTime>,
-    watch: Question,
-    fill: Question,
-    recall: Question,
-    put: Question,
-    /// When ordered runs are put into the queue beside the passes, and when that was done last.
-    put_at: Option<Instant>,
-    put_done: Option<Instant>,
-    /// When rows that could not be recalled are tried again, and when runs and rows are compared.
-    recall_at: Option<Instant>,
-    compare_at: Option<Instant>,
+    queries: Queries,
     /// Our user may keep the graph.
     keeps: bool,
-    /// It was said that due jobs find no slot.
+    /// It was told that due jobs find no slot.
     waits: bool,
-    /// Behind which job old runs are looked for next, and when.
-    behind: i32,
-    retention: Option<Instant>,
     runs: BTreeMap<RunId, JobRun>,
 }
 
@@ -143,31 +115,22 @@ impl Jobs {
             folded: None,
             due: None,
             since: None,
-            watch: Question::None,
-            fill: Question::None,
-            recall: Question::None,
-            put: Question::None,
-            put_at: None,
-            put_done: None,
-            recall_at: None,
-            compare_at: None,
+            queries: Queries::default(),
             keeps: false,
             waits: false,
-            behind: 0,
-            retention: None,
             runs: BTreeMap::new(),
         }
     }
 
-    /// The session is gone; what runs, runs on.
     /// The queue is registered with a catalog.
     pub fn has_catalog(&self) -> bool {
         self.statements.is_some()
     }
 
+    /// The session is gone; running jobs run on.
     pub fn forget(&mut self) {
-        let runs = std::mem::take(&mut self.runs);
-        *self = Jobs { runs, waits: self.waits, behind: self.behind, ..Jobs::new() };
+        let (runs, queries) = (std::mem::take(&mut self.runs), self.queries.renewed());
+        *self = Jobs { runs, waits: self.waits, queries, ..Jobs::new() };
     }
 
     pub fn ask(&self, now: Instant, slots: usize) -> Option<JobsAsk> {
@@ -180,103 +143,118 @@ impl Jobs {
     /// A notification, or the end of a run: there may be runs to put into the queue.
     pub fn hurry(&mut self, now: Instant) {
         if self.statements.is_some() && self.version.is_some_and(|version| version > 0) {
-            let gathered = self.put_done.filter(|_| self.runs.len() > 1).map_or(now, |done| now.max(done + GATHERING));
-            self.put_at = Some(self.put_at.map_or(gathered, |at| at.min(gathered)));
+            self.queries.hurry(self.runs.len() > 1, now);
         }
     }
 
-    /// When the next run has to be told something.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.runs.values().filter_map(|run| run.state.deadline()).min()
+    /// When a turn is needed for the jobs' sake.
+    pub fn deadline(&self, stopping: bool) -> Option<Instant> {
+        let runs = self.runs.values().filter_map(|run| run.state.deadline()).min();
+        let queries = self.statements.as_ref().and_then(|_| self.queries.deadline(self.version == Some(0), stopping));
+        [runs, queries, self.attach_at].into_iter().flatten().min()
     }
-}
 
-/// A refusal about jobs is theirs alone; only a lost link is everybody's.
-fn contained(answer: Result<Answer, Trouble>) -> Result<Answer, Trouble> {
-    match answer {
-        Err(trouble) if trouble.kind != TroubleKind::Passing => Ok(Answer::JobsFailed(trouble.text)),
-        answer => answer,
-    }
-}
-
-async fn definitions(client: &Client, statements: &JobStatements, jobs: &[i32]) -> Result<Vec<Definition>, Trouble> {
-    let rows = client.query(&statements.watch, &[&jobs]).await.map_err(|error| Trouble::of(&error))?;
-    let found = rows.iter().map(|row| {
-        let ms: f64 = row.get("ms");
-        let limit = (ms > 0.0).then(|| Duration::from_millis(ms as u64));
-        Definition { job: row.get("job"), limit, scheduled: row.get("scheduled") }
-    });
-    Ok(found.collect())
-}
-
-impl Scheduler {
     /// The queue is known to the catalog: from now on it runs jobs.
-    pub(crate) fn ask_jobs(&mut self, access: Access) {
-        self.jobs.keeps = access.keeps;
-        self.prepare_jobs();
+    pub fn admitted(
+        &mut self,
+        access: Access,
+        base: &Base,
+        prepared: Option<&Rc<Prepared>>,
+    ) -> Vec<Command<JobAnswer>> {
+        self.keeps = access.keeps;
+        self.prepare(base, prepared)
     }
 
-    fn prepare_jobs(&mut self) {
-        let (queue, statements) = (self.base.queue.clone(), self.session.statements.clone());
-        if let (Some(link), Some(statements)) = (&mut self.links.queue, statements) {
-            link.ask("preparing jobs", PATIENCE, move |client| async move {
-                contained(
-                    job_statements::prepare(&client, &queue, statements.relid)
-                        .await
-                        .map(|ready| Answer::Jobs(ready.map(Rc::new))),
-                )
-            });
-        }
+    fn prepare(&self, base: &Base, prepared: Option<&Rc<Prepared>>) -> Vec<Command<JobAnswer>> {
+        prepared.map(|prepared| job_queries::prepare(base.queue.clone(), prepared)).into_iter().collect()
     }
 
-    pub(crate) fn jobs_prepared(&mut self, answer: Result<Rc<JobStatements>, String>, now: Instant) {
+    /// What an answer leads to.
+    pub fn answered(&mut self, answer: JobAnswer, turn: &mut JobsTurn<'_>, now: Instant) -> Vec<Command<JobAnswer>> {
+        let label = &turn.base.label;
         match answer {
-            Ok(statements) => {
-                self.jobs.statements = Some(statements);
-                self.jobs.due = Some(now);
-                self.jobs.watch = Question::Wanted;
-                self.jobs.compare_at = Some(now);
-                self.claims.timer.hurry(now);
-                if self.jobs.keeps {
-                    self.graph_event(GraphEvent::Ready);
-                }
-            }
-            Err(why) => {
-                if self.jobs.attach_pause.fresh() {
+            JobAnswer::Prepared(Ok(statements)) => return self.prepared(statements, now),
+            JobAnswer::Prepared(Err(why)) => {
+                if self.attach_pause.fresh() {
                     shared::warning!(
                         "jobs not started: cannot create triggers on the task table yet",
-                        queue = self.base.label,
+                        queue = label,
                         why = why
                     );
                 }
-                self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
+                self.attach_at = Some(self.attach_pause.next(now));
+                return Vec::new();
             }
+            JobAnswer::Failed(why) => {
+                self.failed(&why, label, now);
+                return Vec::new();
+            }
+            JobAnswer::Watched { asked, found } => return self.watched(&asked, &found, turn, now),
+            JobAnswer::RunsDeleted { deleted, last } => {
+                if deleted > 0 {
+                    shared::info!("old runs deleted", queue = label, runs = deleted);
+                }
+                self.queries.deleted(last, now + Duration::from_millis(turn.base.settings.sleep_ms));
+                return Vec::new();
+            }
+            JobAnswer::Terminated => return Vec::new(),
+            JobAnswer::Put(rows) => {
+                self.queries.put(now);
+                if rows >= RUNS_AT_ONCE {
+                    self.hurry(now);
+                }
+                // Where a slot is free, their rows are claimed at once.
+                if rows == 0 || turn.base.start.region.slots().for_workers() == 0 {
+                    return Vec::new();
+                }
+            }
+            JobAnswer::Recalled { left } => {
+                // Rows that are left are locked by other transactions.
+                self.queries.recalled(left, now);
+                self.hurry(now);
+            }
+            JobAnswer::Compared(0) => return Vec::new(),
+            JobAnswer::Compared(found) => {
+                shared::warning!("runs and rows disagreed and were settled", queue = label, runs = found);
+                self.hurry(now);
+            }
+            // `more`: there were more of them than are filled in at once.
+            JobAnswer::Filled(more) => self.queries.fill = if more { Question::Wanted } else { Question::None },
         }
+        vec![Command::PollAt(now)]
     }
 
-    /// What a look has found out. How soon the next look is worth while, if not at once.
-    pub(crate) fn pulsed(&mut self, pulse: Pulse, slots: usize, now: Instant) -> Option<Duration> {
-        let jobs = &mut self.jobs;
+    fn prepared(&mut self, statements: Rc<JobStatements>, now: Instant) -> Vec<Command<JobAnswer>> {
+        self.statements = Some(statements);
+        self.due = Some(now);
+        self.queries.prepared(now);
+        let graph = self.keeps.then_some(Command::KeepGraph);
+        std::iter::once(Command::PollAt(now)).chain(graph).collect()
+    }
+
+    /// What a pass has found out. How soon the next pass is worth while, if not at once.
+    pub fn pulsed(&mut self, pulse: Pulse, slots: usize, label: &str, now: Instant) -> Option<Duration> {
+        let jobs = &mut *self;
         jobs.heard = Some(now);
         jobs.folded = if pulse.folded { Some(now) } else { jobs.folded };
         jobs.since = pulse.until.or(jobs.since);
         let mut next = [pulse.due, pulse.waiting].into_iter().flatten().min();
         if jobs.version.replace(pulse.version) != Some(pulse.version) {
-            jobs.watch = Question::Wanted;
+            jobs.queries.watch = Question::Wanted;
             // A waiting run may have been made later than its time has come.
             if jobs.since.take().is_some() {
                 next = Some(Duration::ZERO);
             }
         }
-        if pulse.fill && jobs.fill == Question::None {
-            jobs.fill = Question::Wanted;
+        if pulse.fill && jobs.queries.fill == Question::None {
+            jobs.queries.fill = Question::Wanted;
         }
         if pulse.orders && slots == 0 {
             // No pass starts anything before a slot is free; but workers that go on find the rows.
             jobs.hurry(now);
         }
-        if pulse.recalls && jobs.recall == Question::None && jobs.recall_at.is_none() {
-            jobs.recall = Question::Wanted;
+        if pulse.recalls {
+            jobs.queries.want_recall();
         }
         jobs.due = next.map(|wait| now + wait);
         jobs.waits &= pulse.due == Some(Duration::ZERO);
@@ -284,7 +262,7 @@ impl Scheduler {
         let soon = match next {
             Some(Duration::ZERO) if slots == 0 => {
                 if pulse.due == Some(Duration::ZERO) && !std::mem::replace(&mut jobs.waits, true) {
-                    shared::info!("due jobs wait for a free slot", queue = self.base.label);
+                    shared::info!("due jobs wait for a free slot", queue = label);
                 }
                 later
             }
@@ -297,227 +275,110 @@ impl Scheduler {
         [soon, fold].into_iter().flatten().min()
     }
 
-    /// The catalog refuses what is asked about jobs. Tasks are served on; jobs are tried again ever more seldom.
-    pub(crate) fn jobs_failed(&mut self, why: &str, now: Instant) {
-        if self.jobs.attach_pause.fresh() {
-            shared::warning!("jobs wait: the catalog does not answer as it should", queue = self.base.label, why = why);
+    /// The catalog refuses the queries about jobs. Tasks are served on; jobs are tried again ever more seldom.
+    pub fn failed(&mut self, why: &str, label: &str, now: Instant) {
+        if self.attach_pause.fresh() {
+            shared::warning!("jobs wait: the catalog does not answer as it should", queue = label, why = why);
         }
-        self.jobs.statements = None;
-        (self.jobs.watch, self.jobs.fill) = (Question::None, Question::None);
-        (self.jobs.recall, self.jobs.put) = (Question::None, Question::None);
-        self.jobs.attach_at = Some(self.jobs.attach_pause.next(now));
+        self.statements = None;
+        self.queries.failed();
+        self.attach_at = Some(self.attach_pause.next(now));
     }
 
     /// A worker was started for the run of a job.
-    pub(crate) fn job_claimed(&mut self, id: RunId, row: Taken, now: Instant) {
-        let Some(job) = row.job else { return };
+    pub fn claimed(&mut self, id: RunId, job: i32, (task, attempt): (i64, i32), label: &str, now: Instant) {
         let state = job_state::step(JobState::Scheduled, JobEvent::Claimed { now }).next;
-        shared::debug!("job started", queue = self.base.label, job = job, task = row.task);
-        self.jobs.runs.insert(id, JobRun { job, task: row.task, attempt: row.attempt, state });
-        self.jobs.watch = Question::Wanted;
+        shared::debug!("job started", queue = label, job = job, task = task);
+        self.runs.insert(id, JobRun { job, task, attempt, state });
+        self.queries.watch = Question::Wanted;
     }
 
-    /// On every turn: what time, new tasks and ended workers mean for the runs under way.
-    pub(crate) fn pass_jobs(&mut self, now: Instant) {
-        let ids: Vec<RunId> = self.jobs.runs.keys().copied().collect();
+    /// On every turn: what time, new tasks and ended workers mean for the runs under way; and the queries that are due.
+    pub fn turn(&mut self, turn: &mut JobsTurn<'_>, now: Instant) -> Vec<Command<JobAnswer>> {
+        let mut commands = Vec::new();
+        let ids: Vec<RunId> = self.runs.keys().copied().collect();
         for id in ids {
-            if !self.attempts.table.has_worker(id) {
-                self.jobs.hurry(now);
-                self.job_event(id, JobEvent::Ended);
+            if !turn.table.has_worker(id) {
+                self.hurry(now);
+                commands.extend(self.event(id, JobEvent::Ended, turn));
                 continue;
             }
-            let current = self.attempts.table.current_of(id);
-            if let (Some(run), Some((task, attempt, _))) = (self.jobs.runs.get_mut(&id), current)
+            let current = turn.table.current_of(id);
+            if let (Some(run), Some((task, attempt, _))) = (self.runs.get_mut(&id), current)
                 && run.task != task
             {
                 (run.task, run.attempt) = (task, attempt);
-                self.jobs.hurry(now);
-                self.job_event(id, JobEvent::Claimed { now });
+                self.hurry(now);
+                commands.extend(self.event(id, JobEvent::Claimed { now }, turn));
             }
-            self.job_event(id, JobEvent::Passed { now });
+            commands.extend(self.event(id, JobEvent::Passed { now }, turn));
         }
-        self.put_job_questions(now);
+        if turn.prepared.is_some() && self.attach_at.is_some_and(|at| now >= at) {
+            self.attach_at = None;
+            commands.extend(self.prepare(turn.base, turn.prepared));
+        }
+        if let (Some(statements), Some(_)) = (self.statements.clone(), turn.prepared) {
+            let mut jobs: Vec<i32> = self.runs.values().map(|run| run.job).collect();
+            jobs.sort_unstable();
+            jobs.dedup();
+            let when = (self.version == Some(0), turn.stopping);
+            commands.extend(self.queries.due(&statements, (&turn.base.label, jobs), when, now));
+        }
+        commands
     }
 
-    fn job_event(&mut self, id: RunId, event: JobEvent) {
-        let Some(run) = self.jobs.runs.get_mut(&id) else { return };
+    fn event(&mut self, id: RunId, event: JobEvent, turn: &mut JobsTurn<'_>) -> Option<Command<JobAnswer>> {
+        let run = self.runs.get_mut(&id)?;
         let step = job_state::step(run.state, event);
         run.state = step.next;
-        let (job, task, attempt) = (run.job, run.task, run.attempt);
+        let (job, task, attempt, label) = (run.job, run.task, run.attempt, &turn.base.label);
         if step.next.over() {
-            self.jobs.runs.remove(&id);
+            self.runs.remove(&id);
         }
-        match step.effect {
-            Some(Effect::Cancel(why)) => {
+        match step.effect? {
+            Effect::Cancel(why) => {
                 let (cancel, reason) = match why {
                     Why::Overrun => (Cancel::Overrun, "timeout"),
                     Why::Deleted => (Cancel::Deleted, "cancelled"),
                 };
                 let said = format!("{why:?}").to_lowercase();
-                shared::info!("run of a job is ended", queue = self.base.label, job = job, task = task, why = said);
-                self.attempts.table.end_run(id, cancel, reason);
+                shared::info!("run of a job is ended", queue = label, job = job, task = task, why = said);
+                turn.table.end_run(id, cancel, reason);
             }
-            Some(Effect::Terminate) => {
-                shared::info!("its backend is terminated", queue = self.base.label, job = job, task = task);
-                if let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) {
-                    link.ask("terminating a backend", PATIENCE, move |client| async move {
-                        let ended = client.query(&statements.settle.end_backend, &[&task, &attempt, &true]).await;
-                        ended.map_err(|error| Trouble::of(&error))?;
-                        Ok(Answer::Named)
-                    });
-                }
+            Effect::Terminate => {
+                shared::info!("its backend is terminated", queue = label, job = job, task = task);
+                return turn.prepared.map(|prepared| job_queries::terminate(prepared.clone(), task, attempt));
             }
-            Some(Effect::Kill) => {
-                shared::warning!("its process is killed", queue = self.base.label, job = job, task = task);
-                self.attempts.table.kill(id);
+            Effect::Kill => {
+                shared::warning!("its process is killed", queue = label, job = job, task = task);
+                turn.table.kill(id);
             }
-            None => {}
         }
+        None
     }
 
-    fn put_job_questions(&mut self, now: Instant) {
-        if self.session.state.working() && self.jobs.attach_at.is_some_and(|at| now >= at) {
-            self.jobs.attach_at = None;
-            self.prepare_jobs();
+    fn watched(
+        &mut self,
+        asked: &[i32],
+        found: &[Definition],
+        turn: &mut JobsTurn<'_>,
+        now: Instant,
+    ) -> Vec<Command<JobAnswer>> {
+        if self.queries.watch == Question::InFlight {
+            self.queries.watch = Question::None;
         }
-        let (Some(link), Some(statements), true) =
-            (&mut self.links.queue, self.jobs.statements.clone(), self.session.state.working())
-        else {
-            return;
-        };
-        if self.jobs.fill == Question::Wanted {
-            self.jobs.fill = Question::InFlight;
-            let (statements, label) = (statements.clone(), self.base.label.clone());
-            link.ask("computing next starts", PATIENCE, move |client| async move {
-                contained(next_start::fill(&client, &statements, &label).await.map(Answer::Filled))
-            });
-        }
-        if self.jobs.put_at.is_some_and(|at| now >= at) && self.jobs.put == Question::None && !self.stop.state.asked() {
-            (self.jobs.put_at, self.jobs.put) = (None, Question::InFlight);
-            let statements = statements.clone();
-            link.ask("putting runs into the queue", PATIENCE, move |client| async move {
-                contained(put_runs(&client, &statements).await.map(Answer::Put))
-            });
-        }
-        if self.jobs.recall_at.is_some_and(|at| now >= at) {
-            self.jobs.recall_at = None;
-            self.jobs.recall = Question::Wanted;
-        }
-        if self.jobs.recall == Question::Wanted {
-            self.jobs.recall = Question::InFlight;
-            let statements = statements.clone();
-            link.ask("recalling runs", PATIENCE, move |client| async move {
-                let row = client.query_one(&statements.recall, &[]).await.map_err(|error| Trouble::of(&error));
-                contained(
-                    row.map(|row| Answer::Recalled { left: row.get::<_, i64>("wanted") - row.get::<_, i64>("done") }),
-                )
-            });
-        }
-        // What there is to compare came with the first job.
-        if self.jobs.compare_at.is_some_and(|at| now >= at) && self.jobs.version != Some(0) {
-            self.jobs.compare_at = Some(now + COMPARE);
-            let statements = statements.clone();
-            link.ask("comparing runs and rows", PATIENCE, move |client| async move {
-                let row = client.query_one(&statements.compare, &[]).await.map_err(|error| Trouble::of(&error));
-                contained(
-                    row.map(|row| {
-                        Answer::Compared(row.get::<_, i64>("closed") + i64::from(row.get::<_, i32>("settled")))
-                    }),
-                )
-            });
-        }
-        if self.jobs.watch == Question::Wanted {
-            let mut jobs: Vec<i32> = self.jobs.runs.values().map(|run| run.job).collect();
-            jobs.sort_unstable();
-            jobs.dedup();
-            self.jobs.watch = if jobs.is_empty() { Question::None } else { Question::InFlight };
-            if !jobs.is_empty() {
-                let statements = statements.clone();
-                link.ask("watching jobs", PATIENCE, move |client| async move {
-                    let found = definitions(&client, &statements, &jobs).await;
-                    contained(found.map(|found| Answer::Watched { asked: jobs, found }))
-                });
-            }
-        }
-        if self.jobs.retention.is_none_or(|at| now >= at) && !self.stop.state.asked() {
-            self.jobs.retention = Some(now + RETENTION);
-            let behind = self.jobs.behind;
-            link.ask("deleting old runs", PATIENCE, move |client| async move {
-                let row = client.query_one(&statements.delete_old, &[&behind]).await;
-                let deleted = row.map_err(|error| Trouble::of(&error));
-                contained(deleted.map(|row| Answer::RunsDeleted { deleted: row.get("deleted"), last: row.get("last") }))
-            });
-        }
-    }
-
-    pub(crate) fn jobs_watched(&mut self, asked: &[i32], found: &[Definition], now: Instant) {
-        if self.jobs.watch == Question::InFlight {
-            self.jobs.watch = Question::None;
-        }
-        let runs: Vec<(RunId, i32)> = self.jobs.runs.iter().map(|(id, run)| (*id, run.job)).collect();
-        for (id, job) in runs {
+        let runs: Vec<(RunId, i32)> = self.runs.iter().map(|(id, run)| (*id, run.job)).collect();
+        let events = runs.into_iter().filter_map(|(id, job)| {
             match found.iter().find(|definition| definition.job == job) {
                 Some(Definition { limit, scheduled, .. }) => {
-                    self.job_event(id, JobEvent::Defined { limit: *limit, scheduled: *scheduled });
+                    Some((id, JobEvent::Defined { limit: *limit, scheduled: *scheduled }))
                 }
-                None if asked.contains(&job) => self.job_event(id, JobEvent::Deleted { now }),
+                None if asked.contains(&job) => Some((id, JobEvent::Deleted { now })),
                 // Claimed since.
-                None => {}
+                None => None,
             }
-        }
-    }
-
-    /// Where a slot is free, their rows are claimed at once.
-    pub(crate) fn runs_put(&mut self, rows: i32, now: Instant) {
-        self.jobs.put = Question::None;
-        self.jobs.put_done = Some(now);
-        if rows > 0 && self.base.start.region.slots().for_workers() > 0 {
-            self.claims.timer.hurry(now);
-        }
-        if rows >= RUNS_AT_ONCE {
-            self.jobs.hurry(now);
-        }
-    }
-
-    /// What is left is locked by other transactions.
-    pub(crate) fn runs_recalled(&mut self, left: i64, now: Instant) {
-        self.jobs.recall = Question::None;
-        self.jobs.recall_at = (left > 0).then(|| now + LOCKED_PAUSE);
-        self.jobs.hurry(now);
-        self.claims.timer.hurry(now);
-    }
-
-    pub(crate) fn runs_compared(&mut self, found: i64, now: Instant) {
-        if found > 0 {
-            shared::warning!("runs and rows disagreed and were settled", queue = self.base.label, runs = found);
-            self.jobs.hurry(now);
-            self.claims.timer.hurry(now);
-        }
-    }
-
-    /// `more`: there were more of them than are filled in at once.
-    pub(crate) fn jobs_filled(&mut self, more: bool, now: Instant) {
-        self.jobs.fill = if more { Question::Wanted } else { Question::None };
-        self.claims.timer.hurry(now);
-    }
-
-    pub(crate) fn runs_deleted(&mut self, deleted: i64, last: Option<i32>, now: Instant) {
-        self.jobs.behind = last.unwrap_or_default();
-        if deleted > 0 {
-            shared::info!("old runs deleted", queue = self.base.label, runs = deleted);
-        }
-        if last.is_some() {
-            self.jobs.retention = Some(now + Duration::from_millis(self.base.settings.sleep_ms));
-        }
-    }
-
-    /// When a turn is needed for the jobs' sake.
-    pub(crate) fn jobs_deadline(&self) -> Option<Instant> {
-        let ready = self.jobs.statements.as_ref();
-        let retention = ready.and(self.jobs.retention);
-        let compare = ready.and(self.jobs.compare_at).filter(|_| self.jobs.version != Some(0));
-        let recall = ready.and(self.jobs.recall_at);
-        let put = ready.and(self.jobs.put_at).filter(|_| self.jobs.put == Question::None && !self.stop.state.asked());
-        [self.jobs.deadline(), retention, compare, recall, put, self.jobs.attach_at].into_iter().flatten().min()
+        });
+        let events: Vec<(RunId, JobEvent)> = events.collect();
+        events.into_iter().filter_map(|(id, event)| self.event(id, event, turn)).collect()
     }
 }

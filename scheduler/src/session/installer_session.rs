@@ -84,7 +84,7 @@ impl Scheduler {
                 self.base.start.ring_parent();
             }
         }
-        self.ask_jobs(access);
+        self.jobs_admitted(access);
     }
 
     /// The queue is served without the catalog. With a login that may know more, that one is asked for help first.
