@@ -6,7 +6,7 @@
 //! After PREPARE TRANSACTION a message has no process any more; it stands until the transaction is over.
 
 use shared::db::lock_key;
-use shared::hand_over::WaitFor;
+use shared::process::order::WaitFor;
 use std::time::{Duration, Instant};
 
 /// The sender gives up after five seconds.

@@ -5,7 +5,7 @@ use crate::control_socket::CallerId;
 use crate::event_loop::Launcher;
 use crate::message_table::Command;
 use serde_json::{Value, json};
-use shared::hand_over::WaitFor;
+use shared::process::order::WaitFor;
 use std::time::{Duration, Instant};
 
 /// The caller waits for ten seconds.

@@ -12,8 +12,8 @@ use crate::row_entry::{Entry, Origin};
 use crate::row_state::{RowState, STOPPED};
 use crate::row_table::{RowTable, Surroundings};
 use crate::status_report::{Outline, report};
-use shared::exit_code::ExitCode;
-use shared::hand_over::WaitFor;
+use shared::process::exit_code::ExitCode;
+use shared::process::order::WaitFor;
 use shared::region::{Phase, Region};
 
 /// How many queues there are to serve, and how many are served.

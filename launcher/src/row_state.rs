@@ -7,7 +7,7 @@
 
 use crate::restart_policy::{Death, RestartPolicy};
 use nix::unistd::Pid;
-use shared::hand_over::WaitFor;
+use shared::process::order::WaitFor;
 use shared::region::SlotHandle;
 use std::time::{Duration, Instant};
 

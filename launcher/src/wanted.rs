@@ -5,8 +5,8 @@ use crate::row_entry::Origin;
 use shared::config::Row;
 use shared::conninfo::Target;
 use shared::conninfo::untrusted::Entries;
-use shared::hand_down::HANDSHAKE;
-use shared::hand_over::{SchedulerOrder, WaitFor};
+use shared::process::order::{SchedulerOrder, WaitFor};
+use shared::process::reexec::HANDSHAKE;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 
 use shared::config::Settings;
 use shared::db::statement::Queue;
-use shared::hand_over::{SchedulerOrder, Start};
+use shared::process::order::{SchedulerOrder, Start};
 use shared::region::Notes;
 
 #[derive(Debug)]

@@ -23,12 +23,13 @@ mod stop;
 mod table;
 
 use nix::sys::signal::Signal;
-use shared::exit_code::ExitCode;
-use shared::hand_over::{SchedulerOrder, Start};
+use shared::log;
+use shared::process::exit_code::ExitCode;
+use shared::process::fault;
+use shared::process::order::{SchedulerOrder, Start};
 use shared::region::{Kind, Phase};
 use shared::sys::signal::Bell;
 use shared::sys::title;
-use shared::{fault, log};
 
 const SIGNALS: [Signal; 5] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
 

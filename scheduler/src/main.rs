@@ -4,20 +4,20 @@
 //! it is, and nothing else can be done with it.
 #![forbid(unsafe_code)]
 
-use shared::exit_code::ExitCode;
-use shared::hand_down::{self, TakeOverError};
+use shared::process::exit_code::ExitCode;
+use shared::process::reexec::{self, TakeOverError};
 use std::io::{self, Write};
 use std::process::ExitCode as Status;
 
 fn main() -> Status {
     shared::sys::title::claim();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == hand_down::ASK) && arguments.len() == 1 {
+    if arguments.first().is_some_and(|first| first == reexec::ASK) && arguments.len() == 1 {
         // whoever has asked and gone away again is no reason to panic
-        let _ = writeln!(io::stdout(), "{}", hand_down::introduction());
+        let _ = writeln!(io::stdout(), "{}", reexec::introduction());
         return Status::SUCCESS;
     }
-    let code = match hand_down::take_over(&arguments) {
+    let code = match reexec::take_over(&arguments) {
         Ok((start, order)) => scheduler::run_handed_down(start, order),
         Err(error @ TakeOverError::NotHandedDown) => {
             let _ = writeln!(io::stderr(), "{error}");

@@ -20,12 +20,12 @@ use crate::table::make::{self as queue, Readiness, Ready, Unfinished};
 use crate::table::table_repair::Mended;
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
-use shared::exit_code::ExitCode;
-use shared::fault;
-use shared::hand_over::{WaitFor, WorkerOrder};
 use shared::log::Level;
+use shared::process::exit_code::ExitCode;
+use shared::process::fault;
+use shared::process::order::{WaitFor, WorkerOrder};
+use shared::process::stopping::StopEvent;
 use shared::region::{Kind, Phase, SlotHandle};
-use shared::stopping::StopEvent;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 

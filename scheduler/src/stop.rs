@@ -1,7 +1,7 @@
 //! How the scheduler ends: asked to, or by itself.
 
-use shared::exit_code::ExitCode;
-use shared::stopping::Stopping;
+use shared::process::exit_code::ExitCode;
+use shared::process::stopping::Stopping;
 
 #[derive(Debug)]
 pub struct Stop {

@@ -66,7 +66,7 @@ pub fn start(level: Level, format: Format) {
         let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
         let text = text.unwrap_or("no message");
         let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
-        if !crate::mishap::expected(text, &place) {
+        if !crate::process::panic_guard::expected(text, &place) {
             line(Level::Error, "panic", &[("text", &text), ("place", &place)]);
         }
     }));

@@ -14,7 +14,7 @@ use nix::unistd::getpid;
 use proptest::prelude::*;
 use shared::config::Config;
 use shared::conninfo::Conninfo;
-use shared::hand_over::{SchedulerOrder, WorkerOrder};
+use shared::process::order::{SchedulerOrder, WorkerOrder};
 use shared::region::{CELL_PAYLOAD_BYTES, Kind, Region};
 use tests::sized;
 

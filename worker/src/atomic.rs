@@ -12,8 +12,8 @@ use crate::lexer::transaction_control;
 use crate::outcome::{Cancelled, Ending, INTERRUPTED, QUERY_CANCELED, Verdict, verdict};
 use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
 use shared::db::refusal::Refusal;
-use shared::exit_code::ExitCode;
-use shared::fault;
+use shared::process::exit_code::ExitCode;
+use shared::process::fault;
 
 /// Opens the block that the input runs in.
 pub(crate) const BEGIN: &[u8] = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";

@@ -12,12 +12,13 @@ use crate::session;
 use crate::watchdog::Watchdog;
 use crate::wire::Session;
 use shared::conninfo::Target;
-use shared::exit_code::ExitCode;
-use shared::hand_over::{Birth, Gifts, Lent, WorkerOrder};
+use shared::log;
+use shared::process::begin_channel::{self, Reply};
+use shared::process::exit_code::ExitCode;
+use shared::process::fault;
+use shared::process::order::{Birth, Gifts, Lent, WorkerOrder};
 use shared::region::{HandedIn, Kind, Region, SlotHandle};
-use shared::report::{self, Reply};
 use shared::sys::nest;
-use shared::{fault, log};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -94,7 +95,7 @@ pub fn run_own((birth, errand): (Birth, &OwnErrand)) -> ExitCode {
     fault::point("worker.before_begin");
     // Before the row can say so: whoever finds this worker dead must know its backend.
     region.slots().notes(slot).set_running(row.task, row.attempt, session.backend_pid());
-    match report::ask_to_begin(scheduler, session.backend_pid()) {
+    match begin_channel::ask_to_begin(scheduler, session.backend_pid()) {
         Some(Reply::Begun) => {}
         Some(Reply::Yourself) => {
             // That may take as long as somebody holds the row.

@@ -27,11 +27,12 @@ pub mod wire;
 
 pub use book::{Book, TaskRow, task_row};
 
-use shared::exit_code::ExitCode;
-use shared::hand_over::{Start, WorkerOrder};
+use shared::log;
+use shared::process::exit_code::ExitCode;
+use shared::process::fault;
+use shared::process::order::{Start, WorkerOrder};
 use shared::region::Kind;
 use shared::sys::title;
-use shared::{fault, log};
 use watchdog::Watchdog;
 
 /// The entry of a worker process.

@@ -8,7 +8,7 @@ use shared::db::lock_key;
 pub use shared::db::pinned::WATCH as WATCHED;
 use shared::db::server::{NAME_SERVER, NAME_SERVER_BRIEFLY, ServerName, apart, is_elsewhere, proof_item};
 use shared::db::statement::bare;
-use shared::hand_over::{Gifts, Offered, WorkerOrder, encode};
+use shared::process::order::{Gifts, Offered, WorkerOrder, encode};
 use shared::region::{Permit, Region, Seat, SlotHandle, server_key};
 use shared::sys::pass;
 use std::fmt;

@@ -6,8 +6,8 @@ use crate::row_entry::Origin;
 use crate::wanted::Wanted;
 use shared::config::{Config, Environment, Mistake, Row};
 use shared::conninfo::ConninfoError;
-use shared::exit_code::launcher_status;
-use shared::hand_over::{WaitFor, encode};
+use shared::process::exit_code::launcher_status;
+use shared::process::order::{WaitFor, encode};
 use shared::region::CELL_PAYLOAD_BYTES;
 use std::path::PathBuf;
 

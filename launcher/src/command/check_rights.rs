@@ -19,7 +19,7 @@ use shared::db::statement::{
 };
 use shared::db::trouble::{Trouble, refuses_login};
 use shared::db::{catalog, one_shot};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio_postgres::Client;

@@ -10,7 +10,7 @@ use crate::dot_text;
 use serde_json::Value;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};

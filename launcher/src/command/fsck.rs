@@ -8,7 +8,7 @@ use crate::cli::Place;
 use serde_json::Value;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;

@@ -13,7 +13,7 @@ use shared::calendar::Interval;
 use shared::config::Config;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot, statement};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::collections::HashMap;
 use std::rc::Rc;
 use tokio_postgres::Client;

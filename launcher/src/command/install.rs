@@ -12,7 +12,7 @@ use shared::db::identifier::quoted;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot, statement};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio_postgres::Client;

@@ -18,7 +18,7 @@ use crate::embedded::conninfo_of;
 pub use output::{print, print_error};
 use shared::config::{Config, Mistake};
 use shared::conninfo::{Conninfo, ConninfoError, Target};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 
 /// The process's environment, as far as it is text. What PG* says is meant for another server than an embedded one.
 pub fn environment(place: &Place) -> impl Fn(&str) -> Option<String> + use<> {

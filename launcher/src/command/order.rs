@@ -4,7 +4,7 @@ use super::status::{no_launcher, put};
 use super::{check, print, print_error, read_config};
 use crate::cli::Place;
 use serde_json::{Value, json};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 
 pub fn run(place: &Place, command: &str, database: &str) -> u8 {
     let config = match read_config(place) {

@@ -3,7 +3,7 @@
 //! A program that reads `status` from a file on a full disk must not take an empty file for an answer. A reader that has
 //! closed its end, such as `head`, has what it wants: that is no error, and the rest is not written.
 
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 

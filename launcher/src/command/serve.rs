@@ -11,10 +11,10 @@ use crate::service_manager::ServiceManager;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Environment, Mistake};
 use shared::conninfo::Conninfo;
-use shared::exit_code::launcher_status;
-use shared::fault;
-use shared::limits;
-use shared::nursery::Nursery;
+use shared::process::exit_code::launcher_status;
+use shared::process::fault;
+use shared::process::kernel_limits;
+use shared::process::spawn::Nursery;
 use shared::region::{Kind, Region};
 use shared::sys::signal::Bell;
 use shared::sys::title;
@@ -50,7 +50,7 @@ pub fn run(cli: &Cli) -> u8 {
             rows = named,
         );
     }
-    limits::raise();
+    kernel_limits::raise();
     warn_of_limits(&config, named);
     match start(cli, &mut config) {
         Ok(launcher) => {
@@ -72,7 +72,7 @@ pub fn run(cli: &Cli) -> u8 {
 /// What certainly does not fit; the rest is found out when it fails.
 fn warn_of_limits(config: &Config, rows: usize) {
     let wanted = u64::from(config.max_workers).saturating_sub(1 + rows as u64);
-    let files = limits::fit_files();
+    let files = kernel_limits::fit_files();
     if files.workers < wanted {
         shared::warning!(
             "max_workers does not fit into the limit of open files; fewer tasks run at once; raise it (LimitNOFILE=), or lower max_workers",
@@ -81,7 +81,7 @@ fn warn_of_limits(config: &Config, rows: usize) {
             workers_that_fit = files.workers,
         );
     }
-    if let Some(processes) = limits::fit_processes(rows as u64).filter(|fit| fit.workers < wanted) {
+    if let Some(processes) = kernel_limits::fit_processes(rows as u64).filter(|fit| fit.workers < wanted) {
         shared::warning!(
             "max_workers does not fit into the limit of processes; fewer tasks run at once; raise it (LimitNPROC=), or lower max_workers",
             max_workers = config.max_workers,

@@ -4,7 +4,7 @@ use super::{check, print, print_error, read_config};
 use crate::cli::Place;
 use crate::status_report::as_text;
 use serde_json::Value;
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;

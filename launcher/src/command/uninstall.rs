@@ -6,7 +6,7 @@ use crate::cli::Place;
 use shared::db::identifier::quoted;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
 use tokio_postgres::Client;
 

@@ -5,7 +5,7 @@ use crate::cli::Place;
 use shared::VERSION;
 use shared::db::migrate::{self, Upgraded};
 use shared::db::one_shot;
-use shared::exit_code::launcher_status;
+use shared::process::exit_code::launcher_status;
 use std::time::Duration;
 
 /// An upgrade may build indexes.

@@ -12,7 +12,7 @@ use crate::attempt::death::Death;
 use crate::claim::pass::Group;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use shared::exit_code::ExitCode;
+use shared::process::exit_code::ExitCode;
 use shared::region::{Cancel, HandedIn, Phase, Region, Request, Returned, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! beginnings and, as for errands, the ends, many at once.
 //!
 //! A session that has just begun knows nothing of the table: to look at the row and to change it would cost the server
-//! more than the login. So the worker only connects, reports its backend (`shared::report`) and waits; when the row says
+//! more than the login. So the worker only connects, reports its backend (`shared::process::begin_channel`) and waits; when the row says
 //! WORK with that backend, it is told to go on. Nothing has begun before that: a worker that is gone, or is let go
 //! because the session is lost or everything ends, leaves a row that was only taken.
 
@@ -12,8 +12,8 @@ use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::session::write_pause::{Refused, or_refused};
 use nix::poll::{PollFd, PollFlags};
 use shared::db::trouble::Trouble;
+use shared::process::begin_channel::{self, Reply};
 use shared::region::{Kind, SlotHandle};
-use shared::report::{self, Reply};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -78,7 +78,7 @@ impl Guests {
 
     fn hear(&mut self) {
         for guest in self.waiting.values_mut().filter(|guest| guest.backend.is_none()) {
-            guest.backend = report::asked(&guest.worker);
+            guest.backend = begin_channel::asked(&guest.worker);
         }
     }
 }
@@ -88,7 +88,7 @@ impl Scheduler {
         let Guest { task, attempt, row, group, slot } = guest;
         self.base.start.region.expect_return(slot);
         self.base.start.region.expect_result(slot);
-        let started = report::pair().map_err(|error| error.to_string()).and_then(|(ours, theirs)| {
+        let started = begin_channel::pair().map_err(|error| error.to_string()).and_then(|(ours, theirs)| {
             let errand = OwnErrand { kit: self.kit(), row: row.clone(), scheduler: theirs };
             let kept = [errand.scheduler.as_raw_fd()];
             let child = self.spawner.spawn_plain(slot, Kind::Worker, &self.base.label, errand::run_own, &errand, &kept);
@@ -138,7 +138,7 @@ impl Scheduler {
             return;
         }
         self.attempts.begins.asking = true;
-        shared::fault::point("scheduler.before_guests");
+        shared::process::fault::point("scheduler.before_guests");
         link.ask("beginning tasks", PATIENCE, move |client| {
             or_refused(Refused::Begins, async move {
                 let rows = client.query(&statements.begin_guests, &[&tasks, &attempts, &backends]).await;
@@ -158,13 +158,13 @@ impl Scheduler {
     /// What was not begun is left to its worker: it may wait where we may not.
     pub(crate) fn begun(&mut self, asked: &[RunId], begun: &[i64]) {
         self.attempts.begins.asking = false;
-        shared::fault::point("scheduler.after_guests");
+        shared::process::fault::point("scheduler.after_guests");
         for run in asked {
             let Some(guest) = self.attempts.begins.waiting.remove(run) else { continue };
             let reply = if begun.contains(&guest.task) { Reply::Begun } else { Reply::Yourself };
             // Without an answer it leaves.
             if self.base.start.region.leads() {
-                report::answer(&guest.worker, reply);
+                begin_channel::answer(&guest.worker, reply);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! then fail; the count is in its row (`plan_again.sql`).
 
 use nix::sys::signal::Signal;
-use shared::exit_code::ExitCode;
+use shared::process::exit_code::ExitCode;
 use shared::sys::wait::End;
 use std::fmt;
 

@@ -17,8 +17,8 @@ use crate::table::make::Prepared;
 use shared::db::server::ServerName;
 use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
-use shared::exit_code::ExitCode;
-use shared::hand_over::WorkerOrder;
+use shared::process::exit_code::ExitCode;
+use shared::process::order::WorkerOrder;
 use shared::region::{HandedIn, Kind, SlotHandle};
 use shared::sys::memory::own_again;
 use shared::sys::wait::{Child, End};
@@ -195,7 +195,7 @@ impl Errands {
             return None;
         }
         self.booking = std::mem::take(&mut self.handed);
-        shared::fault::point("scheduler.before_booking");
+        shared::process::fault::point("scheduler.before_booking");
         Some(Ends::of(&self.booking))
     }
 

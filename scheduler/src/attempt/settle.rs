@@ -60,7 +60,7 @@ pub async fn settle(
     (terminate, patient): (bool, bool),
     (why, death): (&str, Option<Death>),
 ) -> Result<Settlement, Trouble> {
-    shared::fault::point("scheduler.before_settle");
+    shared::process::fault::point("scheduler.before_settle");
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let row = client.query_opt(&statements.look, &[&task, &attempt, &strangers]).await.map_err(trouble)?;
     let Some(row) = row else { return Ok(Settlement::NotOurs) };

@@ -5,7 +5,7 @@
 //! one a minute is logged, with the number of those before it, and `status` shows the reason meanwhile.
 
 use crate::event_loop::Scheduler;
-use shared::limits;
+use shared::process::kernel_limits;
 use shared::region::{Kind, SlotHandle};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,7 @@ pub(crate) struct Shortage {
 
 impl Shortage {
     pub(crate) fn new(max_workers: u32, now: Instant) -> Shortage {
-        let limit = limits::files();
+        let limit = kernel_limits::files();
         let files = (limit < ENOUGH + ENOUGH_PER_WORKER * u64::from(max_workers)).then_some(limit);
         let (ceiling, reason) = (None, None);
         Shortage { files, ceiling, raise_at: now, failed_at: None, logged_at: None, unlogged: 0, reason }
@@ -82,20 +82,20 @@ impl Scheduler {
         let by_ceiling =
             self.claims.process_limit.ceiling.map_or(usize::MAX, |ceiling| ceiling.saturating_sub(running));
         let Some(limit) = self.claims.process_limit.files else { return by_ceiling };
-        let free = limits::open_files().map_or(0, |open| limit.saturating_sub(open));
+        let free = kernel_limits::open_files().map_or(0, |open| limit.saturating_sub(open));
         // A worker that is just connecting will hand its connection over.
-        let all = usize::try_from(limits::fit_files().workers).unwrap_or(usize::MAX);
-        let by_files = usize::try_from(free.saturating_sub(SPARE) / limits::WORKER_FILES).unwrap_or(usize::MAX);
+        let all = usize::try_from(kernel_limits::fit_files().workers).unwrap_or(usize::MAX);
+        let by_files = usize::try_from(free.saturating_sub(SPARE) / kernel_limits::WORKER_FILES).unwrap_or(usize::MAX);
         let by_files = by_files.min(all.saturating_sub(running));
         // The last ones are not spared: nothing would ever run.
-        let by_files = if running == 0 && free >= limits::WORKER_FILES { by_files.max(1) } else { by_files };
+        let by_files = if running == 0 && free >= kernel_limits::WORKER_FILES { by_files.max(1) } else { by_files };
         if by_files == 0 && running == 0 {
             // What we only keep may be what is missing.
             self.pool.part(now, usize::MAX);
             self.set_shortage(Some(format!(
                 "no worker can start: {free} of {limit} file descriptors are free, and one needs {}; raise the limit of open \
                  files (LimitNOFILE=)",
-                limits::WORKER_FILES
+                kernel_limits::WORKER_FILES
             )));
         } else if self.claims.process_limit.ceiling.is_none() {
             self.set_shortage(None);

@@ -12,7 +12,7 @@ use shared::calendar::{self, Moment};
 use shared::db::lock_key;
 use shared::db::statement;
 use shared::db::trouble::Trouble;
-use shared::fault;
+use shared::process::fault;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, Row, Statement};

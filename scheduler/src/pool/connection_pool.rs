@@ -12,7 +12,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use nix::unistd::Pid;
-use shared::hand_over::{Gifts, Lent, Offered};
+use shared::process::order::{Gifts, Lent, Offered};
 use shared::region::{Region, Seat, SlotHandle};
 use shared::sys::pass;
 use std::io;

@@ -4,7 +4,7 @@ use crate::event_loop::{Answer, PATIENCE, Scheduler};
 use crate::table::make as queue;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::trouble::Trouble;
-use shared::hand_over::SchedulerOrder;
+use shared::process::order::SchedulerOrder;
 use shared::sys::memory;
 use std::time::Instant;
 

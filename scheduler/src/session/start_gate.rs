@@ -7,8 +7,8 @@
 
 use shared::db::statement::{self, Queue, bare};
 use shared::db::trouble::Trouble;
-use shared::exit_code::ExitCode;
-use shared::hand_over::WaitFor;
+use shared::process::exit_code::ExitCode;
+use shared::process::order::WaitFor;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio_postgres::Client;

@@ -12,9 +12,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use shared::db::link::Link;
 use shared::db::migrate::{self, Upgraded};
 use shared::db::trouble::Trouble;
-use shared::exit_code::ExitCode;
-use shared::hand_down::{self, ASK, HANDSHAKE};
-use shared::stopping::StopEvent;
+use shared::process::exit_code::ExitCode;
+use shared::process::reexec::{self, ASK, HANDSHAKE};
+use shared::process::stopping::StopEvent;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -76,14 +76,14 @@ impl Scheduler {
         // Their seats in the budget of connections stand under our process id, which stays.
         (self.links.queue, self.links.probe, self.links.repair, self.links.installer) = (None, None, None, None);
         self.release_reserved();
-        let error = hand_down::hand_down(program, &self.base.start, &self.base.order);
+        let error = reexec::hand_down(program, &self.base.start, &self.base.order);
         format!("{} cannot be run: {error}", program.display())
     }
 }
 
 /// The program of a version, once it has said that it is.
 fn program_of(folder: &Path, version: &str) -> Result<PathBuf, String> {
-    if !hand_down::is_version(version) {
+    if !reexec::is_version(version) {
         return Err("that is no version".to_owned());
     }
     let program = folder.join(version).join("scheduler");
@@ -91,7 +91,7 @@ fn program_of(folder: &Path, version: &str) -> Result<PathBuf, String> {
         return Err(format!("there is no {}", program.display()));
     }
     let said = introduction(&program).map_err(|why| format!("{}: {why}", program.display()))?;
-    match hand_down::introduced(&said) {
+    match reexec::introduced(&said) {
         Some((own, HANDSHAKE)) if own == version => Ok(program),
         Some((own, HANDSHAKE)) => Err(format!("{} is of version {own}", program.display())),
         Some((_, handshake)) => {

@@ -76,7 +76,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// PostgreSQL's interval, part for part. Unlike the config's (`duration::Interval`) it may be negative.
+/// PostgreSQL's interval, part for part. Unlike the config's (`config::duration::Interval`) it may be negative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Interval {
     pub months: i32,

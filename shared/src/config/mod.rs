@@ -7,8 +7,10 @@
 //! mistakes are told at once, each with its place (`line 3 column 5` for syntax, `json[2].sleeep` otherwise; rows of
 //! a bare array are called `json[..]` too), and no message ever shows a password.
 
+pub mod duration;
 mod file;
 mod json;
+pub(crate) mod nearest;
 mod read;
 mod settings;
 mod value;

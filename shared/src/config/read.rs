@@ -6,9 +6,9 @@
 
 use super::json::Json;
 use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, Row, Settings, file, value};
+use crate::config::nearest::nearest;
 use crate::conninfo::Conninfo;
 use crate::conninfo::untrusted::{self, Remote};
-use crate::nearest::nearest;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 

@@ -4,9 +4,9 @@
 //! and lengths of time are shown in the message, texts are not, except what begins
 //! like a length of time and goes wrong later: a text may be a password that landed under the wrong key.
 
+use super::duration::{Interval, Milliseconds, parse_ms};
 use super::json::Json;
 use crate::conninfo::Conninfo;
-use crate::duration::{Interval, Milliseconds, parse_ms};
 use std::ops::RangeInclusive;
 
 /// PostgreSQL cuts longer names, and a cut name is another name.

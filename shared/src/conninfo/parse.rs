@@ -5,7 +5,7 @@
 //! unknown keywords. Errors name places and keywords, never values: a value may be, or contain, a password.
 
 use super::{Conninfo, ConninfoError, keyword};
-use crate::nearest::nearest;
+use crate::config::nearest::nearest;
 
 const SCHEMES: [&str; 2] = ["postgresql://", "postgres://"];
 

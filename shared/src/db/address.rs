@@ -1,7 +1,7 @@
 //! Names into addresses, in a short-lived child: the resolver may take half a minute, and inside libc it may start
 //! threads. The loop polls a pipe; the child dies with us or at its deadline.
 
-use crate::exit_code::ExitCode;
+use crate::process::exit_code::ExitCode;
 use crate::sys::{fork, signal, wait::Child};
 use nix::sys::signal::Signal;
 use std::io::{Read, Write};

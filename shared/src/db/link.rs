@@ -20,7 +20,7 @@ use super::server;
 use super::socket::Wire;
 use super::trouble::Trouble;
 use crate::conninfo::{Preferred, Target};
-use crate::mishap;
+use crate::process::panic_guard;
 use crate::region::{Permit, Region, Seat};
 use nix::poll::PollFlags;
 use std::future::Future;
@@ -236,7 +236,7 @@ impl<A> Link<A> {
         // Bounded: a connection that always finds something to do must not hold the loop.
         for _ in 0..64 {
             self.woken.0.store(false, SeqCst);
-            let advanced = mishap::catch(|| self.advance(now, &mut events));
+            let advanced = panic_guard::catch(|| self.advance(now, &mut events));
             let advanced = advanced
                 .unwrap_or_else(|said| Err(Trouble::passing(format!("the server's answer cannot be read: {said}"))));
             if let Err(trouble) = advanced {

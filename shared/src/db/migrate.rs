@@ -139,7 +139,7 @@ async fn attempt_once(client: &Client, owner: &str, restart: bool) -> Result<Ste
     client.query(&statement::bare(statement::HOLD_QUEUES), &[&lock_key::QUEUE]).await?;
     client.batch_execute("LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE").await?;
     client.batch_execute(&changes(&steps)).await?;
-    crate::fault::point("upgrade.before_commit");
+    crate::process::fault::point("upgrade.before_commit");
     client.batch_execute("COMMIT").await?;
     Ok(Step::Done(Upgraded::From(version)))
 }

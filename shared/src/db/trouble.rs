@@ -1,7 +1,7 @@
 //! Errors of a server or of the way to it, sorted by what helps.
 
 use super::refusal::Refusal;
-use crate::tls::TlsError;
+use crate::db::tls::TlsError;
 use std::error::Error as _;
 use std::time::Duration;
 use tokio_postgres::error::{DbError, Severity};

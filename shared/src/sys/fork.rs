@@ -12,7 +12,7 @@
 
 use super::signal;
 use super::wait::Child;
-use crate::exit_code::ExitCode;
+use crate::process::exit_code::ExitCode;
 use nix::unistd::{ForkResult, Pid, getpid, getppid, setpgid};
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;

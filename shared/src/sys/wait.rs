@@ -57,7 +57,7 @@ impl Child {
         match waitid(Id::PIDFd(self.pidfd.as_fd()), flags) {
             Ok(status) => end_of(status).map(|(_, end)| end),
             // Somebody reaped it: it is gone, and how it went is lost.
-            Err(Errno::ECHILD) => Some(End::Exited(crate::exit_code::ExitCode::Temporary.status())),
+            Err(Errno::ECHILD) => Some(End::Exited(crate::process::exit_code::ExitCode::Temporary.status())),
             Err(_) => None,
         }
     }

@@ -448,7 +448,7 @@ fn every_fault_point_is_met_by_some_test() {
             }
         }
     }
-    for point in shared::fault::POINTS {
+    for point in shared::process::fault::POINTS {
         assert!(sources.contains(&format!("\"{point}:")), "no test arms {point}");
     }
 }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 use shared::conninfo::Keepalive;
-use shared::tls::Prepared;
+use shared::db::tls::Prepared;
 
 use super::dial::{Peer, dial};
 use super::error::ConnectError;

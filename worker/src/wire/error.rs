@@ -6,7 +6,7 @@
 use std::io;
 
 use shared::db::route::Failure;
-use shared::tls::TlsError;
+use shared::db::tls::TlsError;
 
 use super::server_error::ServerError;
 

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use shared::tls::{Prepared, TlsError};
+use shared::db::tls::{Prepared, TlsError};
 
 use super::error::{ConnectError, LinkError};
 use super::outgoing::Outgoing;

@@ -32,9 +32,9 @@ use std::time::{Duration, Instant};
 use shared::conninfo::{Place, Target};
 use shared::db::pinned;
 use shared::db::route::{Attempt, Cover, Leg, Route};
-use shared::hand_over::Lent;
+use shared::db::tls::Prepared;
+use shared::process::order::Lent;
 use shared::region::{Region, Returned, Seat, SlotHandle};
-use shared::tls::Prepared;
 
 pub use cancel::Canceller;
 pub use chain::{Chain, Heard};
@@ -141,7 +141,7 @@ impl Session {
         let place = peer.to_string();
         let mut tls = match (target.tls_at(&attempt.place), &attempt.place) {
             (Some(tls), Place::Tcp { host, .. }) if attempt.cover != Cover::Plain => {
-                let prepared = shared::tls::prepare(tls, host);
+                let prepared = shared::db::tls::prepare(tls, host);
                 Some(prepared.map_err(|source| ConnectError::Tls { place: place.clone(), source })?)
             }
             _ => None,

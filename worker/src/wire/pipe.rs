@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
-use shared::tls::{Prepared, TlsError};
+use shared::db::tls::{Prepared, TlsError};
 
 use super::outgoing::Outgoing;
 use super::tls::Records;

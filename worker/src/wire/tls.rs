@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use rustls::ClientConnection;
-use shared::tls::{Prepared, TlsError, end_point, handshake_trouble};
+use shared::db::tls::{Prepared, TlsError, end_point, handshake_trouble};
 
 use super::outgoing::Outgoing;
 

@@ -2,8 +2,8 @@
 
 use crate::top::Top;
 use serde_json::{Value, json};
-use shared::exit_code::ExitCode;
-use shared::hand_over::Start;
+use shared::process::exit_code::ExitCode;
+use shared::process::order::Start;
 use shared::region::Kind;
 use shared::sys::fork::{self, ForkError};
 use shared::sys::wait::End;

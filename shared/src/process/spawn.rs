@@ -4,9 +4,9 @@
 //! The slot was reserved by this process. If we die before the hand-over, our own parent sweeps the slot under our
 //! pid, and the child dies by its parent-death signal; afterwards the slot stands under the child's pid.
 
-use crate::exit_code::ExitCode;
-use crate::fault;
-use crate::hand_over::{Birth, Gifts, Start, encode};
+use crate::process::exit_code::ExitCode;
+use crate::process::fault;
+use crate::process::order::{Birth, Gifts, Start, encode};
 use crate::region::{CellError, Kind, Region, SlotHandle, SlotLost, Ticket};
 use crate::sys::fork::{self, ForkError};
 use crate::sys::wait::Child;

@@ -222,7 +222,7 @@ mod tests {
             installer,
             versions: path.into(),
             upgrade: true,
-            handshake: crate::hand_down::HANDSHAKE,
+            handshake: crate::process::reexec::HANDSHAKE,
             name: "n".repeat(63),
             remotes: Default::default(),
         };

@@ -8,8 +8,8 @@
 //! order in a way that others cannot read, or the layout of the region raises the number.
 
 use crate::VERSION;
-use crate::hand_over::{Gifts, SchedulerOrder, Start, encode};
 use crate::log::{self, Format, Level};
+use crate::process::order::{Gifts, SchedulerOrder, Start, encode};
 use crate::region::{LAYOUT_VERSION, Region, Ticket};
 use crate::sys::exec;
 use nix::sys::memfd::{MFdFlags, memfd_create};
