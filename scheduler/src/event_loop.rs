@@ -5,28 +5,30 @@
 //! is a reason in the notes, one line in the log, and another try. What is asked and what the answers lead to is in
 //! `serving`.
 
-use crate::attempt::attempt_table::{RunId, RunTable, WorkerEnd};
-use crate::attempt::attempts::{Attempts, Purpose, UnfinishedQuestion};
+use crate::attempt::attempt_id::AttemptId;
+use crate::attempt::attempt_table::{RunTable, WorkerEnd};
+use crate::attempt::attempts::{Attempts, UnfinishedQuestion};
+use crate::attempt::leftovers::Unfinished;
 use crate::attempt::refused_end::Rewritten;
 use crate::attempt::settle::Settlement;
 use crate::base::Base;
 use crate::claim::claims::Claims;
 use crate::claim::pass::Seen;
 use crate::claim::process_limit::is_shortage;
-use crate::command::{Command, Query};
+use crate::command::{Command, Purpose, Query, Refused, SessionName};
 use crate::graph::graph_state::GraphEvent;
 use crate::graph::keeper::{Graph, GraphAnswer, Watched};
 use crate::jobs::job_queries::JobAnswer;
 use crate::jobs::job_table::{Jobs, JobsTurn};
+use crate::limits::{ANSWER_TIMEOUT, CLAIM_WAIT, HEARTBEAT_PERIOD, REPAIR_TIMEOUT};
 use crate::pool::connection_pool::Lending;
 use crate::session::catalog::{Access, Lack};
 use crate::session::installer_session::Installer;
 use crate::session::queue_session::QueueSession;
 use crate::session::session_state::{SessionEffect, SessionEvent};
 use crate::session::start_gate::{self as waiting, Verdict};
-use crate::session::write_pause::Refused;
 use crate::stop::Stop;
-use crate::table::make::{self as queue, Owner, Past, Readiness, Unfinished};
+use crate::table::make::{self as queue, Measured, Owner, Past, Readiness};
 use crate::table::table_repair::{self as mending, Mended};
 use crate::table::upkeep::Upkeep;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -34,7 +36,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::migrate::Upgraded;
-use shared::db::trouble::Trouble;
+use shared::db::trouble::{Trouble, TroubleKind};
 use shared::log::Level;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{SchedulerOrder, Start};
@@ -45,15 +47,6 @@ use shared::sys::signal::Bell;
 use shared::sys::wait::End;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
-
-/// The longest wait: the beat in the notes must not stand still.
-const BEAT: Duration = Duration::from_secs(5);
-pub(crate) use crate::command::PATIENCE;
-/// How long mending may take (an index of a large table), and how far apart its tries are.
-const MEND_PATIENCE: Duration = Duration::from_secs(6 * 3600);
-
-/// How long a look that only takes may have the loop to itself.
-const ABSORBED: Duration = Duration::from_millis(3);
 
 /// While our launcher cannot prove that it leads.
 pub(crate) const UNLED: &str = "the launcher does not hold the leader lock; waiting until it does";
@@ -70,7 +63,7 @@ pub enum Answer {
     Prepared(Readiness),
     Seen(Box<Seen>),
     Settled {
-        run: RunId,
+        run: AttemptId,
         task: i64,
         settlement: Settlement,
     },
@@ -81,11 +74,7 @@ pub enum Answer {
     /// Of what was to go back from batches: what somebody has locked.
     Returned(Vec<(i64, i32)>),
     Settings(Vec<(String, String)>),
-    Chores {
-        rows: i64,
-        bytes: i64,
-        deleted: u64,
-    },
+    Measured(Measured),
     /// The server has refused it, and the session is alive.
     Refused(Refused, Trouble),
     /// The launcher that holds this number leads on our server.
@@ -104,7 +93,7 @@ pub enum Answer {
     Booked(Vec<i64>),
     /// Of the workers that wanted to begin: whose tasks have.
     Begun {
-        asked: Vec<RunId>,
+        asked: Vec<AttemptId>,
         begun: Vec<i64>,
     },
     Mended(Mended),
@@ -174,6 +163,17 @@ pub struct Links {
     pub repair: Option<Link<Answer>>,
     /// As the launcher's login, for what our user may not do.
     pub installer: Option<Link<Answer>>,
+}
+
+impl Links {
+    fn named(&mut self, session: SessionName) -> &mut Option<Link<Answer>> {
+        match session {
+            SessionName::Queue => &mut self.queue,
+            SessionName::Settings => &mut self.probe,
+            SessionName::Repair => &mut self.repair,
+            SessionName::Installer => &mut self.installer,
+        }
+    }
 }
 
 impl Scheduler {
@@ -296,7 +296,7 @@ impl Scheduler {
     /// are as new wait for its answer: nothing could be done with them before, and each would make the loop go round.
     fn absorbed_for(&self) -> Option<PollTimeout> {
         let short = self.claims.brief && self.claims.looking.is_some() && self.attempts.records.waiting() == 0;
-        let left = ABSORBED.checked_sub(self.claims.looked_at.elapsed()).filter(|left| short && !left.is_zero())?;
+        let left = CLAIM_WAIT.checked_sub(self.claims.looked_at.elapsed()).filter(|left| short && !left.is_zero())?;
         PollTimeout::try_from(left.as_micros().div_ceil(1000)).ok()
     }
 
@@ -337,7 +337,7 @@ impl Scheduler {
             looks.then_some(self.claims.timer.next_look()),
             working.then_some(self.attempts.next_sweep),
             self.links.queue.is_some().then(|| now + self.base.start.region.lease_left() + LET_GO),
-            Some(now + BEAT),
+            Some(now + HEARTBEAT_PERIOD),
         ];
         let wait = deadlines.into_iter().flatten().min().unwrap_or(now).saturating_duration_since(now);
         // Rounded up: a wait that ends a moment too early would spin.
@@ -427,15 +427,47 @@ impl Scheduler {
     pub(crate) fn run_commands<A: 'static>(&mut self, commands: Vec<Command<A>>, wrap: fn(A) -> Answer) {
         for command in commands {
             match command {
-                Command::Query(Query { what, question }) => {
-                    if let Some(link) = &mut self.links.queue {
-                        link.ask(what, PATIENCE, move |client| async move { Ok(wrap(question(client).await?)) });
-                    }
+                Command::Query(query) => self.send(query, wrap),
+                Command::Open { session, target, beside } => {
+                    let region = Some(&self.base.start.region);
+                    let link = Link::dial(&target, &self.base.application_name(), region, false);
+                    let proof = self.session.home.proof().filter(|_| beside);
+                    *self.links.named(session) = Some(link.beside(proof));
                 }
+                Command::Close(session) => *self.links.named(session) = None,
                 Command::PollAt(at) => self.claims.timer.hurry(at),
+                Command::HoldOff(until) => self.claims.timer.hold_off(until),
+                Command::Session(event) => self.session_event(event),
+                Command::Report(trouble) => self.say(trouble),
+                Command::ReportEnd => self.say_well(),
+                Command::FindUnfinished(purpose) => {
+                    self.attempts.purpose.sweep |= purpose.sweep;
+                    self.attempts.purpose.adopt |= purpose.adopt;
+                    self.want_unfinished();
+                }
+                Command::Orphaned(task, attempt) => self.attempts.table.orphaned(task, attempt, Instant::now()),
                 Command::KeepGraph => self.graph_event(GraphEvent::Ready),
+                Command::Stop(event) => self.stop(event),
+                Command::StopAs(code) => {
+                    self.stop.parting = Some(code);
+                    self.stop(StopEvent::Cancel { now: Instant::now() });
+                }
+                Command::Exit(code) => self.stop.leave = Some(code),
             }
         }
+    }
+
+    fn send<A: 'static>(&mut self, query: Query<A>, wrap: fn(A) -> Answer) {
+        let Query { session, what, timeout, refusable, question } = query;
+        let Some(link) = self.links.named(session) else { return };
+        link.ask(what, timeout, move |client| async move {
+            match (question(client).await, refusable) {
+                (Err(trouble), Some(what)) if matches!(trouble.kind, TroubleKind::Short | TroubleKind::Busy) => {
+                    Ok(Answer::Refused(what, trouble))
+                }
+                (answer, _) => Ok(wrap(answer?)),
+            }
+        });
     }
 
     /// Lets the jobs see what they need.
@@ -600,7 +632,7 @@ impl Scheduler {
         let standing = self.session.home.standing(&self.base.order.target, self.base.start.region.leader_server());
         let past = Past { served: self.table.served, found: self.base.order.found };
         if let Some(link) = &mut self.links.queue {
-            link.ask("preparing the queue", PATIENCE, |client| async move {
+            link.ask("preparing the queue", ANSWER_TIMEOUT, |client| async move {
                 Ok(Answer::Prepared(queue::prepare(client, queue, defaults, owner, past, standing).await?))
             });
         }
@@ -636,7 +668,7 @@ impl Scheduler {
             LinkEvent::Up => {
                 let (queue, defaults) = (self.base.queue.clone(), self.base.order.defaults.clone());
                 if let Some(mender) = &mut self.links.repair {
-                    mender.ask("mending the table", MEND_PATIENCE, |client| async move {
+                    mender.ask("mending the table", REPAIR_TIMEOUT, |client| async move {
                         Ok(Answer::Mended(mending::mend(&client, &queue, &defaults).await?))
                     });
                 }

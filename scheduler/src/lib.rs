@@ -16,6 +16,7 @@ mod command;
 mod event_loop;
 mod graph;
 mod jobs;
+mod limits;
 mod pool;
 mod serving;
 mod session;

@@ -3,20 +3,25 @@
 //! Slots are reserved before rows are taken, so that no row is claimed that could not start. A row whose worker cannot
 //! be forked, or that comes when the scheduler already stops, is settled back to PLAN like one whose worker died.
 
-use crate::attempt::attempt_table::{RunId, ToSettle};
-use crate::attempt::attempts::{Purpose, UnfinishedQuestion};
+use crate::attempt::attempt_id::AttemptId;
+use crate::attempt::attempt_table::ToSettle;
+use crate::attempt::attempts::UnfinishedQuestion;
 use crate::attempt::begin::Guest;
-use crate::attempt::record::{Begun, LONGEST_GATHERING};
+use crate::attempt::leftovers::Unfinished;
+use crate::attempt::record::Begun;
 use crate::attempt::settle::{Settlement, settle};
 use crate::claim::pass::{Ask, Seen, Taken, look};
 use crate::claim::poll_timer::{Looked, Pace};
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::command::Purpose;
+use crate::command::Refused;
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::{ANSWER_TIMEOUT, FULL_PASS_PERIOD, LONGEST_GATHERING, MARKER_PERIOD, MEASURE_PERIOD, SWEEP_PERIOD};
 use crate::pool::connection_pool::ToRetire;
 use crate::session::session_state::SessionEvent;
 use crate::session::start_gate::{UNINSTALLED, Verdict};
-use crate::session::write_pause::{Refused, or_refused};
+use crate::session::write_pause::or_refused;
 use crate::table::defaults as column_defaults;
-use crate::table::make::{self as queue, Readiness, Ready, Unfinished};
+use crate::table::make::{self as queue, Measured, Readiness, Ready};
 use crate::table::table_repair::Mended;
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
@@ -28,15 +33,6 @@ use shared::process::stopping::StopEvent;
 use shared::region::{Kind, Phase, SlotHandle};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// How often the queue is measured and old rows are deleted, at most.
-const CHORES: Duration = Duration::from_secs(60);
-/// How often the catalog is looked for, at most.
-const MARKER: Duration = Duration::from_secs(1);
-/// How often claimed rows are looked at that nobody runs, at least.
-const LEFTOVERS: Duration = Duration::from_secs(20);
-/// How long looks may only take, while tasks come and go and nothing is planned for an earlier moment.
-const THOROUGH: Duration = Duration::from_millis(50);
 
 impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
@@ -78,7 +74,7 @@ impl Scheduler {
             Answer::Begun { asked, begun } => self.begun(&asked, &begun),
             Answer::Retired { backend, gone } => self.pool.retired(backend, gone, now),
             Answer::Named | Answer::Aligned(true) => {}
-            Answer::Chores { rows, bytes, deleted } => {
+            Answer::Measured(Measured { rows, bytes, deleted }) => {
                 self.base.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
                 if deleted > 0 {
                     shared::info!("old tasks deleted", queue = self.base.label, tasks = deleted);
@@ -248,7 +244,7 @@ impl Scheduler {
     pub(crate) fn align_defaults(&mut self) {
         let (queue, defaults) = (self.base.queue.clone(), self.base.order.defaults.clone());
         if let (Some(link), true) = (&mut self.links.queue, self.session.state.working()) {
-            link.ask("changing column defaults", PATIENCE, |client| async move {
+            link.ask("changing column defaults", ANSWER_TIMEOUT, |client| async move {
                 Ok(Answer::Aligned(column_defaults::align(&client, &queue, &defaults).await?))
             });
         }
@@ -257,7 +253,7 @@ impl Scheduler {
     fn name_session(&mut self) {
         let (name, text) = (self.base.application_name(), statement::bare(statement::NAME_SESSION));
         if let Some(link) = &mut self.links.queue {
-            link.ask("naming the session", PATIENCE, |client| async move {
+            link.ask("naming the session", ANSWER_TIMEOUT, |client| async move {
                 client.query_one(&text, &[&name]).await.map_err(|error| Trouble::of(&error))?;
                 Ok(Answer::Named)
             });
@@ -289,7 +285,7 @@ impl Scheduler {
 
     /// Often enough that two looks come within a minute.
     pub(crate) fn sweep_pause(&self) -> Duration {
-        LEFTOVERS.min(Duration::from_millis(self.base.settings.reset_ms))
+        SWEEP_PERIOD.min(Duration::from_millis(self.base.settings.reset_ms))
     }
 
     pub(crate) fn ask_unfinished(&mut self) {
@@ -304,7 +300,7 @@ impl Scheduler {
         if let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) {
             self.attempts.unfinished = UnfinishedQuestion::InFlight;
             let purpose = std::mem::take(&mut self.attempts.purpose);
-            link.ask("unfinished tasks", PATIENCE, move |client| {
+            link.ask("unfinished tasks", ANSWER_TIMEOUT, move |client| {
                 or_refused(Refused::Unfinished(purpose), async move {
                     Ok(Answer::Unfinished { claimed: queue::unfinished(&client, &statements).await?, purpose })
                 })
@@ -358,7 +354,7 @@ impl Scheduler {
             signs.is_empty() && !slots.is_empty() && !jobs.as_ref().is_some_and(|jobs| jobs.start || jobs.stale);
         self.claims.brief = unasked && hasty && now < self.claims.next_thorough;
         if !self.claims.brief {
-            self.claims.next_thorough = now + THOROUGH;
+            self.claims.next_thorough = now + FULL_PASS_PERIOD;
         }
         let count = slots.len();
         if count == 0 {
@@ -394,22 +390,24 @@ impl Scheduler {
             jobs,
         };
         let prepared = statements.clone();
-        link.ask("looking for tasks", PATIENCE, move |client| {
+        link.ask("looking for tasks", ANSWER_TIMEOUT, move |client| {
             or_refused(Refused::Look, async move { Ok(Answer::Seen(Box::new(look(client, prepared, ask).await?))) })
         });
         if now >= self.session.next_marker {
-            self.session.next_marker = now + MARKER;
+            self.session.next_marker = now + MARKER_PERIOD;
             let statements = statements.clone();
-            link.ask("looking for the catalog", PATIENCE, move |client| async move {
+            link.ask("looking for the catalog", ANSWER_TIMEOUT, move |client| async move {
                 let row = client.query_opt(&statements.find_marker, &[]).await.map_err(|error| Trouble::of(&error))?;
                 Ok(Answer::Marker(row.map(|row| row.get("marker"))))
             });
         }
         if now >= self.claims.next_chores {
-            self.claims.next_chores = now + CHORES;
+            self.claims.next_chores = now + MEASURE_PERIOD;
             let keep_ms = self.base.settings.keep_ms;
-            link.ask("measuring the queue", PATIENCE, move |client| {
-                or_refused(Refused::Chore, async move { queue::chores(&client, &statements, keep_ms).await })
+            link.ask("measuring the queue", ANSWER_TIMEOUT, move |client| {
+                or_refused(Refused::Chore, async move {
+                    Ok(Answer::Measured(queue::chores(&client, &statements, keep_ms).await?))
+                })
             });
         }
     }
@@ -611,7 +609,7 @@ impl Scheduler {
         };
         for ToRetire { backend, began } in self.pool.due_for_retirement(now) {
             let statements = statements.clone();
-            link.ask("retiring a connection", PATIENCE, move |client| {
+            link.ask("retiring a connection", ANSWER_TIMEOUT, move |client| {
                 or_refused(Refused::Retirement(backend), async move {
                     let rows = client.query(&statements.retire, &[&backend, &began]).await;
                     let gone = rows.map_err(|error| Trouble::of(&error))?.is_empty();
@@ -633,7 +631,7 @@ impl Scheduler {
         }
         let Some(tasks) = self.attempts.returns.begin(now) else { return };
         let statements = statements.clone();
-        link.ask("giving tasks of a batch back", PATIENCE, move |client| {
+        link.ask("giving tasks of a batch back", ANSWER_TIMEOUT, move |client| {
             or_refused(Refused::Returns, async move {
                 let (tasks, attempts): (Vec<i64>, Vec<i32>) = tasks.into_iter().unzip();
                 let rows = client.query(&statements.return_batch, &[&tasks, &attempts]).await;
@@ -652,7 +650,7 @@ impl Scheduler {
                 (Some(link), Some(statements))
                     if self.session.state.working() && !self.session.write_pause.pauses(now) =>
                 {
-                    link.ask("settling a task", PATIENCE, move |client| {
+                    link.ask("settling a task", ANSWER_TIMEOUT, move |client| {
                         or_refused(Refused::Settlement(run), async move {
                             let (named, how, why) = ((task, attempt), (terminate, patient), (why, death));
                             let settlement = settle(&client, &statements.settle, named, strangers, how, why).await?;
@@ -665,11 +663,11 @@ impl Scheduler {
         }
     }
 
-    fn settled(&mut self, run: RunId, task: i64, settlement: Settlement, now: Instant) {
+    fn settled(&mut self, run: AttemptId, task: i64, settlement: Settlement, now: Instant) {
         match settlement {
             Settlement::StillRunning => self.attempts.table.unsettled(run, now),
             Settlement::Refused(error) => {
-                if self.attempts.table.refused(run, now + LEFTOVERS) {
+                if self.attempts.table.refused(run, now + SWEEP_PERIOD) {
                     shared::warning!(
                         "a task that nobody runs cannot be settled",
                         queue = self.base.label,

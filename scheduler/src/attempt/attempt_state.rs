@@ -4,14 +4,8 @@
 //! `step` says what comes next and what is to be done; the event loop does it and reports back. The table in the
 //! crate's README is printed from this file by a test.
 
-use std::time::{Duration, Instant};
-
-/// How long a worker that was asked to cancel may take before it is killed.
-pub const CANCEL_PATIENCE: Duration = Duration::from_millis(700);
-/// How often a row whose backend still lives is looked at again.
-pub const SETTLE_PAUSE: Duration = Duration::from_millis(50);
-/// Looks with a mere cancel before the backend is terminated.
-const CANCEL_LOOKS: u32 = 4;
+use crate::limits::{CANCEL_TIMEOUT, CANCEL_TRIES, SETTLE_PAUSE};
+use std::time::Instant;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskState {
@@ -91,10 +85,10 @@ pub fn step(state: TaskState, event: TaskEvent) -> Step {
         }
         (S::Settling { looks, next_look: Some(at) }, E::Passed { now }) if now >= at => Step {
             next: S::Settling { looks: looks + 1, next_look: None },
-            effects: vec![Effect::Settle { terminate: looks + 1 > CANCEL_LOOKS }],
+            effects: vec![Effect::Settle { terminate: looks + 1 > CANCEL_TRIES }],
         },
         (S::Starting { .. } | S::Running, E::CancelAsked { now }) => {
-            Step { next: S::Cancelling { kill_at: now + CANCEL_PATIENCE }, effects: vec![Effect::TellCancel] }
+            Step { next: S::Cancelling { kill_at: now + CANCEL_TIMEOUT }, effects: vec![Effect::TellCancel] }
         }
         (S::Starting { .. } | S::Running | S::Cancelling { .. } | S::Killed, E::Ended { clean: true, .. }) => {
             Step { next: S::Over, effects: vec![Effect::FreeCell] }
@@ -138,6 +132,7 @@ pub fn step(state: TaskState, event: TaskEvent) -> Step {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn name(state: &TaskState) -> &'static str {
         match state {

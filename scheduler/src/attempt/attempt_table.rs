@@ -7,9 +7,11 @@
 //! Policy is `task_state`; this room carries its effects out on processes and the region. What needs the database
 //! (settling) is handed back to the event loop.
 
+use crate::attempt::attempt_id::AttemptId;
 use crate::attempt::attempt_state::{self as task_state, Effect, TaskEvent, TaskState};
 use crate::attempt::death::Death;
-use crate::claim::pass::Group;
+use crate::claim::group::Group;
+use crate::limits::DOUBT_TIMEOUT;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::process::exit_code::ExitCode;
@@ -18,17 +20,13 @@ use shared::sys::wait::{Child, End};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 mod claims;
 
 /// What the run of a job is closed with when its worker is gone: nobody knows better, or we stopped it ourselves.
 const CRASHED: &str = "crashed";
 const INTERRUPTED: &str = "interrupted";
-
-/// How long a backend that may be somebody else's is waited for: far longer than the server takes to end a session whose
-/// client is gone.
-const DOUBT: Duration = Duration::from_secs(10);
 
 /// A process that runs, or ran, a task.
 #[derive(Debug)]
@@ -40,10 +38,6 @@ struct Hands {
     /// It writes a result down and runs nothing.
     clerk: bool,
 }
-
-/// Names an entry; never used twice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RunId(u64);
 
 #[derive(Debug)]
 struct Run {
@@ -67,7 +61,7 @@ struct Run {
 /// A question for the database about a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToSettle {
-    pub run: RunId,
+    pub run: AttemptId,
     pub task: i64,
     pub attempt: i32,
     pub terminate: bool,
@@ -80,7 +74,7 @@ pub struct ToSettle {
 /// A worker that is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerEnd {
-    pub run: RunId,
+    pub run: AttemptId,
     pub task: i64,
     pub end: End,
     pub slot: SlotHandle,
@@ -97,7 +91,7 @@ pub struct WorkerEnd {
 #[derive(Debug)]
 pub struct RunTable {
     region: Region,
-    runs: BTreeMap<RunId, Run>,
+    runs: BTreeMap<AttemptId, Run>,
     next: u64,
     /// Tasks that have run and whose end the database refuses: never run again. Whether it was said that their rows cannot be
     /// changed at all.
@@ -166,7 +160,7 @@ impl RunTable {
         worker: (Child, Ticket),
         slot: SlotHandle,
         ack_by: Instant,
-    ) -> RunId {
+    ) -> AttemptId {
         let hands = Some(Hands { child: worker.0, slot, ticket: Some(worker.1), clerk: false });
         self.insert(Run {
             task,
@@ -182,7 +176,7 @@ impl RunTable {
     }
 
     /// One was forked that has nothing to accept.
-    pub fn started_plain(&mut self, task: i64, attempt: i32, child: Child, slot: SlotHandle, clerk: bool) -> RunId {
+    pub fn started_plain(&mut self, task: i64, attempt: i32, child: Child, slot: SlotHandle, clerk: bool) -> AttemptId {
         let hands = Some(Hands { child, slot, ticket: None, clerk });
         self.insert(Run {
             task,
@@ -207,21 +201,21 @@ impl RunTable {
     }
 
     /// The name of the next entry.
-    pub fn next_id(&self) -> RunId {
-        RunId(self.next)
+    pub fn next_id(&self) -> AttemptId {
+        AttemptId(self.next)
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = RunId> {
+    pub fn ids(&self) -> impl Iterator<Item = AttemptId> {
         self.runs.keys().copied()
     }
 
-    pub fn has_worker(&self, id: RunId) -> bool {
+    pub fn has_worker(&self, id: AttemptId) -> bool {
         self.runs.get(&id).is_some_and(|run| run.hands.is_some())
     }
 
     /// Asks the worker of a job's run to cancel it; `why` is what it is closed with if it cannot do so itself. A run that
     /// has not begun finds the request when it does.
-    pub fn end_run(&mut self, id: RunId, cancel: Cancel, why: &'static str) {
+    pub fn end_run(&mut self, id: AttemptId, cancel: Cancel, why: &'static str) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         run.why = why;
         if let Some(hands) = &run.hands {
@@ -233,16 +227,16 @@ impl RunTable {
     }
 
     /// What the run of a job is closed with, should it have to be.
-    pub fn why(&self, id: RunId) -> &'static str {
+    pub fn why(&self, id: AttemptId) -> &'static str {
         self.runs.get(&id).map_or(CRASHED, |run| run.why)
     }
 
     /// What its worker died of.
-    pub fn death(&self, id: RunId) -> Option<Death> {
+    pub fn death(&self, id: AttemptId) -> Option<Death> {
         self.runs.get(&id).and_then(|run| run.death)
     }
 
-    pub fn kill(&self, id: RunId) {
+    pub fn kill(&self, id: AttemptId) {
         if let Some(hands) = self.runs.get(&id).and_then(|run| run.hands.as_ref()) {
             hands.child.signal(Signal::SIGKILL);
         }
@@ -264,8 +258,8 @@ impl RunTable {
         });
     }
 
-    fn insert(&mut self, run: Run) -> RunId {
-        let id = RunId(self.next);
+    fn insert(&mut self, run: Run) -> AttemptId {
+        let id = AttemptId(self.next);
         self.runs.insert(id, run);
         self.next += 1;
         id
@@ -293,7 +287,7 @@ impl RunTable {
 
     /// Looks at all cells: a bell does not say whose it is.
     pub fn acknowledge(&mut self) {
-        let accepted: Vec<RunId> = self
+        let accepted: Vec<AttemptId> = self
             .runs
             .iter()
             .filter(|(_, run)| {
@@ -309,7 +303,7 @@ impl RunTable {
 
     /// Sweeps and reaps the workers that have ended.
     pub fn reap(&mut self, now: Instant) -> (Vec<WorkerEnd>, Vec<ToSettle>) {
-        let ended: Vec<(RunId, End)> =
+        let ended: Vec<(AttemptId, End)> =
             self.runs.iter().filter_map(|(id, run)| run.hands.as_ref()?.child.ended().map(|end| (*id, end))).collect();
         let mut questions = Vec::new();
         let mut ends = Vec::new();
@@ -355,7 +349,7 @@ impl RunTable {
     }
 
     /// The task counts as the cause where its worker had begun it and was not asked to end, by us or by anybody who asks us.
-    fn note_death(&mut self, id: RunId, end: End, at_work: bool) {
+    fn note_death(&mut self, id: AttemptId, end: End, at_work: bool) {
         let Some(run) = self.runs.get_mut(&id) else { return };
         let Some(hands) = &run.hands else { return };
         let left_alone = matches!(run.state, TaskState::Starting { .. } | TaskState::Running) && run.why == CRASHED;
@@ -365,7 +359,7 @@ impl RunTable {
     }
 
     /// What a worker that has ended has left in its slot, read before the slot is given back; and whether it is a clerk.
-    fn left_by(&self, id: RunId) -> (Option<Returned>, Option<HandedIn>, bool) {
+    fn left_by(&self, id: AttemptId) -> (Option<Returned>, Option<HandedIn>, bool) {
         let Some(run) = self.runs.get(&id) else { return Default::default() };
         let Some(hands) = &run.hands else { return Default::default() };
         let result = self.region.take_result(hands.slot);
@@ -375,7 +369,7 @@ impl RunTable {
 
     /// Lets time pass for all.
     pub fn pass(&mut self, now: Instant) -> Vec<ToSettle> {
-        let due: Vec<RunId> = self
+        let due: Vec<AttemptId> = self
             .runs
             .iter()
             .filter(|(_, run)| run.state.deadline().is_some_and(|at| now >= at))
@@ -385,7 +379,7 @@ impl RunTable {
     }
 
     pub fn cancel_all(&mut self, now: Instant) {
-        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        let ids: Vec<AttemptId> = self.runs.keys().copied().collect();
         for id in ids {
             if let Some(run) = self.runs.get_mut(&id)
                 && run.hands.is_some()
@@ -398,22 +392,22 @@ impl RunTable {
         }
     }
 
-    pub fn settled(&mut self, id: RunId) {
+    pub fn settled(&mut self, id: AttemptId) {
         let _ = self.step(id, TaskEvent::Settled);
         self.forget_if_over(id);
     }
 
-    pub fn unsettled(&mut self, id: RunId, now: Instant) {
+    pub fn unsettled(&mut self, id: AttemptId, now: Instant) {
         let _ = self.step(id, TaskEvent::Unsettled { now });
     }
 
     /// The link is lost, and with it every answer: the questions are put again later.
     pub fn all_unsettled(&mut self, now: Instant) {
-        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        let ids: Vec<AttemptId> = self.runs.keys().copied().collect();
         ids.into_iter().for_each(|id| self.unsettled(id, now));
     }
 
-    fn step(&mut self, id: RunId, event: TaskEvent) -> Option<ToSettle> {
+    fn step(&mut self, id: AttemptId, event: TaskEvent) -> Option<ToSettle> {
         let run = self.runs.get_mut(&id)?;
         let state = std::mem::replace(&mut run.state, TaskState::Over);
         let step = task_state::step(state, event);
@@ -437,7 +431,7 @@ impl RunTable {
                 // INT means "give back what you run": the worker knows best what that is.
                 (Effect::TellCancel, Some(hands)) => hands.child.signal(Signal::SIGINT),
                 (Effect::Settle { terminate }, _) => {
-                    let patient = run.settling.get_or_insert_with(Instant::now).elapsed() < DOUBT;
+                    let patient = run.settling.get_or_insert_with(Instant::now).elapsed() < DOUBT_TIMEOUT;
                     let Run { task, attempt, why, death, .. } = *run;
                     question = Some(ToSettle { run: id, task, attempt, terminate, patient, why, death });
                 }
@@ -448,12 +442,12 @@ impl RunTable {
     }
 
     /// (task, attempt, backend) of a live worker that has begun.
-    pub fn current_of(&self, id: RunId) -> Option<(i64, i32, i32)> {
+    pub fn current_of(&self, id: AttemptId) -> Option<(i64, i32, i32)> {
         let hands = self.runs.get(&id)?.hands.as_ref()?;
         self.region.slots().notes(hands.slot).running()
     }
 
-    fn forget_if_over(&mut self, id: RunId) {
+    fn forget_if_over(&mut self, id: AttemptId) {
         if self.runs.get(&id).is_some_and(|run| run.state == TaskState::Over) {
             self.runs.remove(&id);
         }

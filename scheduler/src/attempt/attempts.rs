@@ -6,6 +6,7 @@ use super::begin::Guests;
 use super::leftovers::Leftovers;
 use super::record::Errands;
 use super::remote_search::Elsewhere;
+use crate::command::Purpose;
 use shared::db::statement::Queue;
 use shared::region::Region;
 use std::time::Instant;
@@ -17,15 +18,6 @@ pub enum UnfinishedQuestion {
     None,
     Wanted,
     InFlight,
-}
-
-/// What that query is for; a purpose that comes up while it is in flight is for the next one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Purpose {
-    /// Rows that nobody runs, whatever has left them.
-    pub sweep: bool,
-    /// What a dead worker has left.
-    pub adopt: bool,
 }
 
 #[derive(Debug)]

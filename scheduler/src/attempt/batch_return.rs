@@ -4,10 +4,8 @@
 //! more. A row that somebody has locked is tried again after a pause; so is all of it after a lost session: the attempt
 //! is the fence, and a second try changes nothing that it should not.
 
-use std::time::{Duration, Instant};
-
-/// How long after a try that found rows locked the next one comes.
-const PAUSE: Duration = Duration::from_millis(50);
+use crate::limits::RETURN_PAUSE;
+use std::time::Instant;
 
 #[derive(Debug, Default)]
 pub struct Returns {
@@ -47,7 +45,7 @@ impl Returns {
         self.under_way.clear();
         if !locked.is_empty() {
             self.waiting.extend(locked);
-            self.next_try = Some(now + PAUSE);
+            self.next_try = Some(now + RETURN_PAUSE);
         }
         some
     }
@@ -81,7 +79,7 @@ mod tests {
         assert_eq!(returns.begin(later), Some(vec![(3, 1), (2, 1)]));
         assert!(!returns.done(vec![(3, 1), (2, 1)], later));
         assert!(returns.deadline().is_some());
-        assert_eq!(returns.begin(later + PAUSE), Some(vec![(3, 1), (2, 1)]));
+        assert_eq!(returns.begin(later + RETURN_PAUSE), Some(vec![(3, 1), (2, 1)]));
         assert!(returns.done(vec![], later));
         assert_eq!(returns.deadline(), None);
     }

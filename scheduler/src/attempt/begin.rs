@@ -6,10 +6,12 @@
 //! WORK with that backend, it is told to go on. Nothing has begun before that: a worker that is gone, or is let go
 //! because the session is lost or everything ends, leaves a row that was only taken.
 
-use crate::attempt::attempt_table::RunId;
-use crate::claim::pass::Group;
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
-use crate::session::write_pause::{Refused, or_refused};
+use crate::attempt::attempt_id::AttemptId;
+use crate::claim::group::Group;
+use crate::command::Refused;
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::ANSWER_TIMEOUT;
+use crate::session::write_pause::or_refused;
 use nix::poll::{PollFd, PollFlags};
 use shared::db::trouble::Trouble;
 use shared::process::begin_channel::{self, Reply};
@@ -49,7 +51,7 @@ struct Waiting {
 
 #[derive(Debug, Default)]
 pub struct Guests {
-    waiting: BTreeMap<RunId, Waiting>,
+    waiting: BTreeMap<AttemptId, Waiting>,
     /// Those whose beginning is being written.
     asking: bool,
 }
@@ -66,7 +68,7 @@ impl Guests {
     }
 
     /// The worker is gone.
-    pub fn ended(&mut self, run: RunId) {
+    pub fn ended(&mut self, run: AttemptId) {
         self.waiting.remove(&run);
     }
 
@@ -139,7 +141,7 @@ impl Scheduler {
         }
         self.attempts.begins.asking = true;
         shared::process::fault::point("scheduler.before_guests");
-        link.ask("beginning tasks", PATIENCE, move |client| {
+        link.ask("beginning tasks", ANSWER_TIMEOUT, move |client| {
             or_refused(Refused::Begins, async move {
                 let rows = client.query(&statements.begin_guests, &[&tasks, &attempts, &backends]).await;
                 let begun = match rows.map_err(|error| Trouble::of(&error)) {
@@ -156,7 +158,7 @@ impl Scheduler {
     }
 
     /// What was not begun is left to its worker: it may wait where we may not.
-    pub(crate) fn begun(&mut self, asked: &[RunId], begun: &[i64]) {
+    pub(crate) fn begun(&mut self, asked: &[AttemptId], begun: &[i64]) {
         self.attempts.begins.asking = false;
         shared::process::fault::point("scheduler.after_guests");
         for run in asked {

@@ -4,8 +4,16 @@
 //! in the same attempt. One that names the backend of a live worker might be what that worker has just taken and not yet begun;
 //! it is not, if the worker is at another task by now than at the first look, or still at one that has not ended.
 
-use crate::table::make::Unfinished;
 use std::collections::BTreeMap;
+
+/// A claimed row that nobody has finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    pub task: i64,
+    pub attempt: i32,
+    /// The server process that runs it, if it had got so far.
+    pub backend: Option<i32>,
+}
 
 /// A task and its attempt.
 type Claim = (i64, i32);

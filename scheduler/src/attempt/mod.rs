@@ -1,5 +1,6 @@
 //! Attempts: from the claim of a row to its recorded end, whatever dies on the way.
 
+pub mod attempt_id;
 pub mod attempt_state;
 pub mod attempt_table;
 pub mod attempts;

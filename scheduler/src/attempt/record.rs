@@ -8,11 +8,16 @@
 //! repeat, refused) gets a clerk, a worker that does nothing else. If the scheduler itself is killed in between, such a task
 //! runs again.
 
-use crate::attempt::attempt_table::{RunId, WorkerEnd};
-use crate::claim::pass::Group;
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::attempt::attempt_id::AttemptId;
+use crate::attempt::attempt_table::WorkerEnd;
+use crate::claim::group::Group;
+use crate::command::Refused;
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::{
+    ANSWER_TIMEOUT, GATHERING_SHARE, LONGEST_GATHERING, MEAN_MEMORY, RECORD_RETRY_PAUSE, STEADY_FORKS,
+};
 use crate::pool::connection_pool::Gift;
-use crate::session::write_pause::{Refused, or_refused};
+use crate::session::write_pause::or_refused;
 use crate::table::make::Prepared;
 use shared::db::server::ServerName;
 use shared::db::statement::Queue;
@@ -31,18 +36,6 @@ use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 use worker::errand::{self, Clerk, Errand, Kit};
 use worker::{Book, TaskRow};
-
-/// How long a result waits whose clerk could not be started, or did not get through.
-const CLERK_PAUSE: Duration = Duration::from_millis(500);
-
-/// How long an end may wait for others, while more tasks wait than may start: a part of the time that tasks take, and never
-/// longer than this. To write ends and take successors costs the server mostly the same for one and for eight.
-const GATHERING_SHARE: u32 = 8;
-pub const LONGEST_GATHERING: Duration = Duration::from_millis(4);
-/// Forks that follow one another so closely are of tasks that come and go.
-const FLOW: Duration = Duration::from_millis(50);
-/// How fast the mean of that time follows.
-const MEMORY: u32 = 16;
 
 /// A result, and the row it belongs to.
 #[derive(Debug)]
@@ -114,7 +107,7 @@ pub struct Errands {
     /// Begun, and not yet started, perhaps because their connections are not yet as new.
     waiting: Vec<Begun>,
     /// Of workers under way, and since when.
-    rows: BTreeMap<RunId, UnderWay>,
+    rows: BTreeMap<AttemptId, UnderWay>,
     /// How long they take, in the mean.
     mean: Duration,
     /// When some were last forked.
@@ -123,7 +116,7 @@ pub struct Errands {
     handed: Vec<Ended>,
     booking: Vec<Ended>,
     refused: Vec<Ended>,
-    clerks: BTreeMap<RunId, Ended>,
+    clerks: BTreeMap<AttemptId, Ended>,
     next_clerk: Option<Instant>,
 }
 
@@ -200,7 +193,7 @@ impl Errands {
     }
 
     /// The worker of this row is under way; a result that it hands in is written down here.
-    pub fn expect(&mut self, run: RunId, row: Rc<TaskRow>, server: Option<Rc<ServerName>>) {
+    pub fn expect(&mut self, run: AttemptId, row: Rc<TaskRow>, server: Option<Rc<ServerName>>) {
         self.rows.insert(run, UnderWay { row, since: Instant::now(), server });
     }
 
@@ -214,7 +207,7 @@ impl Errands {
         let elsewhere = |server: &Option<Rc<ServerName>>| server.as_ref().is_some_and(|at| !name.has_the_data_of(at));
         let begun = self.waiting.extract_if(.., |begun| elsewhere(&begun.server)).collect();
         let mut dropped = Vec::new();
-        let clerks: Vec<RunId> =
+        let clerks: Vec<AttemptId> =
             self.clerks.iter().filter(|(_, ended)| elsewhere(&ended.server)).map(|(run, _)| *run).collect();
         let of_clerks = clerks.into_iter().filter_map(|run| self.clerks.remove(&run));
         dropped.extend(of_clerks.map(|ended| (ended.result.task, ended.result.attempt)));
@@ -278,7 +271,12 @@ impl Scheduler {
             ));
         }
         // Not for one that stands alone: it may last, and what is copied here is its alone from then on.
-        if self.attempts.records.forked.replace(now).is_some_and(|before| now.saturating_duration_since(before) < FLOW)
+        if self
+            .attempts
+            .records
+            .forked
+            .replace(now)
+            .is_some_and(|before| now.saturating_duration_since(before) < STEADY_FORKS)
         {
             own_again();
         }
@@ -356,7 +354,7 @@ impl Scheduler {
             && let Some(result) = &ended.handed_in
         {
             let took = now.saturating_duration_since(since);
-            self.attempts.records.mean = (self.attempts.records.mean * (MEMORY - 1) + took) / MEMORY;
+            self.attempts.records.mean = (self.attempts.records.mean * (MEAN_MEMORY - 1) + took) / MEAN_MEMORY;
             let moved =
                 |at: &Rc<ServerName>| self.session.home.server().is_some_and(|home| !home.name.has_the_data_of(at));
             if server.as_ref().is_some_and(moved) {
@@ -370,7 +368,7 @@ impl Scheduler {
             let over = [ExitCode::Asked, ExitCode::Permanent].map(ExitCode::status);
             if !matches!(ended.end, End::Exited(status) if over.contains(&status)) {
                 self.attempts.records.refused.push(result);
-                self.attempts.records.next_clerk = Some(now + CLERK_PAUSE);
+                self.attempts.records.next_clerk = Some(now + RECORD_RETRY_PAUSE);
             }
         }
     }
@@ -387,7 +385,7 @@ impl Scheduler {
             return;
         }
         let Some(ends) = self.attempts.records.begin_booking() else { return };
-        link.ask("writing results", PATIENCE, move |client| {
+        link.ask("writing results", ANSWER_TIMEOUT, move |client| {
             or_refused(Refused::Results, async move {
                 Ok(Answer::Booked(unless_refused(ends.write(&client, &statements).await)?))
             })
@@ -413,7 +411,7 @@ impl Scheduler {
         {
             return;
         }
-        self.attempts.records.next_clerk = Some(now + CLERK_PAUSE);
+        self.attempts.records.next_clerk = Some(now + RECORD_RETRY_PAUSE);
         let kit = self.kit();
         while let Some(ended) = self.attempts.records.refused.pop() {
             let Some(slot) = self.base.start.region.slots().reserve() else {

@@ -4,8 +4,10 @@
 //! Once in a while the end is tried again, as a failure that says no more than that; where that is refused too the row is
 //! stopped, so that its group goes on, and a person decides. What cannot be changed in any way stays WORK and is tried again.
 
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
-use crate::session::write_pause::{Refused, or_refused};
+use crate::command::Refused;
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::ANSWER_TIMEOUT;
+use crate::session::write_pause::or_refused;
 use crate::table::make::Prepared;
 use shared::db::statement;
 use shared::db::trouble::Trouble;
@@ -27,7 +29,7 @@ impl Scheduler {
         let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) else { return };
         for (task, attempt) in unwritten {
             let statements = statements.clone();
-            link.ask("ending a task", PATIENCE, move |client| {
+            link.ask("ending a task", ANSWER_TIMEOUT, move |client| {
                 or_refused(Refused::Chore, async move {
                     Ok(Answer::Rewritten { task, attempt, what: rewrite(&client, &statements, task, attempt).await? })
                 })

@@ -4,18 +4,19 @@
 //! Known to be gone: planned again. Not to be reached: a sign for `mill.why` and one line in the log; after `reset` the
 //! row ends as crashed. Never is it run again while nobody knows.
 
-use crate::attempt::attempt_table::RunId;
+use crate::attempt::attempt_id::AttemptId;
 use crate::attempt::death::Death;
 use crate::attempt::remote_search::{Lead, News};
 use crate::attempt::settle::{self, Settlement};
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::ANSWER_TIMEOUT;
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
 use std::time::{Duration, Instant};
 
 impl Scheduler {
     /// A row names a session on a remote. While an answer is awaited from there, the question counts as put.
-    pub(crate) fn look_elsewhere(&mut self, run: RunId, lead: Lead, now: Instant) {
+    pub(crate) fn look_elsewhere(&mut self, run: AttemptId, lead: Lead, now: Instant) {
         let (task, attempt) = (lead.task, lead.attempt);
         if let Some(began) = self.attempts.remotes.begin(run, lead, &self.base.order.remotes, now) {
             self.plan_gone(run, (task, attempt), began, now);
@@ -53,7 +54,7 @@ impl Scheduler {
                     queue = self.base.label,
                     task = task
                 );
-                link.ask("ending a crashed task", PATIENCE, move |client| async move {
+                link.ask("ending a crashed task", ANSWER_TIMEOUT, move |client| async move {
                     let settlement = settle::crash(&client, &queue, (task, attempt), None).await?;
                     Ok(Answer::Settled { run, task, settlement })
                 });
@@ -62,13 +63,13 @@ impl Scheduler {
     }
 
     /// The session there is gone; the server that says so began then.
-    fn plan_gone(&mut self, run: RunId, (task, attempt): (i64, i32), server_began_us: i64, now: Instant) {
+    fn plan_gone(&mut self, run: AttemptId, (task, attempt): (i64, i32), server_began_us: i64, now: Instant) {
         // A lost connection says nothing of the task where the remote was started anew since then.
         let same = |death: &Death| death.server_began_us().is_none_or(|began| began == server_began_us);
         let why = (self.attempts.table.why(run), self.attempts.table.death(run).filter(same).map(Death::proven));
         match (&mut self.links.queue, self.session.statements.clone()) {
             (Some(link), Some(statements)) if self.session.state.working() => {
-                link.ask("settling a remote task", PATIENCE, move |client| async move {
+                link.ask("settling a remote task", ANSWER_TIMEOUT, move |client| async move {
                     let settlement =
                         match settle::plan_again(&client, &statements.settle, (task, attempt), &[], why).await {
                             Err(trouble) if !trouble.passes() => Settlement::Refused(trouble.text),
@@ -81,14 +82,14 @@ impl Scheduler {
         }
     }
 
-    fn mark_unknown(&mut self, run: RunId, task: i64) {
+    fn mark_unknown(&mut self, run: AttemptId, task: i64) {
         if self.session.state.working() && self.attempts.remotes.mark(run) {
             self.sign_unknown(statement::MARK_UNKNOWN, task);
         }
     }
 
     /// The row is settled, whatever it was.
-    pub(crate) fn found(&mut self, run: RunId, task: i64) {
+    pub(crate) fn found(&mut self, run: AttemptId, task: i64) {
         if self.attempts.remotes.end(run) {
             self.sign_unknown(statement::UNMARK_UNKNOWN, task);
         }
@@ -97,7 +98,7 @@ impl Scheduler {
     fn sign_unknown(&mut self, text: &str, task: i64) {
         let text = statement::bare(text);
         if let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) {
-            link.ask("signing a remote task", PATIENCE, move |client| async move {
+            link.ask("signing a remote task", ANSWER_TIMEOUT, move |client| async move {
                 let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
                     [&lock_key::UNKNOWN, &statements.relid, &task];
                 client.query(&text, &values).await.map_err(|error| Trouble::of(&error))?;

@@ -6,7 +6,10 @@
 //! where another server answers, leaves the outcome unknown: it is tried again ever more seldom, and what to do about
 //! it is decided by `serving`. No row is touched from here. What can go wrong is news, never an error.
 
-use crate::attempt::attempt_table::RunId;
+use crate::attempt::attempt_id::AttemptId;
+use crate::limits::{
+    CANCEL_TRIES, REMOTE_ANSWER_TIMEOUT, REMOTE_PAUSE, REMOTE_RETRY_FIRST, REMOTE_RETRY_LAST, REMOTE_SEARCHES,
+};
 use nix::poll::PollFlags;
 use shared::conninfo::untrusted::{Entries, Remote};
 use shared::db::back_off::BackOff;
@@ -20,17 +23,6 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
-
-/// Searches that connect at the same time; the others wait for their turn.
-const AT_ONCE: usize = 16;
-/// How long the remote may take for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How soon a session that still lives is looked at again, and how often it is only cancelled.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
-const CANCEL_LOOKS: u32 = 4;
-/// How far apart tries to reach a remote are.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A row that names a session on a remote, and whose worker is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,13 +77,13 @@ struct Aim {
 
 #[derive(Debug, Default)]
 pub struct Elsewhere {
-    searches: BTreeMap<RunId, Search>,
+    searches: BTreeMap<AttemptId, Search>,
 }
 
 impl Elsewhere {
     /// Begins to search; one that goes on already goes on. Some: it is known to be gone, and when the
     /// server began that said so.
-    pub fn begin(&mut self, run: RunId, lead: Lead, entries: &Entries, now: Instant) -> Option<i64> {
+    pub fn begin(&mut self, run: AttemptId, lead: Lead, entries: &Entries, now: Instant) -> Option<i64> {
         let search = self.searches.entry(run).or_insert_with(|| Search {
             task: lead.task,
             attempt: lead.attempt,
@@ -99,7 +91,7 @@ impl Elsewhere {
             link: None,
             looks: 0,
             next: Some(now),
-            pause: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            pause: BackOff::new(REMOTE_RETRY_FIRST, REMOTE_RETRY_LAST),
             unknown_since: None,
             marked: false,
             gone: None,
@@ -108,7 +100,7 @@ impl Elsewhere {
     }
 
     /// The row is settled. True: its sign is to be taken down.
-    pub fn end(&mut self, run: RunId) -> bool {
+    pub fn end(&mut self, run: AttemptId) -> bool {
         self.searches.remove(&run).is_some_and(|search| search.marked)
     }
 
@@ -118,7 +110,7 @@ impl Elsewhere {
     }
 
     /// Whose sign is still to be put up; from now on it counts as standing.
-    pub fn mark(&mut self, run: RunId) -> bool {
+    pub fn mark(&mut self, run: AttemptId) -> bool {
         self.searches.get_mut(&run).is_some_and(|search| !std::mem::replace(&mut search.marked, true))
     }
 
@@ -128,7 +120,7 @@ impl Elsewhere {
     }
 
     /// Outcomes that have been unknown for so long; each is told once.
-    pub fn overdue(&mut self, patience: Duration, now: Instant) -> Vec<(RunId, i64, i32)> {
+    pub fn overdue(&mut self, patience: Duration, now: Instant) -> Vec<(AttemptId, i64, i32)> {
         let late = |search: &Search| {
             search.unknown_since.is_some_and(|since| now >= since + patience) && search.gone.is_none()
         };
@@ -152,7 +144,7 @@ impl Elsewhere {
     }
 
     pub fn deadline(&self, reset: Duration) -> Option<Instant> {
-        let full = self.connected() >= AT_ONCE;
+        let full = self.connected() >= REMOTE_SEARCHES;
         let next = |search: &Search| search.next.filter(|_| search.link.is_some() || !full);
         let late = |search: &Search| search.unknown_since.filter(|_| search.gone.is_none()).map(|since| since + reset);
         let links = |search: &Search| search.link.as_ref().and_then(Link::deadline);
@@ -160,12 +152,12 @@ impl Elsewhere {
     }
 
     /// Lets all searches go on. `name`: how our sessions call themselves.
-    pub fn turn(&mut self, name: &str, now: Instant) -> Vec<(RunId, i64, i32, News)> {
+    pub fn turn(&mut self, name: &str, now: Instant) -> Vec<(AttemptId, i64, i32, News)> {
         let mut connected = self.connected();
         let mut news = Vec::new();
         for (run, search) in &mut self.searches {
             let before = search.link.is_some();
-            let may_dial = before || connected < AT_ONCE;
+            let may_dial = before || connected < REMOTE_SEARCHES;
             if let Some(new) = search.turn(name, may_dial, now) {
                 news.push((*run, search.task, search.attempt, new));
             }
@@ -203,7 +195,7 @@ impl Search {
             }
             Err(_) => return None,
         };
-        let terminate = self.looks >= CANCEL_LOOKS;
+        let terminate = self.looks >= CANCEL_TRIES;
         match &mut self.link {
             None if due && may_dial => {
                 self.next = None;
@@ -211,7 +203,9 @@ impl Search {
             }
             Some(link) if due => {
                 self.next = None;
-                link.ask("ending a session on a remote", PATIENCE, move |client| end(client, pid, session, terminate));
+                link.ask("ending a session on a remote", REMOTE_ANSWER_TIMEOUT, move |client| {
+                    end(client, pid, session, terminate)
+                });
             }
             None | Some(_) => {}
         }
@@ -228,7 +222,7 @@ impl Search {
                     }
                     Found::Alive => {
                         self.looks += 1;
-                        self.next = Some(now + LOOK_PAUSE);
+                        self.next = Some(now + REMOTE_PAUSE);
                     }
                     Found::Elsewhere => {
                         return Some(self.missed("another server answers than the one it ran on".to_owned(), now));
@@ -285,7 +279,7 @@ mod tests {
             ("host=127.0.0.1 user=a password=s3cret", "5 1 1"),
         ] {
             let mut elsewhere = Elsewhere::default();
-            let run = RunId::default();
+            let run = AttemptId::default();
             assert!(elsewhere.begin(run, lead(remote, session), &Entries::default(), Instant::now()).is_none());
             let News::Unknown { why, first } = news(&mut elsewhere) else { panic!("it is not gone") };
             assert!(first && !why.contains("s3cret"), "{why}");
@@ -301,11 +295,11 @@ mod tests {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|own| own.local_addr()).unwrap().port();
         let remote = format!("host=127.0.0.1 port={port} user=a password=b");
         let mut elsewhere = Elsewhere::default();
-        elsewhere.begin(RunId::default(), lead(&remote, "0 1 1"), &Entries::default(), Instant::now());
+        elsewhere.begin(AttemptId::default(), lead(&remote, "0 1 1"), &Entries::default(), Instant::now());
         assert!(matches!(news(&mut elsewhere), News::Unknown { first: true, .. }));
         let reset = Duration::from_secs(3600);
         assert!(elsewhere.overdue(reset, Instant::now()).is_empty());
-        assert_eq!(elsewhere.overdue(reset, Instant::now() + reset), [(RunId::default(), 7, 1)]);
+        assert_eq!(elsewhere.overdue(reset, Instant::now() + reset), [(AttemptId::default(), 7, 1)]);
         assert!(elsewhere.overdue(reset, Instant::now() + reset).is_empty(), "told once");
     }
 }

@@ -1,15 +1,14 @@
 //! Claims: when the next pass is due, what the one in flight may claim, and what keeps more from being claimed.
 
-use super::pass::{Group, GroupCursor};
+use super::group::Group;
+use super::pass::GroupCursor;
 use super::poll_timer::Doze;
 use super::process_limit::Shortage;
+use crate::limits::{FAILED_START_FIRST, FAILED_START_LAST};
 use shared::db::back_off::BackOff;
 use shared::region::SlotHandle;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
-
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 #[derive(Debug)]
 pub struct Claims {
@@ -59,7 +58,7 @@ impl Claims {
             only: None,
             signs: Vec::new(),
             process_limit: Shortage::new(slots, now),
-            stumbling: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE),
+            stumbling: BackOff::new(FAILED_START_FIRST, FAILED_START_LAST),
             stumbled: false,
             next_chores: now,
         }

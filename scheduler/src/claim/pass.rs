@@ -5,8 +5,10 @@
 //! looked at once more, in a later statement with a new snapshot, and only then may the scheduler sleep.
 
 use crate::attempt::record::{Ends, unless_refused};
+use crate::claim::group::Group;
 use crate::jobs::job_statements::put_runs;
 use crate::jobs::job_table::{JobsAsk, Pulse};
+use crate::limits::{CANDIDATES, EXPIRY_ROUNDS, FEW_GROUPS, FEW_SLOTS, GROUPS_PER_PASS, LONGEST_INPUT_BYTES};
 use crate::table::make::Prepared;
 use shared::db::trouble::Trouble;
 use shared::db::{lock_key, statement};
@@ -17,22 +19,6 @@ use std::time::Duration;
 use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row, ToStatement};
 use worker::TaskRow;
-
-/// The longest input that is handed down by a fork.
-const LONGEST_INPUT_BYTES: i32 = 64 * 1024;
-/// Up to so many slots the short walk is enough.
-const FEW: usize = 8;
-/// Groups looked at in one go; with more of them a cursor goes round.
-const GROUPS: i32 = 1000;
-/// So few groups are looked at without a walk before.
-const FEW_GROUPS: usize = 32;
-/// Candidates over all groups in one go.
-const CANDIDATES: usize = 4000;
-/// Rounds of expiry in one look: a backlog of expired rows is worked off in several looks.
-const EXPIRY_ROUNDS: usize = 4;
-
-/// No login says a longer name of a group: it is told with the task then.
-const LONGEST_TOLD_BYTES: usize = 256;
 
 /// A row that is ours now: state TAKE, or WORK if it is begun; this attempt.
 #[derive(Clone, Debug)]
@@ -48,21 +34,6 @@ pub struct Taken {
     pub begun: Option<(i32, Box<TaskRow>)>,
     /// Not begun, and plain: all that its worker has to know of it.
     pub handed: Option<Box<TaskRow>>,
-}
-
-/// What counts together: `max` is of such a pair. As the database has it, whatever its encoding.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Group {
-    name: Vec<u8>,
-    remote: Option<Vec<u8>>,
-}
-
-impl Group {
-    /// What a login can say of it: that is in no encoding.
-    pub fn plain_name(&self) -> Option<String> {
-        let name = std::str::from_utf8(&self.name).ok().filter(|name| name.is_ascii());
-        name.filter(|name| self.remote.is_none() && name.len() <= LONGEST_TOLD_BYTES).map(str::to_owned)
-    }
 }
 
 /// Where the look at the groups goes on, and how many there were.
@@ -385,7 +356,7 @@ impl Look {
 
     async fn ask_walk(&self, asking: &Asking<'_>) -> Result<Vec<Row>, Trouble> {
         let Asking { count, running, lent, lazy } = asking;
-        let walk = if *count <= FEW { &self.statements.walk_few } else { &self.statements.walk_many };
+        let walk = if *count <= FEW_SLOTS { &self.statements.walk_few } else { &self.statements.walk_many };
         let values: Values<'_> = &[&(*count as i64), running, &self.idle_backends, lent, &LONGEST_INPUT_BYTES];
         self.many(walk, &[values, &self.known(), &[lazy, &self.hands_down]].concat()).await
     }
@@ -415,7 +386,7 @@ impl Look {
         let Asking { count, running, lent, lazy } = asking;
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, (*count).max(4)) as i64;
         let after = cursor.after;
-        let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS, &depth];
+        let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS_PER_PASS, &depth];
         let values = [heads, &[lent, &LONGEST_INPUT_BYTES], &self.known(), &[lazy, &self.hands_down]].concat();
         self.many(&self.statements.groups, &values).await
     }
@@ -578,8 +549,8 @@ fn found(rows: &[Row], cursor: &mut GroupCursor) -> Harvest {
     let groups: i64 = rows.first().map_or(0, |row| row.get("groups"));
     let last: Option<i32> = rows.first().and_then(|row| row.get("last"));
     cursor.groups = groups.max(1) as usize;
-    cursor.known = groups < i64::from(GROUPS);
-    cursor.after = if groups >= i64::from(GROUPS) { last.unwrap_or(i32::MIN) } else { i32::MIN };
+    cursor.known = groups < i64::from(GROUPS_PER_PASS);
+    cursor.after = if groups >= i64::from(GROUPS_PER_PASS) { last.unwrap_or(i32::MIN) } else { i32::MIN };
     harvest(rows)
 }
 

@@ -4,18 +4,8 @@
 //! (a full group, say) keeps it unarmed for a while that doubles, so that inserters do not pay for it; the first find
 //! ends that. The poll is only a backstop: after `idle` empty polls it is stretched to a minute.
 
+use crate::limits::{BUSY_PAUSE, FULL_PAUSE, LINGER, LINGER_ARMED, LONGEST_POLL, QUIET_FIRST};
 use std::time::{Duration, Instant};
-
-const QUIET_FIRST: Duration = Duration::from_millis(20);
-/// How long everything else waits while all slots are taken: the end of a worker brings a look at once.
-const FULL_PAUSE: Duration = Duration::from_millis(50);
-/// How long a look that only took leaves it at that: tasks that follow one another in their group are often as short. Longer
-/// if the bell is armed: then whatever else can start rings.
-const LINGER: Duration = Duration::from_millis(10);
-const LINGER_ARMED: Duration = Duration::from_millis(50);
-/// How often a row is looked at that waits for the end of its own earlier attempt.
-const BUSY_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_POLL: Duration = Duration::from_secs(60);
 
 /// What the last look came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,17 +5,10 @@
 //! one a minute is logged, with the number of those before it, and `status` shows the reason meanwhile.
 
 use crate::event_loop::Scheduler;
+use crate::limits::{ENOUGH_FILES, ENOUGH_FILES_PER_WORKER, FORK_LOG_PAUSE, RAISE_PAUSE, SPARE_FILES};
 use shared::process::kernel_limits;
 use shared::region::{Kind, SlotHandle};
-use std::time::{Duration, Instant};
-
-const RAISE_PAUSE: Duration = Duration::from_secs(10);
-const LOG_PAUSE: Duration = Duration::from_secs(60);
-/// Below this many descriptors they are counted before each look.
-const ENOUGH: u64 = 64;
-const ENOUGH_PER_WORKER: u64 = 4;
-/// Left for sessions that come and go beside the tasks.
-const SPARE: u64 = 1;
+use std::time::Instant;
 
 #[derive(Debug)]
 pub(crate) struct Shortage {
@@ -34,7 +27,7 @@ pub(crate) struct Shortage {
 impl Shortage {
     pub(crate) fn new(max_workers: u32, now: Instant) -> Shortage {
         let limit = kernel_limits::files();
-        let files = (limit < ENOUGH + ENOUGH_PER_WORKER * u64::from(max_workers)).then_some(limit);
+        let files = (limit < ENOUGH_FILES + ENOUGH_FILES_PER_WORKER * u64::from(max_workers)).then_some(limit);
         let (ceiling, reason) = (None, None);
         Shortage { files, ceiling, raise_at: now, failed_at: None, logged_at: None, unlogged: 0, reason }
     }
@@ -48,7 +41,7 @@ impl Shortage {
 
     /// Whether this failure is logged, and how many were not since the last one.
     fn log(&mut self, now: Instant) -> Option<u64> {
-        if self.logged_at.is_some_and(|at| now < at + LOG_PAUSE) {
+        if self.logged_at.is_some_and(|at| now < at + FORK_LOG_PAUSE) {
             self.unlogged += 1;
             return None;
         }
@@ -85,7 +78,8 @@ impl Scheduler {
         let free = kernel_limits::open_files().map_or(0, |open| limit.saturating_sub(open));
         // A worker that is just connecting will hand its connection over.
         let all = usize::try_from(kernel_limits::fit_files().workers).unwrap_or(usize::MAX);
-        let by_files = usize::try_from(free.saturating_sub(SPARE) / kernel_limits::WORKER_FILES).unwrap_or(usize::MAX);
+        let by_files =
+            usize::try_from(free.saturating_sub(SPARE_FILES) / kernel_limits::WORKER_FILES).unwrap_or(usize::MAX);
         let by_files = by_files.min(all.saturating_sub(running));
         // The last ones are not spared: nothing would ever run.
         let by_files = if running == 0 && free >= kernel_limits::WORKER_FILES { by_files.max(1) } else { by_files };
@@ -207,7 +201,7 @@ mod tests {
         let mut shortage = Shortage::new(4, now);
         let logged: Vec<u64> = (0..1000).filter_map(|_| shortage.log(now)).collect();
         assert_eq!(logged, [0]);
-        assert_eq!(shortage.log(now + LOG_PAUSE), Some(999));
+        assert_eq!(shortage.log(now + FORK_LOG_PAUSE), Some(999));
     }
 
     #[test]

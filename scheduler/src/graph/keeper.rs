@@ -4,9 +4,10 @@
 //! bell, or at the backstop. What the server refuses is said once per condition; a timer that gives trouble is left alone
 //! for a while, and the others go on.
 
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::event_loop::{Answer, Scheduler};
 use crate::graph::graph_state::{self, GraphEffect, GraphEvent, GraphState};
 use crate::graph::pass::{self as graph_pass, GraphAsk, GraphPassed, GraphStatements};
+use crate::limits::ANSWER_TIMEOUT;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::statement;
 use shared::db::trouble::Trouble;
@@ -147,7 +148,7 @@ impl Scheduler {
                 }
                 GraphEffect::Prepare => {
                     if let Some(link) = &mut self.graph.link {
-                        link.ask("preparing the graph", PATIENCE, |client| async move {
+                        link.ask("preparing the graph", ANSWER_TIMEOUT, |client| async move {
                             Ok(GraphAnswer::Prepared(Rc::new(graph_pass::prepare(&client).await?)))
                         });
                     }
@@ -160,7 +161,7 @@ impl Scheduler {
     fn ask_watch(&mut self) {
         let (keeps, hears) = (self.graph.keeps, self.graph.hears);
         if let Some(link) = &mut self.links.queue {
-            link.ask("watching the graph", PATIENCE, move |client| async move {
+            link.ask("watching the graph", ANSWER_TIMEOUT, move |client| async move {
                 let text = statement::bare(statement::WATCH_GRAPH);
                 match client.query_one(&text, &[&keeps, &hears]).await {
                     Ok(row) => {
@@ -241,7 +242,7 @@ impl Scheduler {
         let except_for = graph.sulking.keys().copied().collect();
         let ask = GraphAsk { armed: graph.armed, sweep, except_for };
         (graph.passing, graph.rung) = (true, false);
-        link.ask("a pass over the graph", PATIENCE, move |client| async move {
+        link.ask("a pass over the graph", ANSWER_TIMEOUT, move |client| async move {
             Ok(GraphAnswer::Passed(Box::new(graph_pass::pass(client, statements, ask).await?)))
         });
     }

@@ -5,7 +5,8 @@
 //! that has slots, next starts that the server cannot compute are filled in, and the runs under way learn their time limit
 //! and whether their job still exists. Policy for those is `job_state`; processes are `attempt_table`'s.
 
-use crate::attempt::attempt_table::{RunId, RunTable};
+use crate::attempt::attempt_id::AttemptId;
+use crate::attempt::attempt_table::RunTable;
 use crate::base::Base;
 use crate::command::Command;
 use crate::jobs::job_queries::{self, Definition, JobAnswer, LOCKED_PAUSE, Queries, Question};
@@ -101,7 +102,7 @@ pub struct Jobs {
     keeps: bool,
     /// It was told that due jobs find no slot.
     waits: bool,
-    runs: BTreeMap<RunId, JobRun>,
+    runs: BTreeMap<AttemptId, JobRun>,
 }
 
 impl Jobs {
@@ -286,7 +287,7 @@ impl Jobs {
     }
 
     /// A worker was started for the run of a job.
-    pub fn claimed(&mut self, id: RunId, job: i32, (task, attempt): (i64, i32), label: &str, now: Instant) {
+    pub fn claimed(&mut self, id: AttemptId, job: i32, (task, attempt): (i64, i32), label: &str, now: Instant) {
         let state = job_state::step(JobState::Scheduled, JobEvent::Claimed { now }).next;
         shared::debug!("job started", queue = label, job = job, task = task);
         self.runs.insert(id, JobRun { job, task, attempt, state });
@@ -296,7 +297,7 @@ impl Jobs {
     /// On every turn: what time, new tasks and ended workers mean for the runs under way; and the queries that are due.
     pub fn turn(&mut self, turn: &mut JobsTurn<'_>, now: Instant) -> Vec<Command<JobAnswer>> {
         let mut commands = Vec::new();
-        let ids: Vec<RunId> = self.runs.keys().copied().collect();
+        let ids: Vec<AttemptId> = self.runs.keys().copied().collect();
         for id in ids {
             if !turn.table.has_worker(id) {
                 self.hurry(now);
@@ -327,7 +328,7 @@ impl Jobs {
         commands
     }
 
-    fn event(&mut self, id: RunId, event: JobEvent, turn: &mut JobsTurn<'_>) -> Option<Command<JobAnswer>> {
+    fn event(&mut self, id: AttemptId, event: JobEvent, turn: &mut JobsTurn<'_>) -> Option<Command<JobAnswer>> {
         let run = self.runs.get_mut(&id)?;
         let step = job_state::step(run.state, event);
         run.state = step.next;
@@ -367,7 +368,7 @@ impl Jobs {
         if self.queries.watch == Question::InFlight {
             self.queries.watch = Question::None;
         }
-        let runs: Vec<(RunId, i32)> = self.runs.iter().map(|(id, run)| (*id, run.job)).collect();
+        let runs: Vec<(AttemptId, i32)> = self.runs.iter().map(|(id, run)| (*id, run.job)).collect();
         let events = runs.into_iter().filter_map(|(id, job)| {
             match found.iter().find(|definition| definition.job == job) {
                 Some(Definition { limit, scheduled, .. }) => {
@@ -378,7 +379,7 @@ impl Jobs {
                 None => None,
             }
         });
-        let events: Vec<(RunId, JobEvent)> = events.collect();
+        let events: Vec<(AttemptId, JobEvent)> = events.collect();
         events.into_iter().filter_map(|(id, event)| self.event(id, event, turn)).collect()
     }
 }

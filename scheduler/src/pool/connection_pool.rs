@@ -6,6 +6,7 @@
 //! should be retires the connection: nothing is written to it, because a request that was half sent would swallow it;
 //! its backend is terminated first, and only when that is gone is the socket closed.
 
+use crate::limits::{CLOSE_PAUSE, CLOSE_TIMEOUT, POOL_LIFETIME, POOL_SIZE, POOL_USES, RESET_SOON, RESET_TIMEOUT};
 use crate::pool::reset::{Progress, Renewal, is_chat};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -18,21 +19,8 @@ use shared::sys::pass;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How often, and how long, one connection is lent.
-const MOST_USES: u32 = 1_000;
-const LONGEST_LIFE: Duration = Duration::from_secs(600);
-/// How many are kept.
-const MOST: usize = 16;
-/// How long a server may take to make one as new.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// One that takes longer to be made as new is not promised to anybody meanwhile.
-const SOON: Duration = Duration::from_millis(3);
-/// How long a server may take to hang up after a farewell.
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is looked whether a terminated backend is gone.
-const RETIRE_PAUSE: Duration = Duration::from_millis(50);
 /// A farewell, as the protocol has it.
 const FAREWELL: &[u8] = b"X\0\0\0\x04";
 
@@ -208,7 +196,7 @@ impl Lending {
         {
             return (Some((*connection.facts).clone()), Gifts { lent: Some(socket), back: None });
         }
-        let back = if self.connections.len() < MOST { self.theirs.try_clone().ok() } else { None };
+        let back = if self.connections.len() < POOL_SIZE { self.theirs.try_clone().ok() } else { None };
         (None, Gifts { lent: None, back })
     }
 
@@ -253,7 +241,7 @@ impl Lending {
             if matches!(connection.state, State::Idle) && (more > 0 || connection.is_worn(now)) {
                 more = more.saturating_sub(1);
                 connection.say_farewell();
-                connection.state = State::Parting { until: now + FAREWELL_PATIENCE };
+                connection.state = State::Parting { until: now + CLOSE_TIMEOUT };
             }
         }
     }
@@ -309,7 +297,7 @@ impl Lending {
             if connection.facts.backend != backend {
                 return true;
             }
-            *due = Some(now + RETIRE_PAUSE);
+            *due = Some(now + CLOSE_PAUSE);
             if gone {
                 let _ = shutdown(connection.socket.as_raw_fd(), Shutdown::Both);
             }
@@ -322,7 +310,7 @@ impl Lending {
     pub fn all_unretired(&mut self, now: Instant) {
         for connection in &mut self.connections {
             if let State::Retiring { due } = &mut connection.state {
-                *due = Some(now + RETIRE_PAUSE);
+                *due = Some(now + CLOSE_PAUSE);
             }
         }
     }
@@ -348,13 +336,13 @@ impl Lending {
 impl Connection {
     /// It will be as new in a moment, and nobody waits for it.
     fn is_coming(&self, now: Instant) -> bool {
-        let soon = |deadline: Instant| now + PATIENCE < deadline + SOON && !self.is_worn(now);
+        let soon = |deadline: Instant| now + RESET_TIMEOUT < deadline + RESET_SOON && !self.is_worn(now);
         matches!(self.state, State::Renewing { deadline, promised: false, .. } if soon(deadline))
     }
 
     /// Not to be lent again.
     fn is_worn(&self, now: Instant) -> bool {
-        self.outdated || self.uses >= MOST_USES || now.saturating_duration_since(self.made) >= LONGEST_LIFE
+        self.outdated || self.uses >= POOL_USES || now.saturating_duration_since(self.made) >= POOL_LIFETIME
     }
 
     /// What it says is for us.
@@ -389,7 +377,7 @@ impl Connection {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         match send(self.socket.as_raw_fd(), &request, flags) {
             Ok(count) if count == request.len() => {
-                State::Renewing { renewal, deadline: now + PATIENCE, promised: false }
+                State::Renewing { renewal, deadline: now + RESET_TIMEOUT, promised: false }
             }
             _ => State::Retiring { due: Some(now) },
         }

@@ -5,8 +5,7 @@
 //! and changed parameters may come at any time and are passed over; anything else means that the connection is not
 //! what it was said to be.
 
-/// No answer to these two is longer.
-const LONGEST_BYTES: usize = 64 * 1024;
+use crate::limits::RESET_ANSWER_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -51,7 +50,7 @@ impl Renewal {
     pub fn take(&mut self, bytes: &[u8]) -> Progress {
         self.bytes.extend_from_slice(bytes);
         while let Some((tag, length)) = head(&self.bytes) {
-            if !(4..=LONGEST_BYTES).contains(&length) {
+            if !(4..=RESET_ANSWER_BYTES).contains(&length) {
                 return Progress::Wrong;
             }
             if self.bytes.len() < length + 1 {
@@ -96,7 +95,8 @@ impl Renewal {
 /// What an idle connection says by itself: true if that is only chat, and whole.
 pub fn is_chat(mut bytes: &[u8]) -> bool {
     while let Some((tag, length)) = head(bytes) {
-        if !matches!(tag, b'N' | b'A' | b'S') || !(4..=LONGEST_BYTES).contains(&length) || bytes.len() < length + 1 {
+        if !matches!(tag, b'N' | b'A' | b'S') || !(4..=RESET_ANSWER_BYTES).contains(&length) || bytes.len() < length + 1
+        {
             return false;
         }
         bytes = &bytes[length + 1..];

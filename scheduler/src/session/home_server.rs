@@ -5,9 +5,10 @@
 //! of the queue has to find (`shared::db::server`). What tasks have done on another server than the present one need not be
 //! known here: their results are dropped, and their rows are settled like those of dead workers.
 
-use crate::attempt::attempt_table::RunId;
+use crate::attempt::attempt_id::AttemptId;
 use crate::attempt::attempts::UnfinishedQuestion;
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::ANSWER_TIMEOUT;
 use crate::table::make as queue;
 use shared::conninfo::{Preferred, Target};
 use shared::db::server::{self, HomeServer, ServerName};
@@ -36,9 +37,9 @@ pub struct Home {
     /// It is being looked for.
     asking: bool,
     /// Runs that have begun on another server.
-    strays: BTreeSet<RunId>,
+    strays: BTreeSet<AttemptId>,
     /// The first run of this session.
-    first_run: RunId,
+    first_run: AttemptId,
 }
 
 /// What preparing the queue has to know and to find out.
@@ -166,7 +167,7 @@ impl Scheduler {
             (self.base.queue.clone(), self.session.statements.as_ref().map(|statements| statements.relid));
         if let Some(link) = &mut self.links.queue {
             self.session.home.asking = true;
-            link.ask("looking for the launcher's lock", PATIENCE, move |client| async move {
+            link.ask("looking for the launcher's lock", ANSWER_TIMEOUT, move |client| async move {
                 match stand(&client, &standing).await {
                     Ok(_) => Ok(Answer::LeaderFound(leader.proof)),
                     Err(trouble) => {
@@ -188,7 +189,7 @@ impl Scheduler {
         let (queue, relid) =
             (self.base.queue.clone(), self.session.statements.as_ref().map(|statements| statements.relid));
         if let (Some(link), true) = (&mut self.links.queue, self.jobs.has_catalog()) {
-            link.ask("noting a trouble", PATIENCE, move |client| async move {
+            link.ask("noting a trouble", ANSWER_TIMEOUT, move |client| async move {
                 queue::leave_note(&client, &queue, relid, trouble.as_deref()).await;
                 Ok(Answer::Named)
             });
@@ -196,12 +197,12 @@ impl Scheduler {
     }
 
     /// A worker that was started before knows an old number: that it cannot begin says nothing about this session.
-    pub(crate) fn is_of_this_session(&self, run: RunId) -> bool {
+    pub(crate) fn is_of_this_session(&self, run: AttemptId) -> bool {
         self.session.state.working() && run >= self.session.home.first_run
     }
 
     /// A worker is gone whose task began on another server: what the row says here is not known.
-    pub(crate) fn stray_ended(&mut self, run: RunId) {
+    pub(crate) fn stray_ended(&mut self, run: AttemptId) {
         if self.session.home.strays.remove(&run) {
             self.attempts.unfinished = UnfinishedQuestion::Wanted;
             self.attempts.purpose.adopt = true;

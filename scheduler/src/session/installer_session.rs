@@ -1,7 +1,8 @@
 //! The attendant: a short session as the launcher's own login that makes the catalog, or lets the row's user into it,
 //! where that user may not. Nobody's trouble when it fails: the queue is served without the catalog, and says so.
 
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::ANSWER_TIMEOUT;
 use crate::session::catalog::{self, Access, Installed, Lack};
 use shared::db::back_off::BackOff;
 use shared::db::link::{Link, LinkEvent};
@@ -123,7 +124,7 @@ impl Scheduler {
                         Ok(Answer::Upgraded(migrate::upgrade(&client, false).await?))
                     });
                 } else {
-                    attendant.ask("making the catalog", PATIENCE, |client| async move {
+                    attendant.ask("making the catalog", ANSWER_TIMEOUT, |client| async move {
                         catalog::make(&client, Some(&user), &queue).await?;
                         Ok(Answer::Attended)
                     });
@@ -154,7 +155,7 @@ impl Scheduler {
         self.installer.lack = None;
         let (queue, statements) = (self.base.queue.clone(), self.session.statements.clone());
         if let (Some(link), Some(statements)) = (&mut self.links.queue, statements) {
-            link.ask("registering the queue", PATIENCE, move |client| async move {
+            link.ask("registering the queue", ANSWER_TIMEOUT, move |client| async move {
                 let other = catalog::installed(&client, &queue).await?.filter(|found| found.version != shared::VERSION);
                 if let Some(Installed { version, .. }) = other {
                     // The next session becomes the program of that version.

@@ -1,6 +1,7 @@
 //! What the scheduler hears and says beside its work: a reload, and the one line when trouble begins and ends.
 
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::ANSWER_TIMEOUT;
 use crate::table::make as queue;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::trouble::Trouble;
@@ -38,7 +39,7 @@ impl Scheduler {
         match event {
             LinkEvent::Up => {
                 if let Some(probe) = &mut self.links.probe {
-                    probe.ask("reading settings", PATIENCE, |client| async move {
+                    probe.ask("reading settings", ANSWER_TIMEOUT, |client| async move {
                         Ok(Answer::Settings(queue::settings(&client).await?))
                     });
                 }

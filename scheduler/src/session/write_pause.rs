@@ -4,9 +4,10 @@
 //! pause. The outage is one line in the log when it begins, one each minute while it lasts, and one when it is over. Workers
 //! that record their results themselves wait in the same way (`worker::recorder`) and say so in their slots.
 
-use crate::attempt::attempt_table::RunId;
-use crate::attempt::attempts::{Purpose, UnfinishedQuestion};
-use crate::event_loop::{Answer, PATIENCE, Scheduler};
+use crate::attempt::attempts::UnfinishedQuestion;
+use crate::command::Refused;
+use crate::event_loop::{Answer, Scheduler};
+use crate::limits::ANSWER_TIMEOUT;
 use shared::db::back_off::BackOff;
 use shared::db::lock_key;
 use shared::db::trouble::{Trouble, TroubleKind};
@@ -18,19 +19,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// So often a refusal because of another transaction is followed by another try at once.
 const QUICK_TRIES: u32 = 3;
 const REMINDER: Duration = Duration::from_secs(60);
-
-/// What was asked and has been refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    Look,
-    Results,
-    Begins,
-    Settlement(RunId),
-    Returns,
-    Unfinished(Purpose),
-    Retirement(i32),
-    Chore,
-}
 
 #[derive(Debug)]
 pub struct WritePause {
@@ -133,7 +121,7 @@ impl Scheduler {
     /// A look that was refused may hold the lock that says that we sleep, and a transaction that has failed.
     fn let_go_of_bell(&mut self) {
         let (Some(link), Some(statements)) = (&mut self.links.queue, self.session.statements.clone()) else { return };
-        link.ask("tidying the session", PATIENCE, move |client| async move {
+        link.ask("tidying the session", ANSWER_TIMEOUT, move |client| async move {
             client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
             loop {
                 let row = client.query_one(&statements.unlock, &[&lock_key::BELL, &statements.relid]).await;

@@ -4,8 +4,8 @@
 //! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `Trouble`, in a
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
+use crate::attempt::leftovers::Unfinished;
 use crate::attempt::settle::SettleStatements;
-use crate::event_loop::Answer;
 use crate::session::catalog;
 use crate::session::catalog::Installed;
 use crate::session::home_server::{self, Standing};
@@ -59,13 +59,12 @@ pub struct Prepared {
     pub find_marker: Statement,
 }
 
-/// A claimed row that nobody has finished.
+/// How large the queue is, and how many old rows were deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unfinished {
-    pub task: i64,
-    pub attempt: i32,
-    /// The server process that runs it, if it had got so far.
-    pub backend: Option<i32>,
+pub struct Measured {
+    pub rows: i64,
+    pub bytes: i64,
+    pub deleted: u64,
 }
 
 /// Whose sessions ours are: the launcher's name, and the session by which it leads.
@@ -287,7 +286,7 @@ pub async fn unfinished(client: &Client, statements: &Prepared) -> Result<Vec<Un
 }
 
 /// Once in a while: how large the queue is, and away with what is older than `keep`.
-pub async fn chores(client: &Client, statements: &Prepared, keep_ms: Option<u64>) -> Result<Answer, Trouble> {
+pub async fn chores(client: &Client, statements: &Prepared, keep_ms: Option<u64>) -> Result<Measured, Trouble> {
     let deleted = match keep_ms {
         Some(keep) => {
             client.execute(&statements.delete_old, &[&(keep as f64)]).await.map_err(|error| Trouble::of(&error))?
@@ -295,7 +294,7 @@ pub async fn chores(client: &Client, statements: &Prepared, keep_ms: Option<u64>
         None => 0,
     };
     let row = client.query_one(&statements.measure, &[]).await.map_err(|error| Trouble::of(&error))?;
-    Ok(Answer::Chores { rows: row.get("rows"), bytes: row.get("bytes"), deleted })
+    Ok(Measured { rows: row.get("rows"), bytes: row.get("bytes"), deleted })
 }
 
 /// `pg_task.sleep` and the like, as this session sees them.

@@ -2,9 +2,10 @@
 //!
 //! A worker says in the notes of its slot what it is at, and in the region what is in its batch.
 
-use super::{Hands, RunId, RunTable};
-use crate::claim::pass::Group;
-use crate::table::make::Unfinished;
+use super::{Hands, RunTable};
+use crate::attempt::attempt_id::AttemptId;
+use crate::attempt::leftovers::Unfinished;
+use crate::claim::group::Group;
 use shared::region::SlotHandle;
 use std::rc::Rc;
 use std::time::Instant;
@@ -58,7 +59,7 @@ impl RunTable {
     }
 
     /// The database refuses to plan it again: it is asked again later. True: nobody has heard of it yet.
-    pub fn refused(&mut self, id: RunId, later: Instant) -> bool {
+    pub fn refused(&mut self, id: AttemptId, later: Instant) -> bool {
         self.unsettled(id, later);
         self.runs.get_mut(&id).is_some_and(|run| !std::mem::replace(&mut run.refused, true))
     }
@@ -106,7 +107,7 @@ impl RunTable {
             .map(|run| self.at(run))
     }
 
-    pub fn set_group(&mut self, id: RunId, group: Rc<Group>) {
+    pub fn set_group(&mut self, id: AttemptId, group: Rc<Group>) {
         if let Some(run) = self.runs.get_mut(&id) {
             run.group = Some(group);
         }

@@ -60,7 +60,7 @@ fn answers(request: &[u8]) -> Vec<u8> {
 }
 
 fn is_retired(lending: &mut Lending) -> bool {
-    let due = lending.due_for_retirement(Instant::now() + PATIENCE * 2);
+    let due = lending.due_for_retirement(Instant::now() + RESET_TIMEOUT * 2);
     due == [ToRetire { backend: BACKEND, began: "1".into() }]
 }
 
@@ -69,9 +69,9 @@ fn one_that_was_left_in_order_is_lent_again_and_blocks_as_a_socket_should() {
     let (mut lending, mut server, slot) = lent();
     // The worker's copy shares its flags with ours.
     fcntl(&lending.connections[0].socket, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
-    let late = Instant::now() + SOON;
+    let late = Instant::now() + RESET_SOON;
     lending.ended(slot, true, Instant::now());
-    assert_eq!(lending.promise(late + SOON), None, "one that takes long is promised when it is as new");
+    assert_eq!(lending.promise(late + RESET_SOON), None, "one that takes long is promised when it is as new");
     let request = sent(&mut server);
     // Chat in between, and an answer in two pieces.
     let answers = [message(b'N', b"SNOTICE\0\0"), message(b'S', b"a\0b\0"), answers(&request)].concat();
@@ -120,7 +120,7 @@ fn one_that_turns_out_not_to_be_as_new_is_given_to_nobody() {
 #[test]
 fn a_worn_one_is_not_promised_while_it_is_made_as_new() {
     let (mut lending, _server, slot) = lent();
-    lending.connections[0].uses = MOST_USES;
+    lending.connections[0].uses = POOL_USES;
     lending.ended(slot, true, Instant::now());
     assert_eq!((lending.to_be_had(Instant::now()), lending.promise(Instant::now())), (0, None));
 }
@@ -195,7 +195,7 @@ fn a_server_that_hangs_up_or_never_answers_retires_it() {
 
     let (mut lending, _server, slot) = lent();
     lending.ended(slot, true, Instant::now());
-    turn(&mut lending, Instant::now() + PATIENCE);
+    turn(&mut lending, Instant::now() + RESET_TIMEOUT);
     assert!(is_retired(&mut lending), "no answer in time");
 }
 
@@ -228,7 +228,7 @@ fn one_that_is_idle_is_given_up_at_the_first_word_that_is_no_chat_and_when_it_is
     assert!(lending.idle() == 0 && is_retired(&mut lending));
 
     let (mut lending, mut server) = idle();
-    lending.connections[0].uses = MOST_USES;
+    lending.connections[0].uses = POOL_USES;
     turn(&mut lending, Instant::now());
     assert!(lending.idle() == 0 && lending.connections.len() == 1, "its seat is kept until the server has hung up");
     assert_eq!(sent(&mut server), FAREWELL);
@@ -237,9 +237,9 @@ fn one_that_is_idle_is_given_up_at_the_first_word_that_is_no_chat_and_when_it_is
     assert!(lending.connections.is_empty());
 
     let (mut lending, mut server) = idle();
-    turn(&mut lending, Instant::now() + LONGEST_LIFE);
+    turn(&mut lending, Instant::now() + POOL_LIFETIME);
     assert_eq!(sent(&mut server), FAREWELL);
-    turn(&mut lending, Instant::now() + LONGEST_LIFE + FAREWELL_PATIENCE);
+    turn(&mut lending, Instant::now() + POOL_LIFETIME + CLOSE_TIMEOUT);
     assert!(lending.connections.is_empty(), "a server that does not hang up is not waited for");
 
     let (mut lending, mut server) = idle();
