@@ -35,7 +35,12 @@ mod wanted;
 use clap::Parser;
 use cli::{Cli, Command, ImportSource};
 use command::output;
+use shared::sys::child_allocator::ChildAllocator;
 use std::process::ExitCode;
+
+/// Workers are forked from schedulers that are forked from here; they take their memory from pages of their own.
+#[global_allocator]
+static ALLOCATOR: ChildAllocator = ChildAllocator;
 
 fn main() -> ExitCode {
     shared::sys::title::claim();

@@ -6,8 +6,13 @@
 
 use shared::process::exit_code::ExitCode;
 use shared::process::reexec::{self, TakeOverError};
+use shared::sys::child_allocator::ChildAllocator;
 use std::io::{self, Write};
 use std::process::ExitCode as Status;
+
+/// Workers take their memory from pages of their own.
+#[global_allocator]
+static ALLOCATOR: ChildAllocator = ChildAllocator;
 
 fn main() -> Status {
     shared::sys::title::claim();

@@ -27,7 +27,7 @@ use crate::watchdog::Watched;
 use crate::wire::{Chain, Heard, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
-use shared::sys::share;
+use shared::sys::sched_policy;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ pub(crate) fn run(shift: &Shift<'_>, mut session: Session, rows: &[TaskRow], flo
     shift.region.open_batch(shift.slot, &tasks);
     announce(shift.order, &rows[0]);
     if rows.len() > 1 {
-        share::give_way();
+        sched_policy::set_batch();
     }
     session.set_patience(END_PATIENCE);
     let mut batch = Batch {

@@ -18,7 +18,7 @@ use shared::process::exit_code::ExitCode;
 use shared::process::fault;
 use shared::process::order::{Birth, Gifts, Lent, WorkerOrder};
 use shared::region::{HandedIn, Kind, Region, SlotHandle};
-use shared::sys::nest;
+use shared::sys::child_allocator;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub struct Clerk {
 
 /// The entry of an errand's worker.
 pub fn run((birth, errand): (Birth, &Errand)) -> ExitCode {
-    nest::settle();
+    child_allocator::activate();
     log::speak_as(Kind::Worker);
     let Birth { region, slot, life } = birth;
     let Errand { kit, row, lent, socket } = errand;
@@ -77,7 +77,7 @@ pub fn run((birth, errand): (Birth, &Errand)) -> ExitCode {
 
 /// The entry of an errand's worker that has a connection of its own.
 pub fn run_own((birth, errand): (Birth, &OwnErrand)) -> ExitCode {
-    nest::settle();
+    child_allocator::activate();
     log::speak_as(Kind::Worker);
     let Birth { region, slot, life } = birth;
     let OwnErrand { kit, row, scheduler } = errand;

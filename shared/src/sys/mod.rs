@@ -4,13 +4,13 @@
 //! here: decisions. These rooms do what they are told and report what happened.
 #![allow(unsafe_code)]
 
+pub mod child_allocator;
 pub mod exec;
 pub mod fork;
 pub mod map;
 pub mod memory;
-pub mod nest;
 pub mod pass;
-pub mod share;
+pub mod sched_policy;
 pub mod signal;
 pub mod title;
 pub mod wait;

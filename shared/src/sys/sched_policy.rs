@@ -1,9 +1,9 @@
-//! How a thread shares the processors with the others of its host.
+//! The scheduling policy of a thread: how it shares the processors with the others of its host.
 
-/// By a thread that has much to do and no hurry with any of it: when it is woken it waits for its turn, and does not interrupt
-/// whoever runs. A session that is in the middle of a task then goes on with the next one that stands on the wire, instead of
-/// changing places with its worker after each. Where somebody has chosen another policy for this process, that one stays.
-pub fn give_way() {
+/// For a thread with much work and no deadline. On its wake-up it waits for a processor instead of interrupting the running
+/// process. A server session that ran a task then goes on with the next one that it has already received, instead of
+/// changing places with its worker after each. A policy that was chosen for this process from outside stays.
+pub fn set_batch() {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: both ask about the calling thread alone, and the parameter outlives the call. Refused: nothing has changed.
     unsafe {
@@ -18,14 +18,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_thread_that_asks_gives_way() {
+    fn only_the_calling_thread_changes_its_policy() {
         let policy = || {
             // SAFETY: asks about the calling thread.
             unsafe { libc::sched_getscheduler(0) }
         };
         let before = policy();
         let after = std::thread::spawn(move || {
-            give_way();
+            set_batch();
             policy()
         });
         let expected = if before == libc::SCHED_OTHER { libc::SCHED_BATCH } else { before };

@@ -1,87 +1,88 @@
-//! Memory of a worker that has just been forked: fresh pages of its own, used once, one after the other.
+//! The allocator of the programs that fork workers: a forked child can take its memory from fresh pages of its own.
 //!
-//! What a child takes from the heap that it shares with its parent lies about in pages that are copied when they are
-//! written to, and the heap's own books in more of them; for a task of a millisecond that is a good part of what the fork
-//! costs. So a worker that is told to (`settle`) takes its memory from here and gives none back, neither this nor what its
-//! parent has left it. When the nest is full the heap is used as by everybody else, and what comes from there goes back.
+//! A child shares its parent's heap. Every page of the heap that the child writes to is copied, and the heap's own bookkeeping is
+//! spread over more of them; for a task of a millisecond these copies are a good part of the cost of the fork. So a worker calls
+//! `activate`: from then on its memory comes from one static arena, piece after piece, and nothing is freed, neither this nor
+//! what the parent has left. When the arena is full, the heap is used again, and its memory is freed again.
+//!
+//! The programs install it (`#[global_allocator]` in their `main.rs`). Without it `activate` has no effect.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
+/// A short task of a worker needs less. The kernel gives a page to the arena only when it is written to.
 const BYTES: usize = 512 * 1024;
 
-/// Zero, and without a page of its own until somebody writes to it.
+/// All zero at first.
 #[repr(align(4096))]
-struct Nest(UnsafeCell<[u8; BYTES]>);
+struct Arena(UnsafeCell<[u8; BYTES]>);
 
-// SAFETY: only `Allocator` hands parts of it out, and none of them twice (`place`).
-unsafe impl Sync for Nest {}
+// SAFETY: only `ChildAllocator` hands out parts of it, and none of them twice (`place`).
+unsafe impl Sync for Arena {}
 
-static NEST: Nest = Nest(UnsafeCell::new([0; BYTES]));
+static ARENA: Arena = Arena(UnsafeCell::new([0; BYTES]));
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// All that this process has asked for since `settle` was given from the nest.
-static YOUNG: AtomicBool = AtomicBool::new(false);
+/// Since `activate`, every piece of this process came from the arena.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
 
-#[global_allocator]
-static ALLOCATOR: Allocator = Allocator;
+/// The system's allocator, with the arena in front of it once `activate` was called.
+#[derive(Debug)]
+pub struct ChildAllocator;
 
-struct Allocator;
-
-/// From now on this process takes its memory from the nest, until that is full. Once in the life of a short-lived child.
-pub fn settle() {
-    YOUNG.store(true, Relaxed);
+/// From now on this process takes its memory from the arena, until that is full. Once in the life of a short-lived child.
+pub fn activate() {
+    ACTIVE.store(true, Relaxed);
 }
 
-/// Where the next piece may lie, and where it ends; None: there is no room.
+/// Start and end of the next piece; None: there is no room.
 fn place(used: usize, size: usize, align: usize) -> Option<(usize, usize)> {
     let start = used.checked_next_multiple_of(align)?;
     let end = start.checked_add(size)?;
     (align <= 4096 && end <= BYTES).then_some((start, end))
 }
 
-/// A piece that nobody else has; it is zero.
-fn take(layout: Layout) -> Option<*mut u8> {
-    if !YOUNG.load(Relaxed) {
+/// A zeroed piece that was handed out to no caller before.
+fn next_piece(layout: Layout) -> Option<*mut u8> {
+    if !ACTIVE.load(Relaxed) {
         return None;
     }
     let next = |used| place(used, layout.size(), layout.align()).map(|(_, end)| end);
     let Ok(used) = USED.fetch_update(Relaxed, Relaxed, next) else {
-        YOUNG.store(false, Relaxed);
+        ACTIVE.store(false, Relaxed);
         return None;
     };
     let (start, _) = place(used, layout.size(), layout.align())?;
-    Some(NEST.0.get().cast::<u8>().wrapping_add(start))
+    Some(ARENA.0.get().cast::<u8>().wrapping_add(start))
 }
 
-fn is_ours(piece: *mut u8) -> bool {
-    (piece as usize).wrapping_sub(NEST.0.get() as usize) < BYTES
+fn is_in_arena(piece: *mut u8) -> bool {
+    (piece as usize).wrapping_sub(ARENA.0.get() as usize) < BYTES
 }
 
-// SAFETY: a piece is a part of the nest that was given to nobody before and to nobody after, aligned as asked (the nest
-// itself begins at a page), or the system's. Pieces of the nest are never given to the system; what the system gave goes
-// back to it, or is kept for ever.
-unsafe impl GlobalAlloc for Allocator {
+// SAFETY: a piece is either a part of the arena that is handed out once, aligned as asked (the arena itself begins at a page),
+// or the system's. Pieces of the arena are never given to the system; those of the system go back to it, or are kept for ever.
+unsafe impl GlobalAlloc for ChildAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        take(layout).unwrap_or_else(|| unsafe { System.alloc(layout) })
+        next_piece(layout).unwrap_or_else(|| unsafe { System.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller promises.
-        take(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
+        next_piece(layout).unwrap_or_else(|| unsafe { System.alloc_zeroed(layout) })
     }
 
     unsafe fn dealloc(&self, piece: *mut u8, layout: Layout) {
-        // As long as we are young, what is not ours is our parent's.
-        if !is_ours(piece) && !YOUNG.load(Relaxed) {
+        // While the arena is in use, other pieces are from before the fork: to free one would write to the parent's heap.
+        if !is_in_arena(piece) && !ACTIVE.load(Relaxed) {
             // SAFETY: it is the system's, and the rest is as the caller promises.
             unsafe { System.dealloc(piece, layout) };
         }
     }
 
     unsafe fn realloc(&self, piece: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !is_ours(piece) && !YOUNG.load(Relaxed) {
+        if !is_in_arena(piece) && !ACTIVE.load(Relaxed) {
             // SAFETY: it is the system's, and the rest is as the caller promises.
             return unsafe { System.realloc(piece, layout, size) };
         }
