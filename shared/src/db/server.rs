@@ -9,14 +9,12 @@
 //! number is held there too, and the number is random.
 
 use super::lock_key;
+use super::statement::{NAME_SERVER, NAME_SERVER_BRIEFLY};
 use super::trouble::{Trouble, TroubleKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-
-pub const NAME_SERVER: &str = include_str!("../../sql/server/name_server.sql");
-pub const NAME_SERVER_BRIEFLY: &str = include_str!("../../sql/server/name_server_briefly.sql");
 
 /// What the server complains of when a session is not where its scheduler is.
 const ELSEWHERE: &str = "pgmill: this session is not on the server of its scheduler";
