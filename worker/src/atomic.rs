@@ -15,9 +15,6 @@ use shared::db::refusal::Refusal;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
 
-/// Opens the block that the input runs in.
-pub(crate) const BEGIN: &[u8] = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
-
 impl Run<'_> {
     /// What must not be sent at all.
     pub(crate) fn refused_before_sending(&self, session: &Session) -> Option<Vec<u8>> {
