@@ -103,6 +103,28 @@ fn results_wait_for_a_server_that_is_read_only() {
     outage("25006");
 }
 
+/// What such a task has done is undone with its record; it may run as often as that without any space.
+#[test]
+fn atomic_tasks_that_cannot_be_committed_are_tried_ever_more_seldom_and_little_is_said() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    prepare(&database, &mill);
+    database.run("INSERT INTO public.refusal VALUES ('53100')");
+    let mark = mill.log().mark();
+    database.run("INSERT INTO public.task (input, \"group\", atomic) SELECT 'SELECT 1', 'g' || n, true FROM generate_series(1, 3) AS n");
+    mill.eventually("it is said", || mill.log().since(mark).iter().any(|line| line.contains("cannot commit it")));
+    steadily("they wait", Duration::from_secs(6), || {
+        one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state NOT IN ('PLAN', 'TAKE', 'WORK')") == 0
+    });
+    let attempts: i32 = one(&database, "SELECT max(attempt) FROM public.task");
+    assert!((3..=7).contains(&attempts), "{attempts} attempts: {}", mill.describe());
+    let lines = mill.log().since(mark);
+    assert!(lines.len() <= 12, "{lines:#?}");
+    database.run("DELETE FROM public.refusal");
+    let done = "SELECT count(*) FROM public.task WHERE state = 'DONE'";
+    mill.wait("all are done").within(SOON).until(|| one::<i64>(&database, done) == 3);
+}
+
 /// What ran on the server before is there after its restart, and so are the rows.
 #[test]
 fn results_that_wait_are_kept_through_a_restart_of_the_server() {
