@@ -96,7 +96,8 @@ fn sets_work(assignments: &str) -> bool {
 fn sets_output(assignments: &str) -> bool {
     let mut values =
         assignments.split([',', '\n']).filter_map(|one| one.trim().trim_start_matches("SET ").strip_prefix("output ="));
-    values.any(|value| value.trim() != "NULL")
+    // a value that is kept or taken away is no result
+    values.any(|value| value.trim() != "NULL" && !value.contains("t.output"))
 }
 
 fn worker_entries(tree: &Tree) -> Vec<String> {

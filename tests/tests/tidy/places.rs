@@ -11,7 +11,7 @@ const SHARED_ENTRIES: usize = 10;
 const TOP: [&str; 10] =
     ["Cargo.toml", "docs", "launcher", "packaging", "scheduler", "scripts", "shared", "tests", "web", "worker"];
 /// Documents, and what tools want to find there.
-const TOP_PROSE: [&str; 9] = [
+const TOP_PROSE: [&str; 11] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -19,7 +19,9 @@ const TOP_PROSE: [&str; 9] = [
     "LICENSE",
     "README.md",
     "SECURITY.md",
+    "deny.toml",
     "mill.example.json",
+    "rust-toolchain.toml",
     "rustfmt.toml",
 ];
 
