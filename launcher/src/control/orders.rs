@@ -1,15 +1,13 @@
 //! What operators ask through the control socket: `status`, which is answered at once, and `start`, `stop` and
 //! `restart`, which are answered when they have come to their end, within the command's ten seconds.
 
-use crate::control_socket::CallerId;
+use crate::control::control_socket::CallerId;
 use crate::event_loop::Launcher;
-use crate::message_table::Command;
+use crate::limits::ORDER_TIMEOUT;
+use crate::message::message_table::Command;
 use serde_json::{Value, json};
 use shared::process::order::WaitFor;
-use std::time::{Duration, Instant};
-
-/// The caller waits for ten seconds.
-const PATIENCE: Duration = Duration::from_secs(9);
+use std::time::Instant;
 
 #[derive(Debug)]
 struct Order {
@@ -83,7 +81,7 @@ impl Launcher {
             return Some(json!({"done": false, "why": format!("no row of its config serves database \"{database}\"")}));
         }
         shared::info!("order", order = command.name(), database = database);
-        self.orders.open.push(Order { caller, command, database: oid, until: now + PATIENCE });
+        self.orders.open.push(Order { caller, command, database: oid, until: now + ORDER_TIMEOUT });
         None
     }
 

@@ -5,6 +5,7 @@
 //! silent or too many are dropped. A live socket of another launcher is an error with its pid; a dead one is replaced.
 //! Every second `keep` compares the file with the bound socket and binds again if the file was removed.
 
+use crate::limits::{CALL_TIMEOUT, CALLERS_MAX, REQUEST_MAX_BYTES, SOCKET_CHECK_PERIOD};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::socket::{
@@ -16,14 +17,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// The longest question.
-const QUESTION_BYTES: usize = 4096;
-const CALLERS: usize = 32;
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the file is compared with the bound socket.
-const CHECK_PAUSE: Duration = Duration::from_secs(1);
+use std::time::Instant;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -93,7 +87,7 @@ impl ControlSocket {
             listener,
             path: path.to_owned(),
             file: file_id(path),
-            next_check: Instant::now() + CHECK_PAUSE,
+            next_check: Instant::now() + SOCKET_CHECK_PERIOD,
             refused: None,
             deaf_until: None,
             said_deaf: false,
@@ -110,7 +104,7 @@ impl ControlSocket {
     }
 
     pub fn check(&mut self, now: Instant) {
-        self.next_check = now + CHECK_PAUSE;
+        self.next_check = now + SOCKET_CHECK_PERIOD;
         if self.is_in_place() {
             self.refused = None;
             return;
@@ -172,9 +166,9 @@ impl ControlSocket {
                     break;
                 }
             };
-            if self.callers.len() < CALLERS && welcome(&stream) && stream.set_nonblocking(true).is_ok() {
+            if self.callers.len() < CALLERS_MAX && welcome(&stream) && stream.set_nonblocking(true).is_ok() {
                 self.calls += 1;
-                let (id, deadline) = (CallerId(self.calls), now + PATIENCE);
+                let (id, deadline) = (CallerId(self.calls), now + CALL_TIMEOUT);
                 let (question, answer) = (Vec::new(), None);
                 self.callers.push(Caller { id, asked: false, stream, question, answer, deadline });
             }
@@ -190,7 +184,7 @@ impl ControlSocket {
             if !std::mem::replace(&mut self.said_deaf, true) {
                 shared::warning!("control socket cannot take a call; trying every second", error = error);
             }
-            self.deaf_until = Some(now + CHECK_PAUSE);
+            self.deaf_until = Some(now + SOCKET_CHECK_PERIOD);
         }
     }
 
@@ -227,7 +221,7 @@ impl Caller {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => return false,
                 }
-                if self.question.len() > QUESTION_BYTES {
+                if self.question.len() > REQUEST_MAX_BYTES {
                     return false;
                 }
             }
@@ -378,10 +372,10 @@ mod tests {
         let now = Instant::now();
         let silent = UnixStream::connect(&path).unwrap();
         let mut endless = UnixStream::connect(&path).unwrap();
-        endless.write_all(&vec![b'x'; QUESTION_BYTES + 1024]).unwrap();
+        endless.write_all(&vec![b'x'; REQUEST_MAX_BYTES + 1024]).unwrap();
         assert_eq!(control.turn(now), []);
         assert_eq!(control.callers.len(), 1);
-        assert_eq!(control.turn(now + PATIENCE), []);
+        assert_eq!(control.turn(now + CALL_TIMEOUT), []);
         assert!(control.callers.is_empty());
         drop(silent);
         control.close();
@@ -413,7 +407,7 @@ mod tests {
             let lines = calls.iter().filter(|bytes| bytes.contains(&b'\n')).count();
             proptest::prop_assert!(asked <= lines);
             drop(callers);
-            let _ = control.turn(now + PATIENCE);
+            let _ = control.turn(now + CALL_TIMEOUT);
             proptest::prop_assert!(control.callers.is_empty());
             control.close();
         }

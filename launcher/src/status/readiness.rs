@@ -5,13 +5,13 @@
 //! its lock is a process, and no service. READY for the service manager is less: it says that the start is over.
 
 use crate::event_loop::Launcher;
-use crate::hearing::Ear;
-use crate::leader_state::LeaderState;
-use crate::message_table::Command;
-use crate::row_entry::{Entry, Origin};
-use crate::row_state::{RowState, STOPPED};
-use crate::row_table::{RowTable, Surroundings};
-use crate::status_report::{Outline, report};
+use crate::leader::leader_state::LeaderState;
+use crate::message::message_table::Command;
+use crate::queue::queue_entry::{Origin, QueueEntry};
+use crate::queue::queue_state::{QueueState, STOPPED};
+use crate::queue::queue_table::{QueueTable, Surroundings};
+use crate::server::server_watch::ServerWatch;
+use crate::status::status_report::{Outline, report};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::WaitFor;
 use shared::region::{Phase, Region};
@@ -28,7 +28,7 @@ pub struct Tally {
     pub reason: Option<String>,
 }
 
-impl Entry {
+impl QueueEntry {
     pub fn is_served(&self, region: &Region) -> bool {
         let Some(slot) = self.state.slot() else { return false };
         // A scheduler that loses its session takes its backend back, and keeps its phase.
@@ -38,7 +38,7 @@ impl Entry {
     /// An operator wants it so.
     fn is_switched_off(&self) -> bool {
         match &self.state {
-            RowState::Disabled { why, .. } => {
+            QueueState::Disabled { why, .. } => {
                 !self.wanted.row.enabled || why == STOPPED || self.left == Some(ExitCode::SwitchedOff)
             }
             _ => false,
@@ -47,14 +47,14 @@ impl Entry {
 
     /// It was found, and is none: no catalog, or no such table.
     fn is_no_queue(&self) -> bool {
-        let disabled = matches!(self.state, RowState::Disabled { .. });
+        let disabled = matches!(self.state, QueueState::Disabled { .. });
         let left = matches!(self.left, Some(ExitCode::NotInstalled | ExitCode::NoQueue));
-        let refused = self.wanted.refusal.as_deref().is_some_and(|why| !crate::found_queue::is_news(why));
+        let refused = self.wanted.refusal.as_deref().is_some_and(|why| !crate::queue::found_queue::is_news(why));
         self.origin == Origin::Found && disabled && (left || refused)
     }
 }
 
-impl RowTable {
+impl QueueTable {
     pub fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         let mut off = None;
@@ -91,7 +91,7 @@ impl RowTable {
     /// Whether a command has come to its end: done, or it cannot be; None while it goes on. A start is done once the queue
     /// is served. `open`: of a message, whose transaction the new scheduler may have to wait for; then a scheduler that waits
     /// is all there can be.
-    pub fn arrived(&self, database: u32, command: Command, open: Option<&Ear>) -> Option<bool> {
+    pub fn arrived(&self, database: u32, command: Command, open: Option<&ServerWatch>) -> Option<bool> {
         let rows = self.entries.iter().filter(|entry| {
             let elsewhere = entry.left == Some(ExitCode::NoQueue) || entry.wanted.refusal.is_some();
             self.is_local(entry) && entry.database == Some(database) && !entry.removed && !elsewhere
@@ -101,21 +101,21 @@ impl RowTable {
             let held_back = open.is_some_and(|ear| ear.held_back(database));
             let waits = open.is_some_and(|ear| ear.waits_for(database, entry.marker) != WaitFor::default());
             let one = match (command, &entry.state) {
-                (Command::Stop, RowState::Disabled { .. }) => Some(true),
+                (Command::Stop, QueueState::Disabled { .. }) => Some(true),
                 (Command::Stop, _) => None,
-                (Command::Start | Command::Restart, RowState::Disabled { .. }) => Some(false),
-                (Command::Start | Command::Restart, RowState::Enabled { .. }) => entry.said_no_slot.then_some(false),
-                (Command::Start | Command::Restart, RowState::Allocated { .. }) => {
+                (Command::Start | Command::Restart, QueueState::Disabled { .. }) => Some(false),
+                (Command::Start | Command::Restart, QueueState::Enabled { .. }) => entry.said_no_slot.then_some(false),
+                (Command::Start | Command::Restart, QueueState::Allocated { .. }) => {
                     if held_back {
                         Some(true)
                     } else {
                         entry.no_fork.is_some().then_some(false)
                     }
                 }
-                (Command::Start | Command::Restart, RowState::Started { .. }) => {
+                (Command::Start | Command::Restart, QueueState::Started { .. }) => {
                     (waits || entry.is_served(&self.region)).then_some(true)
                 }
-                (Command::Start | Command::Restart, RowState::Starting { .. } | RowState::Ending { .. }) => None,
+                (Command::Start | Command::Restart, QueueState::Starting { .. } | QueueState::Ending { .. }) => None,
             };
             match one {
                 Some(true) => done = Some(true),

@@ -5,17 +5,10 @@
 //! If it cannot, those that serve are let go; if the lock turns out to be another launcher's, all are ended.
 //! What holds the lock may also be our own former session, which the server has not missed yet: that one is ended.
 
+use crate::limits::{FORMER_PERIOD, RECONNECT_FIRST, RECONNECT_LAST, REGAIN_TIMEOUT, STANDBY_PERIOD};
 use shared::db::back_off::BackOff;
 use shared::db::trouble::Trouble;
-use std::time::{Duration, Instant};
-
-const RETRY_FIRST: Duration = Duration::from_millis(100);
-/// How often a launcher that stands by asks: a part of the five seconds of a take-over.
-const STANDBY_PAUSE: Duration = Duration::from_millis(300);
-/// How often it asks while its own former session is being ended.
-const FORMER_PAUSE: Duration = Duration::from_millis(100);
-/// How long the schedulers of a leader that has lost its session are left in place.
-pub const REGAIN: Duration = Duration::from_secs(2);
+use std::time::Instant;
 
 /// `regain_by`: this launcher has led, and its schedulers are let go then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +88,7 @@ pub struct Leader {
 
 impl Leader {
     pub fn new(now: Instant) -> Leader {
-        let back_off = BackOff::new(RETRY_FIRST, Duration::from_secs(1));
+        let back_off = BackOff::new(RECONNECT_FIRST, RECONNECT_LAST);
         Leader { state: LeaderState::Down { retry_at: now, regain_by: None }, back_off }
     }
 
@@ -121,7 +114,7 @@ impl LeaderState {
     /// Until when the schedulers are left in place, should the session be lost now.
     fn regain_by(&self, now: Instant) -> Option<Instant> {
         match self {
-            LeaderState::Leading => Some(now + REGAIN),
+            LeaderState::Leading => Some(now + REGAIN_TIMEOUT),
             LeaderState::Down { regain_by, .. }
             | LeaderState::Dialling { regain_by }
             | LeaderState::Asking { regain_by }
@@ -171,11 +164,11 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
             (S::Leading, vec![F::Lead])
         }
         (S::Asking { .. }, E::Refused { by: Refused::Others, why, now }) => {
-            let retry_at = now + STANDBY_PAUSE;
+            let retry_at = now + STANDBY_PERIOD;
             (S::StandingBy { retry_at, regain_by: None }, vec![F::Say(Trouble::standing(why)), F::Resign])
         }
         (S::Asking { regain_by }, E::Refused { by: Refused::Formers, why, now }) => {
-            let retry_at = now + FORMER_PAUSE;
+            let retry_at = now + FORMER_PERIOD;
             (S::StandingBy { retry_at, regain_by }, vec![F::Say(Trouble::passing(why))])
         }
         (S::Leading, E::Lost { trouble, now }) => {
@@ -214,6 +207,7 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn refused(by: Refused, now: Instant) -> LeaderEvent {
         LeaderEvent::Refused { by, why: "taken".into(), now }
@@ -238,7 +232,7 @@ mod tests {
         let said = leader.handle(refused(Refused::Others, now));
         assert_eq!(said, [LeaderEffect::Say(Trouble::standing("taken")), LeaderEffect::Resign]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), []);
-        assert_eq!(leader.handle(LeaderEvent::Passed { now: now + STANDBY_PAUSE }), [LeaderEffect::AskLock]);
+        assert_eq!(leader.handle(LeaderEvent::Passed { now: now + STANDBY_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
     }
 
@@ -249,11 +243,11 @@ mod tests {
         assert_eq!(leader.handle(lost(now)), [LeaderEffect::Doubt, LeaderEffect::Say(Trouble::passing("gone"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(lost(now)), [LeaderEffect::Say(Trouble::passing("gone"))]);
-        let soon = now + REGAIN - Duration::from_millis(1);
+        let soon = now + REGAIN_TIMEOUT - Duration::from_millis(1);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: soon }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
-        assert_eq!(leader.handle(LeaderEvent::Passed { now: now + REGAIN * 2 }), []);
+        assert_eq!(leader.handle(LeaderEvent::Passed { now: now + REGAIN_TIMEOUT * 2 }), []);
     }
 
     #[test]
@@ -265,13 +259,13 @@ mod tests {
             let way = [
                 LeaderEvent::Passed { now },
                 LeaderEvent::Up,
-                refused(Refused::Formers, now + REGAIN - Duration::from_millis(200)),
+                refused(Refused::Formers, now + REGAIN_TIMEOUT - Duration::from_millis(200)),
             ];
             for event in way.into_iter().take(reached) {
                 leader.handle(event);
             }
-            assert!(leader.deadline().is_some_and(|at| at <= now + REGAIN), "{:?}", leader.state);
-            let late = now + REGAIN;
+            assert!(leader.deadline().is_some_and(|at| at <= now + REGAIN_TIMEOUT), "{:?}", leader.state);
+            let late = now + REGAIN_TIMEOUT;
             assert_eq!(leader.handle(LeaderEvent::Passed { now: late }), [LeaderEffect::LetGo], "{:?}", leader.state);
             let next = leader.handle(LeaderEvent::Passed { now: late });
             assert!(!next.contains(&LeaderEffect::LetGo), "{next:?}");
@@ -287,7 +281,7 @@ mod tests {
         leader.handle(LeaderEvent::Up);
         let said = leader.handle(refused(Refused::Formers, now));
         assert_eq!(said, [LeaderEffect::Say(Trouble::passing("taken"))]);
-        assert_eq!(leader.handle(LeaderEvent::Passed { now: now + FORMER_PAUSE }), [LeaderEffect::AskLock]);
+        assert_eq!(leader.handle(LeaderEvent::Passed { now: now + FORMER_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
     }
 

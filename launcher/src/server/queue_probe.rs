@@ -1,16 +1,15 @@
 //! The short sessions that read which task tables covered databases have: one at a time, each as the launcher's own
 //! login, and each reads system catalogs only.
 
-use crate::found_queue::{FoundQueue, list_queues};
-use crate::row_table::RowTable;
+use crate::limits::ANSWER_TIMEOUT;
+use crate::queue::found_queue::{FoundQueue, list_queues};
+use crate::queue::queue_table::QueueTable;
 use nix::poll::PollFlags;
 use shared::db::link::{Link, LinkEvent};
 use shared::region::Region;
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct QueueProbe {
@@ -36,7 +35,7 @@ impl QueueProbe {
     /// in which a transaction is open whose end is to be seen.
     pub fn pass(
         &mut self,
-        rows: &RowTable,
+        rows: &QueueTable,
         region: &Region,
         held: impl Fn(u32) -> bool,
         waits: impl Fn(u32) -> bool,
@@ -67,7 +66,7 @@ impl QueueProbe {
         for event in link.turn(now) {
             match event {
                 LinkEvent::Up => {
-                    link.ask("listing queues", PATIENCE, |client| async move { list_queues(&client).await });
+                    link.ask("listing queues", ANSWER_TIMEOUT, |client| async move { list_queues(&client).await });
                 }
                 LinkEvent::Answered(queues) => {
                     self.at = None;

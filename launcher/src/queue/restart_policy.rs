@@ -3,14 +3,9 @@
 //! A death after useful work costs nothing: the next one starts at once, unless they come in a row. Everything else
 //! backs off, because what failed before the first take will most likely fail again.
 
+use crate::limits::{DEATHS_MAX, DEATHS_PAUSE, DEATHS_WINDOW, HEALTHY_AFTER, RESTART_FIRST};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-
-const ROW: usize = 5;
-const ROW_WINDOW: Duration = Duration::from_secs(10);
-const ROW_PAUSE: Duration = Duration::from_secs(1);
-const FIRST_DELAY: Duration = Duration::from_secs(1);
-const HEALTHY_AFTER: Duration = Duration::from_secs(10 * 60);
 
 /// How a scheduler died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +31,12 @@ impl RestartPolicy {
         }
         match death {
             Death::AfterWork => {
-                self.deaths.retain(|death| now.saturating_duration_since(*death) < ROW_WINDOW);
+                self.deaths.retain(|death| now.saturating_duration_since(*death) < DEATHS_WINDOW);
                 self.deaths.push_back(now);
-                if self.deaths.len() > ROW { now + ROW_PAUSE } else { now }
+                if self.deaths.len() > DEATHS_MAX { now + DEATHS_PAUSE } else { now }
             }
             Death::Failure => {
-                let delay = FIRST_DELAY.saturating_mul(1 << self.failures.min(16)).min(longest);
+                let delay = RESTART_FIRST.saturating_mul(1 << self.failures.min(16)).min(longest);
                 self.failures = self.failures.saturating_add(1);
                 now + delay
             }
@@ -61,8 +56,8 @@ mod tests {
         let now = Instant::now();
         let waits: Vec<Duration> = (0..8).map(|_| policy.next_start(Death::AfterWork, now, now, CAP) - now).collect();
         assert_eq!(waits[..5], [Duration::ZERO; 5]);
-        assert_eq!(waits[5..], [ROW_PAUSE; 3]);
-        let later = now + ROW_WINDOW;
+        assert_eq!(waits[5..], [DEATHS_PAUSE; 3]);
+        let later = now + DEATHS_WINDOW;
         assert_eq!(policy.next_start(Death::AfterWork, now, later, CAP), later);
     }
 
@@ -74,6 +69,6 @@ mod tests {
             (0..11).map(|_| (policy.next_start(Death::Failure, now, now, CAP) - now).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         let later = now + HEALTHY_AFTER;
-        assert_eq!(policy.next_start(Death::Failure, now, later, CAP), later + FIRST_DELAY);
+        assert_eq!(policy.next_start(Death::Failure, now, later, CAP), later + RESTART_FIRST);
     }
 }

@@ -1,11 +1,12 @@
 //! One queue: its machine, its scheduler process, its slot and cell.
 //!
-//! Policy is `row_state`; this room carries its effects out and keeps what a queue must remember: its settings, its
-//! database, its child, the last beat, what has been said. `row_table` calls it for every queue on every pass.
+//! Policy is `queue_state`; this room carries its effects out and keeps what a queue must remember: its settings, its
+//! database, its child, the last beat, what has been said. `queue_table` calls it for every queue on every pass.
 
-use crate::restart_policy::{Death, RestartPolicy};
-use crate::row_state::{self, RowEffect, RowEvent, RowState, Rung, STOPPED, Then, Useless};
-use crate::wanted::Wanted;
+use crate::limits::{BEAT_TIMEOUT, NO_SLOT_TIMEOUT};
+use crate::queue::queue_state::{self, QueueEffect, QueueEvent, QueueState, STOPPED, Then, Urgency, Useless};
+use crate::queue::restart_policy::{Death, RestartPolicy};
+use crate::queue::wanted::Wanted;
 use nix::sys::signal::Signal;
 use shared::db::identifier::quoted;
 use shared::db::trouble::refuses_login;
@@ -17,10 +18,6 @@ use shared::region::{Kind, Phase, Region, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::time::{Duration, Instant};
 
-const NO_SLOT_PATIENCE: Duration = Duration::from_secs(2);
-/// A scheduler whose loop has not turned for so long is ended.
-const BEAT_PATIENCE: Duration = Duration::from_secs(30);
-
 /// How a queue came to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -31,7 +28,7 @@ pub enum Origin {
 }
 
 #[derive(Debug)]
-pub struct Entry {
+pub struct QueueEntry {
     pub wanted: Wanted,
     pub origin: Origin,
     /// The database's OID, once it was seen on the launcher's own server.
@@ -44,7 +41,7 @@ pub struct Entry {
     pub left: Option<ExitCode>,
     /// Sessions that are to be ended through the server.
     pub to_end: Vec<i32>,
-    pub state: RowState,
+    pub state: QueueState,
     /// It may not start at present, whatever its time says: we do not lead, or somebody works on its database.
     pub kept_waiting: bool,
     pub policy: RestartPolicy,
@@ -67,11 +64,11 @@ pub struct Entry {
     pub missing: Option<String>,
 }
 
-impl Entry {
-    pub fn new(wanted: Wanted, origin: Origin, database: Option<u32>, now: Instant) -> Entry {
-        let state = wanted.unwanted().map_or_else(RowState::enabled, RowState::disabled);
+impl QueueEntry {
+    pub fn new(wanted: Wanted, origin: Origin, database: Option<u32>, now: Instant) -> QueueEntry {
+        let state = wanted.unwanted().map_or_else(QueueState::enabled, QueueState::disabled);
         wanted.tell_refusal(None);
-        Entry {
+        QueueEntry {
             wanted,
             origin,
             database,
@@ -97,53 +94,53 @@ impl Entry {
     }
 
     /// Steps the machine and does what needs no more than the region and the child; returns all effects.
-    pub fn step(&mut self, region: &Region, event: RowEvent) -> Vec<RowEffect> {
-        let state = std::mem::replace(&mut self.state, RowState::enabled());
+    pub fn step(&mut self, region: &Region, event: QueueEvent) -> Vec<QueueEffect> {
+        let state = std::mem::replace(&mut self.state, QueueState::enabled());
         let slot = state.slot();
         let before = state.name();
-        let step = row_state::step(state, event, &mut self.policy);
+        let step = queue_state::step(state, event, &mut self.policy);
         self.state = step.next;
         if before != self.state.name() {
             shared::debug!("row changed", queue = self.wanted.label(), from = before, to = self.state.name());
         }
         for effect in &step.effects {
             match effect {
-                RowEffect::FreeCell => {
+                QueueEffect::FreeCell => {
                     if let Some(ticket) = self.ticket.take() {
                         region.free(ticket);
                     }
                 }
-                RowEffect::Release => {
+                QueueEffect::Release => {
                     if let Some(slot) = slot {
                         region.slots().release(slot);
                     }
                 }
-                RowEffect::KeepSlot => {
+                QueueEffect::KeepSlot => {
                     if let (Some(slot), Some(child)) = (slot, &self.child)
                         && region.slots().take_back(slot, child.pid()).is_err()
                     {
                         // Swept by somebody: begin without a slot.
-                        self.state = RowState::enabled();
+                        self.state = QueueState::enabled();
                     }
                 }
-                RowEffect::Tell(rung) => self.tell(region, *rung),
-                RowEffect::Reserve | RowEffect::Spawn { .. } => {}
+                QueueEffect::Tell(rung) => self.tell(region, *rung),
+                QueueEffect::Reserve | QueueEffect::Spawn { .. } => {}
             }
         }
         step.effects
     }
 
-    fn tell(&mut self, region: &Region, rung: Rung) {
+    fn tell(&mut self, region: &Region, rung: Urgency) {
         let (Some(child), Some(slot)) = (&self.child, self.state.slot()) else { return };
         match rung {
-            Rung::Finish => child.signal(Signal::SIGTERM),
-            Rung::Cancel | Rung::Hurry => child.signal(Signal::SIGINT),
-            Rung::EndTasks => self.to_end.extend(workers_backends(region, slot)),
-            Rung::EndSession => {
+            Urgency::Finish => child.signal(Signal::SIGTERM),
+            Urgency::Cancel | Urgency::Hurry => child.signal(Signal::SIGINT),
+            Urgency::EndTasks => self.to_end.extend(workers_backends(region, slot)),
+            Urgency::EndSession => {
                 let own = region.slots().notes(slot).running().map(|(_, _, backend)| backend);
                 self.to_end.extend(workers_backends(region, slot).into_iter().chain(own));
             }
-            Rung::Kill => {
+            Urgency::Kill => {
                 shared::warning!("scheduler does not end; it is killed", queue = self.wanted.label());
                 child.signal(Signal::SIGKILL);
             }
@@ -177,11 +174,11 @@ impl Entry {
         match slot {
             Some(slot) => {
                 (self.said_no_slot, self.refused_since) = (false, None);
-                self.step(region, RowEvent::SlotGiven { slot, now });
+                self.step(region, QueueEvent::SlotGiven { slot, now });
             }
             None => {
                 let since = *self.refused_since.get_or_insert(now);
-                let long = now >= since + NO_SLOT_PATIENCE;
+                let long = now >= since + NO_SLOT_TIMEOUT;
                 if long && !self.said_no_slot {
                     // One that most likely has nothing to serve asks for a slot again and again.
                     let level = if self.left.is_some_and(|code| code == ExitCode::NotInstalled) {
@@ -196,7 +193,7 @@ impl Entry {
                     );
                 }
                 self.said_no_slot |= long;
-                self.step(region, RowEvent::SlotRefused);
+                self.step(region, QueueEvent::SlotRefused);
             }
         }
     }
@@ -206,7 +203,7 @@ impl Entry {
         // Whatever has led here: it would run as a user that it must not run as.
         if let Some(why) = self.wanted.refusal.clone() {
             let (then, close) = (Then::Stay { why }, Duration::ZERO);
-            self.step(region, RowEvent::EndAsked { rung: Rung::Hurry, then, now, close });
+            self.step(region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
             return;
         }
         let order = self.wanted.order(self.origin, wait, self.marker.is_some());
@@ -218,14 +215,14 @@ impl Entry {
                 self.ticket = Some(ticket);
                 self.untold = false;
                 self.beat = (0, now);
-                self.step(region, RowEvent::Spawned { pid, now, close: self.wanted.close() });
+                self.step(region, QueueEvent::Spawned { pid, now, close: self.wanted.close() });
             }
             Err(error) => {
                 if self.no_fork.is_none() {
                     shared::error!("cannot start a scheduler", queue = self.wanted.label(), error = error);
                 }
                 self.no_fork = Some(format!("cannot start a scheduler: {error}; trying every second"));
-                self.step(region, RowEvent::SpawnFailed { now });
+                self.step(region, QueueEvent::SpawnFailed { now });
             }
         }
     }
@@ -233,13 +230,13 @@ impl Entry {
     /// Acknowledgements, untold settings, beats.
     pub fn look(&mut self, region: &Region, now: Instant) {
         if self.ticket.is_some_and(|ticket| region.accepted(ticket)) {
-            self.step(region, RowEvent::Acknowledged);
+            self.step(region, QueueEvent::Acknowledged);
             // A second letter's acknowledgement: the machine knows only the first.
             if let Some(ticket) = self.ticket.take() {
                 region.free(ticket);
             }
         }
-        if self.untold && matches!(self.state, RowState::Started { .. }) && self.ticket.is_none() {
+        if self.untold && matches!(self.state, QueueState::Started { .. }) && self.ticket.is_none() {
             self.tell_settings(region);
         }
         if let Some(marker) = self.state.slot().and_then(|slot| region.slots().notes(slot).marker()) {
@@ -254,10 +251,10 @@ impl Entry {
         let beat = self.state.slot().and_then(|slot| region.slots().notes(slot).beat());
         match beat {
             Some(beat) if beat != self.beat.0 => self.beat = (beat, now),
-            Some(_) if self.child.is_some() && now >= self.beat.1 + BEAT_PATIENCE => {
+            Some(_) if self.child.is_some() && now >= self.beat.1 + BEAT_TIMEOUT => {
                 shared::error!("scheduler stands still; it is ended and started again", queue = self.wanted.label());
                 self.beat.1 = now;
-                self.step(region, RowEvent::BeatStopped);
+                self.step(region, QueueEvent::BeatStopped);
             }
             _ => {}
         }
@@ -283,7 +280,7 @@ impl Entry {
                 _ => None,
             },
         });
-        if !matches!(self.state, RowState::Ending { .. }) {
+        if !matches!(self.state, QueueState::Ending { .. }) {
             match &useless {
                 // A database without a catalog is nothing to tell of; it may be one of many.
                 Some(Useless { why, again_after: Some(_) }) => {
@@ -303,7 +300,7 @@ impl Entry {
             }
         }
         let longest = Duration::from_millis(self.wanted.row.settings.restart_ms);
-        self.step(region, RowEvent::Gone { death, useless, now, longest });
+        self.step(region, QueueEvent::Gone { death, useless, now, longest });
         if let Some(child) = self.child.take() {
             region.sweep(child.pid());
             child.reap();
@@ -325,13 +322,13 @@ impl Entry {
         self.wanted = new;
         self.removed = false;
         let close = self.wanted.close();
-        let ask = |then| RowEvent::EndAsked { rung: Rung::Finish, then, now, close };
-        let stopped = matches!(&self.state, RowState::Disabled { why, .. } if why == STOPPED);
+        let ask = |then| QueueEvent::EndAsked { rung: Urgency::Finish, then, now, close };
+        let stopped = matches!(&self.state, QueueState::Disabled { why, .. } if why == STOPPED);
         match enabled {
             (_, false) => {
                 let why = self.wanted.unwanted().unwrap_or_default().to_owned();
-                if matches!(self.state, RowState::Disabled { .. }) && !stopped {
-                    self.state = RowState::disabled(&why);
+                if matches!(self.state, QueueState::Disabled { .. }) && !stopped {
+                    self.state = QueueState::disabled(&why);
                 }
                 self.step(region, ask(Then::Stay { why }));
             }
@@ -380,14 +377,14 @@ impl Entry {
             return Some(refused);
         }
         match &self.state {
-            RowState::Disabled { why, .. } => Some(why.clone()),
-            RowState::Enabled { .. } if self.said_no_slot => Some("no slot is free; raise max_workers".to_owned()),
-            RowState::Allocated { .. } => {
+            QueueState::Disabled { why, .. } => Some(why.clone()),
+            QueueState::Enabled { .. } if self.said_no_slot => Some("no slot is free; raise max_workers".to_owned()),
+            QueueState::Allocated { .. } => {
                 let died = || self.last_death.as_ref().map(|end| format!("its scheduler died ({end})"));
                 self.no_fork.clone().or_else(died)
             }
-            RowState::Enabled { .. } => None,
-            RowState::Starting { slot, .. } | RowState::Started { slot, .. } | RowState::Ending { slot, .. } => {
+            QueueState::Enabled { .. } => None,
+            QueueState::Starting { slot, .. } | QueueState::Started { slot, .. } | QueueState::Ending { slot, .. } => {
                 region.slots().notes(*slot).reason()
             }
         }

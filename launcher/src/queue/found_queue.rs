@@ -3,13 +3,12 @@
 //! It runs as its owner, or as the user that the row "*" names. The launcher's own login can become every queue's user,
 //! so it runs none: a table of its own is not served, nor one of a superuser that no row names, nor a stranger's.
 
+use crate::limits::FOUND_QUEUES_MAX;
 use shared::db::identifier::{literal, qualified, quoted};
 use shared::db::statement::{LIST_QUEUES, bare};
 use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 
-/// Of one database by "*".
-const MOST_QUEUES: i64 = 256;
 const NOT_INSTALLED: &str = "the catalog mill is not installed";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub struct FoundQueue {
 
 /// The task tables of the database that this session is in. Reads system catalogs only.
 pub async fn list_queues(client: &Client) -> Result<Vec<FoundQueue>, Trouble> {
-    let rows = client.query(&bare(LIST_QUEUES), &[&MOST_QUEUES]).await.map_err(|error| Trouble::of(&error))?;
+    let rows = client.query(&bare(LIST_QUEUES), &[&FOUND_QUEUES_MAX]).await.map_err(|error| Trouble::of(&error))?;
     Ok(rows.iter().map(FoundQueue::read).collect())
 }
 

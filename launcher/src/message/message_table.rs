@@ -5,16 +5,10 @@
 //! the message is gone. A message outlives our own session: what has been done is not done twice, only answered anew.
 //! After PREPARE TRANSACTION a message has no process any more; it stands until the transaction is over.
 
+use crate::limits::{MESSAGE_TIMEOUT, MESSAGES_MAX, MESSAGES_PER_SESSION_MAX};
 use shared::db::lock_key;
 use shared::process::order::WaitFor;
-use std::time::{Duration, Instant};
-
-/// The sender gives up after five seconds.
-const PATIENCE: Duration = Duration::from_millis(4500);
-/// All senders together; the server has no more locks than some thousands.
-const MOST: usize = 1024;
-/// Of one session: anybody can take locks by the thousand, and must not take the places of others.
-const MOST_OF_ONE: usize = 64;
+use std::time::Instant;
 
 /// What is asked of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +130,8 @@ impl MessageTable {
             // Without a process there is nobody to check and nobody to answer.
             let theirs = self.messages.iter().filter(|message| Some(message.backend) == one.backend);
             if let (false, Some(backend), Some(role), Some(_)) = (known, one.backend, one.role, one.key.command())
-                && self.messages.len() < MOST
-                && theirs.count() < MOST_OF_ONE
+                && self.messages.len() < MESSAGES_MAX
+                && theirs.count() < MESSAGES_PER_SESSION_MAX
             {
                 self.messages.push(Message { key: one.key, backend, role, stage: Stage::Seen });
             }
@@ -183,7 +177,7 @@ impl MessageTable {
         self.messages
             .iter()
             .filter_map(|message| match message.stage {
-                Stage::Acting { since } => Some((message.key, now >= since + PATIENCE)),
+                Stage::Acting { since } => Some((message.key, now >= since + MESSAGE_TIMEOUT)),
                 _ => None,
             })
             .collect()
@@ -332,7 +326,7 @@ mod tests {
         all.push(seen(lock_key::MESSAGE_RESTART, 3, 9, 9, 200));
         assert_eq!(table.see(&all), []);
         assert_eq!(table.claim_unchecked(|database| database == 9).len(), 2, "one of the flood, and the other's");
-        assert_eq!(table.claim_unchecked(|_| true).len(), MOST_OF_ONE - 1);
+        assert_eq!(table.claim_unchecked(|_| true).len(), MESSAGES_PER_SESSION_MAX - 1);
     }
 
     #[test]
@@ -340,6 +334,6 @@ mod tests {
         let (mut table, now) = (MessageTable::default(), Instant::now());
         let message = seen(lock_key::MESSAGE_START, 0, 5, 5, 100);
         acted(&mut table, message, now);
-        assert_eq!(table.acting(now + PATIENCE), [(message.key, true)]);
+        assert_eq!(table.acting(now + MESSAGE_TIMEOUT), [(message.key, true)]);
     }
 }

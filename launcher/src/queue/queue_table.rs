@@ -1,15 +1,15 @@
 //! The queues that are to be served, and what becomes of them.
 //!
 //! The loop calls it on every pass and gets back nothing but log lines, so a missed event costs one pass, never a stuck
-//! row. What one row does is in `row_entry`.
+//! row. What one row does is in `queue_entry`.
 
-use crate::discovery::FoundDatabase;
-use crate::found_queue::FoundQueue;
-use crate::maker::{Needed, Report};
-use crate::message_table::Command;
-use crate::row_entry::{Entry, Origin};
-use crate::row_state::{RowEffect, RowEvent, RowState, Rung, Then};
-use crate::wanted::Wanted;
+use crate::message::message_table::Command;
+use crate::queue::database_list::FoundDatabase;
+use crate::queue::found_queue::FoundQueue;
+use crate::queue::queue_entry::{Origin, QueueEntry};
+use crate::queue::queue_state::{QueueEffect, QueueEvent, QueueState, Then, Urgency};
+use crate::queue::wanted::Wanted;
+use crate::server::provision::{Needed, Report};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -23,9 +23,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
-pub struct RowTable {
+pub struct QueueTable {
     pub region: Region,
-    pub entries: Vec<Entry>,
+    pub entries: Vec<QueueEntry>,
     /// The launcher's own server: what its session sees holds for queues there, and for no others.
     home: Vec<Place>,
     /// The rows "*".
@@ -51,9 +51,9 @@ pub trait Surroundings {
     fn waits_for(&self, database: u32, marker: Option<u32>) -> WaitFor;
 }
 
-impl RowTable {
-    pub fn new(region: &Region, home: Vec<Place>, probe: Duration) -> RowTable {
-        RowTable {
+impl QueueTable {
+    pub fn new(region: &Region, home: Vec<Place>, probe: Duration) -> QueueTable {
+        QueueTable {
             region: region.clone(),
             entries: Vec::new(),
             home,
@@ -77,7 +77,7 @@ impl RowTable {
         }
     }
 
-    pub fn is_local(&self, entry: &Entry) -> bool {
+    pub fn is_local(&self, entry: &QueueEntry) -> bool {
         entry.wanted.target.places == self.home
     }
 
@@ -91,16 +91,16 @@ impl RowTable {
                 entry.removed = true;
                 let close = entry.wanted.close();
                 let then = Then::Stay { why: "the config no longer has this row".to_owned() };
-                entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Finish, then, now, close });
+                entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Finish, then, now, close });
             }
         }
         for new in wanted {
-            let named = |entry: &&mut Entry| entry.origin == Origin::Named && new.same_queue(&entry.wanted);
+            let named = |entry: &&mut QueueEntry| entry.origin == Origin::Named && new.same_queue(&entry.wanted);
             match self.entries.iter_mut().find(named) {
                 Some(entry) => entry.change(&self.region, new, now),
                 None => {
                     // Its OID comes with the next list: one that was made since the last must not be taken for another.
-                    self.entries.push(Entry::new(new, Origin::Named, None, now));
+                    self.entries.push(QueueEntry::new(new, Origin::Named, None, now));
                 }
             }
         }
@@ -109,42 +109,42 @@ impl RowTable {
 
     /// One pass over all rows: slots first, so that no task takes a scheduler's slot, then starts and the rest.
     pub fn pass(&mut self, nursery: &Nursery, may_start: bool, around: &impl Surroundings, now: Instant) {
-        self.entries.retain(|entry| !(entry.removed && matches!(entry.state, RowState::Disabled { .. })));
+        self.entries.retain(|entry| !(entry.removed && matches!(entry.state, QueueState::Disabled { .. })));
         for entry in &mut self.entries {
             entry.look(&self.region, now);
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
             let local = entry.wanted.target.places == self.home;
             let held = local && entry.database.is_some_and(|database| around.held(database));
-            if held && !matches!(entry.state, RowState::Ending { .. }) {
+            if held && !matches!(entry.state, QueueState::Ending { .. }) {
                 shared::info!("somebody works on the database; its scheduler makes room", queue = entry.wanted.label());
                 let then = Then::StartAgain { wait: WaitFor::default() };
                 let close = Duration::ZERO;
-                entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Hurry, then, now, close });
+                entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
             }
         }
-        for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, RowState::Disabled { .. })) {
-            entry.step(&self.region, RowEvent::Passed { now });
+        for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, QueueState::Disabled { .. })) {
+            entry.step(&self.region, QueueEvent::Passed { now });
         }
         if may_start {
-            for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, RowState::Enabled { .. })) {
-                let effects = entry.step(&self.region, RowEvent::Passed { now });
-                debug_assert!(effects.iter().all(|effect| *effect == RowEffect::Reserve));
+            for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, QueueState::Enabled { .. })) {
+                let effects = entry.step(&self.region, QueueEvent::Passed { now });
+                debug_assert!(effects.iter().all(|effect| *effect == QueueEffect::Reserve));
                 entry.reserve(&self.region, now);
             }
             self.want_slots();
         }
-        for entry in self.entries.iter_mut().filter(|entry| !matches!(entry.state, RowState::Enabled { .. })) {
+        for entry in self.entries.iter_mut().filter(|entry| !matches!(entry.state, QueueState::Enabled { .. })) {
             let local = entry.wanted.target.places == self.home;
             let database = entry.database.filter(|_| local);
             let held = database.is_some_and(|database| around.held(database) || around.held_back(database));
-            let waits_for_start = matches!(entry.state, RowState::Allocated { .. });
+            let waits_for_start = matches!(entry.state, QueueState::Allocated { .. });
             entry.kept_waiting = waits_for_start && (!may_start || held);
             if entry.kept_waiting {
                 continue;
             }
-            for effect in entry.step(&self.region, RowEvent::Passed { now }) {
-                if let RowEffect::Spawn { wait } = effect {
+            for effect in entry.step(&self.region, QueueEvent::Passed { now }) {
+                if let QueueEffect::Spawn { wait } = effect {
                     let open = database.map(|database| around.waits_for(database, entry.marker));
                     entry.spawn(&self.region, nursery, wait.then(open.unwrap_or_default()), now);
                 }
@@ -156,7 +156,7 @@ impl RowTable {
     /// theirs. One is always a worker's.
     fn want_slots(&self) {
         let slots = self.region.slots();
-        let waiting = self.entries.iter().filter(|entry| matches!(entry.state, RowState::Enabled { .. })).count();
+        let waiting = self.entries.iter().filter(|entry| matches!(entry.state, QueueState::Enabled { .. })).count();
         let ours = 1 + self.entries.iter().filter(|entry| entry.state.slot().is_some()).count();
         let room = (slots.limit() as usize).saturating_sub(ours + 1);
         slots.set_wanted(u32::try_from(waiting.min(room)).unwrap_or(u32::MAX));
@@ -175,9 +175,9 @@ impl RowTable {
             entry.step(
                 &region,
                 match command {
-                    Command::Start => RowEvent::StartAsked { now },
-                    Command::Stop => RowEvent::StopAsked { now },
-                    Command::Restart => RowEvent::RestartAsked { wait, now },
+                    Command::Start => QueueEvent::StartAsked { now },
+                    Command::Stop => QueueEvent::StopAsked { now },
+                    Command::Restart => QueueEvent::RestartAsked { wait, now },
                 },
             );
         }
@@ -189,9 +189,9 @@ impl RowTable {
         let region = self.region.clone();
         let wait = WaitFor { message: None, marker: true };
         for entry in self.local_in(database).filter(|entry| entry.marker == Some(marker)) {
-            if entry.wanted.refusal.is_none() && !matches!(entry.state, RowState::Disabled { .. }) {
+            if entry.wanted.refusal.is_none() && !matches!(entry.state, QueueState::Disabled { .. }) {
                 shared::info!("somebody works on the catalog; a new scheduler waits", queue = entry.wanted.label());
-                entry.step(&region, RowEvent::RestartAsked { wait, now });
+                entry.step(&region, QueueEvent::RestartAsked { wait, now });
             }
         }
     }
@@ -226,7 +226,7 @@ impl RowTable {
 
     /// The marker tables that are known, and the sessions of ours whose locks do not count.
     pub fn watched(&self) -> (Vec<u32>, Vec<i32>) {
-        let local: Vec<&Entry> = self.entries.iter().filter(|entry| self.is_local(entry)).collect();
+        let local: Vec<&QueueEntry> = self.entries.iter().filter(|entry| self.is_local(entry)).collect();
         let mut markers: Vec<u32> = local.iter().filter_map(|entry| entry.marker).collect();
         markers.sort_unstable();
         markers.dedup();
@@ -245,7 +245,7 @@ impl RowTable {
         taken.filter(|(backends, _)| !backends.is_empty()).collect()
     }
 
-    fn local_in(&mut self, database: u32) -> impl Iterator<Item = &mut Entry> {
+    fn local_in(&mut self, database: u32) -> impl Iterator<Item = &mut QueueEntry> {
         let home = self.home.clone();
         self.entries.iter_mut().filter(move |entry| {
             entry.wanted.target.places == home && entry.database == Some(database) && !entry.removed
@@ -280,11 +280,11 @@ impl RowTable {
         }
     }
 
-    pub fn end_all(&mut self, rung: Rung, now: Instant) {
+    pub fn end_all(&mut self, rung: Urgency, now: Instant) {
         for entry in &mut self.entries {
             let close = entry.wanted.close();
             let then = Then::Stay { why: "the launcher ends".to_owned() };
-            entry.step(&self.region, RowEvent::EndAsked { rung, then, now, close });
+            entry.step(&self.region, QueueEvent::EndAsked { rung, then, now, close });
         }
     }
 
@@ -294,7 +294,7 @@ impl RowTable {
         for entry in &self.entries {
             let works = entry.phase(&self.region) >= Some(Phase::Running)
                 || entry.origin == Origin::Found
-                || matches!(entry.state, RowState::Disabled { .. });
+                || matches!(entry.state, QueueState::Disabled { .. });
             let one = Needed { role: entry.wanted.row.user.clone(), database: entry.wanted.row.data.clone() };
             if entry.wanted.row.enabled && !works && entry.wanted.target.places == places && !needed.contains(&one) {
                 needed.push(one);
@@ -326,10 +326,10 @@ impl RowTable {
             if !all && !entry.serves(&self.region) {
                 continue;
             }
-            told += usize::from(!matches!(entry.state, RowState::Ending { .. }));
+            told += usize::from(!matches!(entry.state, QueueState::Ending { .. }));
             let close = entry.wanted.close();
             let then = Then::StartAgain { wait: WaitFor::default() };
-            entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Cancel, then, now, close });
+            entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Cancel, then, now, close });
         }
         told
     }
@@ -386,7 +386,7 @@ impl RowTable {
                     "running": running.count(),
                     "served": entry.is_served(&self.region),
                     "why": entry.why(&self.region).or_else(|| {
-                        let idle = matches!(entry.state, RowState::Enabled { .. } | RowState::Allocated { .. });
+                        let idle = matches!(entry.state, QueueState::Enabled { .. } | QueueState::Allocated { .. });
                         launcher_why.filter(|_| idle).map(str::to_owned)
                     }),
                     "rows": size.map(|(rows, _)| rows),

@@ -1,8 +1,8 @@
 //! What `status` tells: slots and who holds them, rows and their states, and why something waits.
 
-use crate::host::LeaderSeen;
-use crate::readiness::Tally;
-use crate::row_table::RowTable;
+use crate::leader::host::LeaderSeen;
+use crate::queue::queue_table::QueueTable;
+use crate::status::readiness::Tally;
 use serde_json::{Value, json};
 use shared::region::{Kind, Region};
 
@@ -25,7 +25,7 @@ pub struct Outline<'a> {
     pub server: Option<(Option<i32>, u32)>,
 }
 
-pub fn report(outline: &Outline<'_>, region: &Region, rows: &RowTable) -> Value {
+pub fn report(outline: &Outline<'_>, region: &Region, rows: &QueueTable) -> Value {
     let slots = region.slots();
     let all = slots.holders();
     // Reserved slots come and go with every look of a scheduler; what is used is what a process holds.

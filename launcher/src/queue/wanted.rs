@@ -1,7 +1,7 @@
 //! A queue to serve: a row of the config, or a queue that a row "*" has found, with its login resolved.
 
-use crate::found_queue::{FoundQueue, is_news};
-use crate::row_entry::Origin;
+use crate::queue::found_queue::{FoundQueue, is_news};
+use crate::queue::queue_entry::Origin;
 use shared::config::Row;
 use shared::conninfo::Target;
 use shared::conninfo::untrusted::Entries;

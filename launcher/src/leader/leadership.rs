@@ -6,10 +6,10 @@
 //! that we still lead and prolongs the lease in the region, which all our processes go by.
 
 use crate::event_loop::{Answer, Launcher};
-use crate::hearing::WATCH_PATIENCE;
-use crate::host::{Host, LeaderSeen, now_ms};
-use crate::leader_state::{LeaderEffect, LeaderEvent, LeaderState, Refused};
-use crate::lock_watch::Locks;
+use crate::leader::host::{Host, LeaderSeen, now_ms};
+use crate::leader::leader_state::{LeaderEffect, LeaderEvent, LeaderState, Refused};
+use crate::limits::{LEASE_DOUBT, WATCH_TIMEOUT};
+use crate::server::lock_watch::Locks;
 use shared::conninfo::{Preferred, SessionAttributes, Target};
 use shared::db::link::Link;
 use shared::db::lock_key;
@@ -18,15 +18,12 @@ use shared::db::statement::{self, bare};
 use shared::db::trouble::Trouble;
 use shared::region::{HostMoment, LeaderServer, SILENCE_MS, server_key};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio_postgres::Client;
-
-/// How long after its session was lost a leader's processes go on as before: regaining it takes less.
-const DOUBT: Duration = Duration::from_millis(300);
 
 /// A session by which a launcher leads, as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct LeaderSession {
     pub backend: i32,
     /// As the server writes it: pids are used again.
     pub began: String,
@@ -36,7 +33,7 @@ pub struct Seat {
 #[derive(Clone, Debug)]
 pub enum Asked {
     Held {
-        seat: Seat,
+        seat: LeaderSession,
         asked_at: HostMoment,
         server: LeaderServer,
     },
@@ -51,7 +48,7 @@ pub enum Asked {
 pub struct Leadership {
     pub host: Host,
     /// The session by which we lead, or led last.
-    seat: Option<Seat>,
+    seat: Option<LeaderSession>,
     since_ms: u64,
     /// Who leads while we stand by.
     pub seen: Option<LeaderSeen>,
@@ -189,7 +186,7 @@ impl Launcher {
                         && let Some((preferred, place)) = link.place()
                     {
                         let at = LeaderServer { hosts, place: preferred.place, proof: draw_proof(), name: place };
-                        link.ask("asking for the leader lock", WATCH_PATIENCE, |client| {
+                        link.ask("asking for the leader lock", WATCH_TIMEOUT, |client| {
                             ask_lock(client, name, seat, signature, at)
                         });
                     }
@@ -201,7 +198,7 @@ impl Launcher {
                     }
                 }
                 LeaderEffect::Lead => self.lead(),
-                LeaderEffect::Doubt => self.parts.region.shorten_lease(DOUBT),
+                LeaderEffect::Doubt => self.parts.region.shorten_lease(LEASE_DOUBT),
                 LeaderEffect::LetGo => {
                     self.parts.region.end_lease();
                     let told = self.rows.suspend(false, Instant::now());
@@ -234,7 +231,7 @@ impl Launcher {
 async fn ask_lock(
     client: Rc<Client>,
     name: String,
-    former: Option<Seat>,
+    former: Option<LeaderSession>,
     signature: Signature,
     at: LeaderServer,
 ) -> Result<Answer, Trouble> {
@@ -249,7 +246,7 @@ async fn ask_lock(
     }
     if row.get("held") {
         let began: Option<String> = row.get("began");
-        let seat = Seat { backend: row.get("backend"), began: began.unwrap_or_default() };
+        let seat = LeaderSession { backend: row.get("backend"), began: began.unwrap_or_default() };
         let server = LeaderServer { name: server.to_string(), ..at };
         return Ok(Answer::Lock(Asked::Held { seat, asked_at, server }));
     }
@@ -263,7 +260,7 @@ async fn ask_lock(
         pid: row.get("process"),
         since_ms: row.get("since_ms"),
     });
-    if let (Some(Seat { backend, began }), Some(seen)) = (former, &seen)
+    if let (Some(LeaderSession { backend, began }), Some(seen)) = (former, &seen)
         && seen.backend == backend
         // Another login may not see when it began, and may not end it either; it goes by itself.
         && seen.began.as_ref().is_none_or(|seen| *seen == began)

@@ -5,7 +5,7 @@
 //! to be in there. Whoever drops or changes the catalog locks its marker table: that is a restart, which then waits
 //! for the end of that transaction. Each such transaction is reported once.
 
-use crate::message_table::SeenMessage;
+use crate::message::message_table::SeenMessage;
 use std::collections::HashMap;
 use std::time::Instant;
 

@@ -4,36 +4,33 @@
 //! and at every poll which databases there are. What was missed is in the next answer. Messages go through
 //! `message_table`, work on databases and catalogs through `lock_watch`, the list through `discovery`.
 
-use crate::discovery::FoundDatabase;
-use crate::event_loop::{Answer, Launcher, PATIENCE};
-use crate::lock_watch::{LockWatch, Locks, MarkerLock};
-use crate::message_table::{AnswerKey, Command, MessageKey, MessageTable, SeenMessage};
-use crate::row_table::Surroundings;
+use crate::event_loop::{Answer, Launcher};
+use crate::limits::{ANSWER_TIMEOUT, WATCH_PERIOD, WATCH_TIMEOUT};
+use crate::message::message_table::{AnswerKey, Command, MessageKey, MessageTable, SeenMessage};
+use crate::queue::database_list::FoundDatabase;
+use crate::queue::queue_table::Surroundings;
+use crate::server::lock_watch::{LockWatch, Locks, MarkerLock};
 use shared::db::lock_key;
 use shared::db::statement;
 use shared::db::trouble::Trouble;
 use shared::process::fault;
 use shared::process::order::WaitFor;
-use shared::region::{HostMoment, SILENCE_MS};
+use shared::region::HostMoment;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio_postgres::{Client, Statement};
-
-const WATCH_PAUSE: Duration = Duration::from_millis(200);
-/// The look at locks is also the proof that we lead: silence for as long as the server bears ours is a lost session.
-pub const WATCH_PATIENCE: Duration = Duration::from_millis(SILENCE_MS);
 
 /// The statements that are asked again and again.
 #[derive(Clone, Debug)]
-pub struct Hearing {
+pub struct WatchStatements {
     watch: Statement,
     list: Statement,
 }
 
 /// How far the questions have come.
 #[derive(Debug)]
-pub struct Ear {
-    hearing: Option<Rc<Hearing>>,
+pub struct ServerWatch {
+    hearing: Option<Rc<WatchStatements>>,
     watching: bool,
     next_watch: Instant,
     listing: bool,
@@ -44,9 +41,9 @@ pub struct Ear {
     pub locks: LockWatch,
 }
 
-impl Ear {
-    pub fn new(now: Instant) -> Ear {
-        Ear {
+impl ServerWatch {
+    pub fn new(now: Instant) -> ServerWatch {
+        ServerWatch {
             hearing: None,
             watching: false,
             next_watch: now,
@@ -72,7 +69,7 @@ impl Ear {
     }
 }
 
-impl Surroundings for Ear {
+impl Surroundings for ServerWatch {
     fn held(&self, database: u32) -> bool {
         self.locks.holds(database)
     }
@@ -94,16 +91,16 @@ impl Launcher {
         answers.into_iter().for_each(|answer| self.give(answer));
         let signature = self.signature();
         if let Some(link) = &mut self.link {
-            link.ask("preparing to listen", WATCH_PATIENCE, |client| async move {
+            link.ask("preparing to listen", WATCH_TIMEOUT, |client| async move {
                 let text =
                     async |text: &str| client.prepare(&signature.sign(text)).await.map_err(|error| Trouble::of(&error));
                 let watch = text(statement::WATCH_LOCKS).await?;
-                Ok(Answer::Listening(Rc::new(Hearing { watch, list: text(statement::LIST_DATABASES).await? })))
+                Ok(Answer::Listening(Rc::new(WatchStatements { watch, list: text(statement::LIST_DATABASES).await? })))
             });
         }
     }
 
-    pub(crate) fn listening(&mut self, hearing: Rc<Hearing>, now: Instant) {
+    pub(crate) fn listening(&mut self, hearing: Rc<WatchStatements>, now: Instant) {
         self.ear.hearing = Some(hearing);
         (self.ear.next_watch, self.ear.next_list) = (now, now);
     }
@@ -116,18 +113,18 @@ impl Launcher {
         }
         if !self.ear.watching && now >= self.ear.next_watch {
             self.ear.watching = true;
-            self.ear.next_watch = now + WATCH_PAUSE;
+            self.ear.next_watch = now + WATCH_PERIOD;
             let (markers, own) = self.rows.watched();
             let hearing = hearing.clone();
             let asked_at = HostMoment::now();
-            link.ask("looking at locks", WATCH_PATIENCE, move |client| async move {
+            link.ask("looking at locks", WATCH_TIMEOUT, move |client| async move {
                 Ok(Answer::Locks { locks: look_at_locks(&client, &hearing, markers, own).await?, asked_at })
             });
         }
         if !self.ear.listing && now >= self.ear.next_list {
             self.ear.listing = true;
             self.ear.next_list = now + self.parts.poll;
-            link.ask("listing databases", PATIENCE, move |client| async move {
+            link.ask("listing databases", ANSWER_TIMEOUT, move |client| async move {
                 let rows = client.query(&hearing.list, &[]).await.map_err(|error| Trouble::of(&error))?;
                 let found = rows.iter().map(|row| FoundDatabase {
                     oid: row.get("oid"),
@@ -161,7 +158,7 @@ impl Launcher {
             roles.extend(self.parts.operators.clone());
             let text = self.signature().sign(statement::CHECK_SENDER);
             if let Some(link) = &mut self.link {
-                link.ask("checking a sender", PATIENCE, move |client| async move {
+                link.ask("checking a sender", ANSWER_TIMEOUT, move |client| async move {
                     let row = client.query_one(&text, &[&role, &key.target, &roles]).await;
                     let may = row.map_err(|error| Trouble::of(&error))?.get("may");
                     Ok(Answer::Checked { key, may })
@@ -237,7 +234,7 @@ impl Launcher {
             let text = self.signature().sign(statement::END_BACKENDS);
             if let Some(link) = &mut self.link {
                 shared::info!("ending sessions through the server", user = user, backends = backends.len());
-                link.ask("ending sessions", PATIENCE, move |client| async move {
+                link.ask("ending sessions", ANSWER_TIMEOUT, move |client| async move {
                     client.query_one(&text, &[&backends, &user]).await.map_err(|error| Trouble::of(&error))?;
                     Ok(Answer::Done)
                 });
@@ -257,7 +254,7 @@ impl Launcher {
     fn tell(&mut self, what: &'static str, text: &'static str, AnswerKey { key, backend }: AnswerKey) {
         let text = self.signature().sign(text);
         if let Some(link) = &mut self.link {
-            link.ask(what, PATIENCE, move |client| async move {
+            link.ask(what, ANSWER_TIMEOUT, move |client| async move {
                 client.query_one(&text, &[&key, &backend]).await.map_err(|error| Trouble::of(&error))?;
                 Ok(Answer::Done)
             });
@@ -269,7 +266,12 @@ impl Launcher {
     }
 }
 
-async fn look_at_locks(client: &Client, hearing: &Hearing, markers: Vec<u32>, own: Vec<i32>) -> Result<Locks, Trouble> {
+async fn look_at_locks(
+    client: &Client,
+    hearing: &WatchStatements,
+    markers: Vec<u32>,
+    own: Vec<i32>,
+) -> Result<Locks, Trouble> {
     let kinds = [lock_key::MESSAGE_START, lock_key::MESSAGE_STOP, lock_key::MESSAGE_RESTART].map(i64::from).to_vec();
     let leader = lock_key::LEADER as u32;
     let rows =

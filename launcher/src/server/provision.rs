@@ -3,7 +3,8 @@
 //! Only on the launcher's own server, with the launcher's own rights. What may not be made is said once, with the SQL
 //! that somebody else can run; the row is tried again, and the other rows run on.
 
-use crate::leadership::Signature;
+use crate::leader::leadership::Signature;
+use crate::limits::PROVISION_TIMEOUT;
 use nix::poll::PollFlags;
 use shared::conninfo::Target;
 use shared::db::identifier::quoted;
@@ -13,11 +14,8 @@ use shared::db::trouble::Trouble;
 use shared::region::Region;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio_postgres::Client;
-
-/// CREATE DATABASE copies files.
-const MAKE_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A row's role and database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,14 +80,14 @@ async fn look(client: &Client, text: &str, needed: &Needed) -> Result<(&'static 
 /// A short session that makes what is missing. Not the launcher's own: a database's files take their time to be copied,
 /// and the leader must not fall silent meanwhile.
 #[derive(Debug)]
-pub struct Making {
+pub struct Provisioning {
     link: Link<Vec<Report>>,
     lacking: Vec<Lacking>,
 }
 
-impl Making {
-    pub fn begin(target: &Target, region: &Region, lacking: Vec<Lacking>) -> Making {
-        Making { link: Link::dial(target, "pg_conf", Some(region), false), lacking }
+impl Provisioning {
+    pub fn begin(target: &Target, region: &Region, lacking: Vec<Lacking>) -> Provisioning {
+        Provisioning { link: Link::dial(target, "pg_conf", Some(region), false), lacking }
     }
 
     pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
@@ -106,7 +104,7 @@ impl Making {
             match event {
                 LinkEvent::Up => {
                     let lacking = std::mem::take(&mut self.lacking);
-                    self.link.ask("making what rows need", MAKE_PATIENCE, |client| make_missing(client, lacking));
+                    self.link.ask("making what rows need", PROVISION_TIMEOUT, |client| make_missing(client, lacking));
                 }
                 LinkEvent::Answered(reports) => return Some(reports),
                 LinkEvent::Notified | LinkEvent::CatalogRang => {}

@@ -5,24 +5,15 @@
 //! A slot is held exactly in Allocated, Starting, Started and Ending. `step` decides; the loop carries the effects out
 //! and reports what came of them as events. Both tables in the crate's README are printed from here by tests.
 
-use crate::restart_policy::{Death, RestartPolicy};
+use crate::limits::{END_SESSION_AFTER, END_STEP, END_TASKS_AFTER, FORK_RETRY, KILL_AFTER};
+use crate::queue::restart_policy::{Death, RestartPolicy};
 use nix::unistd::Pid;
 use shared::process::order::WaitFor;
 use shared::region::SlotHandle;
 use std::time::{Duration, Instant};
 
-/// From being told to cancel until its workers' sessions are ended through the server, until its own is, until the
-/// process is killed: two seconds in all.
-const TO_END_TASKS: Duration = Duration::from_millis(500);
-const TO_END_SESSION: Duration = Duration::from_millis(500);
-const TO_KILL: Duration = Duration::from_secs(1);
-/// The launcher's own end goes without a hand on the sessions: tasks are to be planned again first.
-const RUNG: Duration = Duration::from_secs(2);
-/// A scheduler that could not be forked is tried again after this.
-const FORK_AGAIN: Duration = Duration::from_secs(1);
-
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RowState {
+pub enum QueueState {
     /// Wanted, holds nothing; `wait` is for the next scheduler.
     Enabled { wait: WaitFor },
     /// Holds a slot; the scheduler is to be started at a moment.
@@ -32,14 +23,14 @@ pub enum RowState {
     /// The scheduler runs.
     Started { slot: SlotHandle, pid: Pid, began: Instant },
     /// The scheduler was told to end; stronger words follow at a moment.
-    Ending { slot: SlotHandle, pid: Pid, rung: Rung, next_rung: Instant, then: Then },
+    Ending { slot: SlotHandle, pid: Pid, rung: Urgency, next_rung: Instant, then: Then },
     /// Not wanted any more, or of no use until somebody changes something; looked at again at a moment, if ever.
     Disabled { why: String, again_at: Option<Instant> },
 }
 
 /// How strongly a scheduler was told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum Urgency {
     /// Running tasks may finish.
     Finish,
     /// Running tasks are cancelled and planned again.
@@ -61,7 +52,7 @@ pub enum Then {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RowEvent {
+pub enum QueueEvent {
     Passed {
         now: Instant,
     },
@@ -84,7 +75,7 @@ pub enum RowEvent {
     BeatStopped,
     /// By the launcher itself: its own end, a config read again, a database that somebody works on.
     EndAsked {
-        rung: Rung,
+        rung: Urgency,
         then: Then,
         now: Instant,
         close: Duration,
@@ -117,7 +108,7 @@ pub struct Useless {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RowEffect {
+pub enum QueueEffect {
     /// Try to get a slot.
     Reserve,
     /// Start the scheduler in the slot; it waits for this first.
@@ -128,87 +119,89 @@ pub enum RowEffect {
     KeepSlot,
     Release,
     FreeCell,
-    Tell(Rung),
+    Tell(Urgency),
 }
 
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
-pub struct RowStep {
-    pub next: RowState,
-    pub effects: Vec<RowEffect>,
+pub struct QueueStep {
+    pub next: QueueState,
+    pub effects: Vec<QueueEffect>,
 }
 
 /// What a stopped queue says of itself.
 pub const STOPPED: &str = "stopped by a message; start it, or restart the launcher";
 
-impl RowState {
-    pub fn enabled() -> RowState {
-        RowState::Enabled { wait: WaitFor::default() }
+impl QueueState {
+    pub fn enabled() -> QueueState {
+        QueueState::Enabled { wait: WaitFor::default() }
     }
 
-    pub fn disabled(why: &str) -> RowState {
-        RowState::Disabled { why: why.to_owned(), again_at: None }
+    pub fn disabled(why: &str) -> QueueState {
+        QueueState::Disabled { why: why.to_owned(), again_at: None }
     }
 
     pub fn name(&self) -> &'static str {
         match self {
-            RowState::Enabled { .. } => "ENABLED",
-            RowState::Allocated { .. } => "ALLOCATED",
-            RowState::Starting { .. } => "STARTING",
-            RowState::Started { .. } => "STARTED",
-            RowState::Ending { .. } => "ENDING",
-            RowState::Disabled { .. } => "DISABLED",
+            QueueState::Enabled { .. } => "ENABLED",
+            QueueState::Allocated { .. } => "ALLOCATED",
+            QueueState::Starting { .. } => "STARTING",
+            QueueState::Started { .. } => "STARTED",
+            QueueState::Ending { .. } => "ENDING",
+            QueueState::Disabled { .. } => "DISABLED",
         }
     }
 
     pub fn slot(&self) -> Option<SlotHandle> {
         match self {
-            RowState::Enabled { .. } | RowState::Disabled { .. } => None,
-            RowState::Allocated { slot, .. }
-            | RowState::Starting { slot, .. }
-            | RowState::Started { slot, .. }
-            | RowState::Ending { slot, .. } => Some(*slot),
+            QueueState::Enabled { .. } | QueueState::Disabled { .. } => None,
+            QueueState::Allocated { slot, .. }
+            | QueueState::Starting { slot, .. }
+            | QueueState::Started { slot, .. }
+            | QueueState::Ending { slot, .. } => Some(*slot),
         }
     }
 
     pub fn pid(&self) -> Option<Pid> {
         match self {
-            RowState::Enabled { .. } | RowState::Disabled { .. } | RowState::Allocated { .. } => None,
-            RowState::Starting { pid, .. } | RowState::Started { pid, .. } | RowState::Ending { pid, .. } => Some(*pid),
+            QueueState::Enabled { .. } | QueueState::Disabled { .. } | QueueState::Allocated { .. } => None,
+            QueueState::Starting { pid, .. } | QueueState::Started { pid, .. } | QueueState::Ending { pid, .. } => {
+                Some(*pid)
+            }
         }
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         match self {
-            RowState::Allocated { start_at, .. } => Some(*start_at),
-            RowState::Starting { ack_by, .. } => Some(*ack_by),
-            RowState::Ending { next_rung, .. } => Some(*next_rung),
-            RowState::Disabled { again_at, .. } => *again_at,
-            RowState::Enabled { .. } | RowState::Started { .. } => None,
+            QueueState::Allocated { start_at, .. } => Some(*start_at),
+            QueueState::Starting { ack_by, .. } => Some(*ack_by),
+            QueueState::Ending { next_rung, .. } => Some(*next_rung),
+            QueueState::Disabled { again_at, .. } => *again_at,
+            QueueState::Enabled { .. } | QueueState::Started { .. } => None,
         }
     }
 }
 
-impl Rung {
+impl Urgency {
     /// What follows if it does not help, and after how long.
-    fn next(self, close: Duration) -> (Rung, Duration) {
+    fn next(self, close: Duration) -> (Urgency, Duration) {
         match self {
-            Rung::Finish => (Rung::Cancel, close + RUNG),
-            Rung::Cancel => (Rung::Kill, RUNG),
-            Rung::Hurry => (Rung::EndTasks, TO_END_TASKS),
-            Rung::EndTasks => (Rung::EndSession, TO_END_SESSION),
-            Rung::EndSession => (Rung::Kill, TO_KILL),
-            Rung::Kill => (Rung::Kill, RUNG),
+            Urgency::Finish => (Urgency::Cancel, close + END_STEP),
+            Urgency::Cancel => (Urgency::Kill, END_STEP),
+            Urgency::Hurry => (Urgency::EndTasks, END_TASKS_AFTER),
+            Urgency::EndTasks => (Urgency::EndSession, END_SESSION_AFTER),
+            Urgency::EndSession => (Urgency::Kill, KILL_AFTER),
+            Urgency::Kill => (Urgency::Kill, END_STEP),
         }
     }
 }
 
-pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> RowStep {
-    use RowEffect as F;
-    use RowEvent as E;
-    use RowState as S;
-    let go = |next: S, effects: Vec<F>| RowStep { next, effects };
-    let end = |slot, pid, rung: Rung, then, now: Instant, close: Duration| {
+pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) -> QueueStep {
+    use QueueEffect as F;
+    use QueueEvent as E;
+    use QueueState as S;
+    let go = |next: S, effects: Vec<F>| QueueStep { next, effects };
+    let end = |slot, pid, rung: Urgency, then, now: Instant, close: Duration| {
         let next_rung = now + rung.next(close).1;
         go(S::Ending { slot, pid, rung, next_rung, then }, vec![F::Tell(rung)])
     };
@@ -225,16 +218,16 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
             go(S::Starting { slot, pid, began: now, ack_by: now + close }, vec![])
         }
         (S::Allocated { slot, wait, .. }, E::SpawnFailed { now }) => {
-            go(S::Allocated { slot, start_at: now + FORK_AGAIN, wait }, vec![])
+            go(S::Allocated { slot, start_at: now + FORK_RETRY, wait }, vec![])
         }
         (S::Starting { slot, pid, began, .. }, E::Acknowledged) => {
             go(S::Started { slot, pid, began }, vec![F::FreeCell])
         }
         // Its end is seen as Gone; the cell is freed then, for a child may just be reading.
         (S::Starting { slot, pid, began, ack_by }, E::Passed { now }) if now >= ack_by => {
-            go(S::Starting { slot, pid, began, ack_by: now + RUNG }, vec![F::Tell(Rung::Kill)])
+            go(S::Starting { slot, pid, began, ack_by: now + END_STEP }, vec![F::Tell(Urgency::Kill)])
         }
-        (state @ (S::Starting { .. } | S::Started { .. }), E::BeatStopped) => go(state, vec![F::Tell(Rung::Kill)]),
+        (state @ (S::Starting { .. } | S::Started { .. }), E::BeatStopped) => go(state, vec![F::Tell(Urgency::Kill)]),
         (
             S::Starting { slot, began, .. } | S::Started { slot, began, .. },
             E::Gone { death, useless: None, now, longest },
@@ -262,10 +255,10 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
         (S::Enabled { .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![]),
         (S::Allocated { .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![F::Release]),
         (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::StopAsked { now }) => {
-            end(slot, pid, Rung::Hurry, stopped(), now, Duration::ZERO)
+            end(slot, pid, Urgency::Hurry, stopped(), now, Duration::ZERO)
         }
-        (S::Ending { slot, pid, rung, .. }, E::StopAsked { now }) if rung < Rung::Hurry => {
-            end(slot, pid, Rung::Hurry, stopped(), now, Duration::ZERO)
+        (S::Ending { slot, pid, rung, .. }, E::StopAsked { now }) if rung < Urgency::Hurry => {
+            end(slot, pid, Urgency::Hurry, stopped(), now, Duration::ZERO)
         }
         (S::Ending { slot, pid, rung, next_rung, .. }, E::StopAsked { .. }) => {
             go(S::Ending { slot, pid, rung, next_rung, then: stopped() }, vec![])
@@ -291,10 +284,10 @@ pub fn step(state: RowState, event: RowEvent, policy: &mut RestartPolicy) -> Row
             go(S::Allocated { slot, start_at: now, wait: old.then(wait) }, vec![])
         }
         (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::RestartAsked { wait, now }) => {
-            end(slot, pid, Rung::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
+            end(slot, pid, Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
         }
-        (S::Ending { slot, pid, rung, .. }, E::RestartAsked { wait, now }) if rung < Rung::Hurry => {
-            end(slot, pid, Rung::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
+        (S::Ending { slot, pid, rung, .. }, E::RestartAsked { wait, now }) if rung < Urgency::Hurry => {
+            end(slot, pid, Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
         }
         (S::Ending { slot, pid, rung, next_rung, then }, E::RestartAsked { wait, .. }) => {
             let old = if let Then::StartAgain { wait } = then { wait } else { WaitFor::default() };

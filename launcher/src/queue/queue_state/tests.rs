@@ -13,42 +13,42 @@ fn stay() -> Then {
     Then::Stay { why: "asked".to_owned() }
 }
 
-fn states(at: Instant) -> [RowState; 7] {
+fn states(at: Instant) -> [QueueState; 7] {
     let (slot, pid) = (slot(), Pid::from_raw(7));
     [
-        RowState::enabled(),
-        RowState::Allocated { slot, start_at: at, wait: WaitFor::default() },
-        RowState::Starting { slot, pid, began: at, ack_by: at },
-        RowState::Started { slot, pid, began: at },
-        RowState::Ending { slot, pid, rung: Rung::Finish, next_rung: at, then: stay() },
-        RowState::disabled("asked"),
-        RowState::Disabled { why: "not installed".to_owned(), again_at: Some(at) },
+        QueueState::enabled(),
+        QueueState::Allocated { slot, start_at: at, wait: WaitFor::default() },
+        QueueState::Starting { slot, pid, began: at, ack_by: at },
+        QueueState::Started { slot, pid, began: at },
+        QueueState::Ending { slot, pid, rung: Urgency::Finish, next_rung: at, then: stay() },
+        QueueState::disabled("asked"),
+        QueueState::Disabled { why: "not installed".to_owned(), again_at: Some(at) },
     ]
 }
 
-fn events(now: Instant) -> [(&'static str, RowEvent); 15] {
+fn events(now: Instant) -> [(&'static str, QueueEvent); 15] {
     let (pid, close) = (Pid::from_raw(7), Duration::from_secs(60));
-    let end = |rung, then| RowEvent::EndAsked { rung, then, now, close };
-    let gone = |useless: Option<&str>| RowEvent::Gone {
+    let end = |rung, then| QueueEvent::EndAsked { rung, then, now, close };
+    let gone = |useless: Option<&str>| QueueEvent::Gone {
         death: Death::AfterWork,
         useless: useless.map(|why| Useless { why: why.to_owned(), again_after: None }),
         now,
         longest: close,
     };
     [
-        ("Passed (due)", RowEvent::Passed { now }),
-        ("SlotGiven", RowEvent::SlotGiven { slot: slot(), now }),
-        ("SlotRefused", RowEvent::SlotRefused),
-        ("Spawned", RowEvent::Spawned { pid, now, close }),
-        ("SpawnFailed", RowEvent::SpawnFailed { now }),
-        ("Acknowledged", RowEvent::Acknowledged),
-        ("BeatStopped", RowEvent::BeatStopped),
-        ("StopAsked", RowEvent::StopAsked { now }),
-        ("StartAsked", RowEvent::StartAsked { now }),
-        ("RestartAsked", RowEvent::RestartAsked { wait: WAIT, now }),
-        ("EndAsked (finish)", end(Rung::Finish, stay())),
-        ("EndAsked (cancel)", end(Rung::Cancel, stay())),
-        ("EndAsked (start again)", end(Rung::Hurry, Then::StartAgain { wait: WaitFor::default() })),
+        ("Passed (due)", QueueEvent::Passed { now }),
+        ("SlotGiven", QueueEvent::SlotGiven { slot: slot(), now }),
+        ("SlotRefused", QueueEvent::SlotRefused),
+        ("Spawned", QueueEvent::Spawned { pid, now, close }),
+        ("SpawnFailed", QueueEvent::SpawnFailed { now }),
+        ("Acknowledged", QueueEvent::Acknowledged),
+        ("BeatStopped", QueueEvent::BeatStopped),
+        ("StopAsked", QueueEvent::StopAsked { now }),
+        ("StartAsked", QueueEvent::StartAsked { now }),
+        ("RestartAsked", QueueEvent::RestartAsked { wait: WAIT, now }),
+        ("EndAsked (finish)", end(Urgency::Finish, stay())),
+        ("EndAsked (cancel)", end(Urgency::Cancel, stay())),
+        ("EndAsked (start again)", end(Urgency::Hurry, Then::StartAgain { wait: WaitFor::default() })),
         ("Gone", gone(None)),
         ("Gone (useless)", gone(Some("why"))),
     ]
@@ -74,9 +74,9 @@ fn table() -> String {
     text
 }
 
-fn said(effect: &RowEffect) -> String {
+fn said(effect: &QueueEffect) -> String {
     match effect {
-        RowEffect::Spawn { .. } => "Spawn".to_owned(),
+        QueueEffect::Spawn { .. } => "Spawn".to_owned(),
         other => format!("{other:?}"),
     }
 }
@@ -84,38 +84,38 @@ fn said(effect: &RowEffect) -> String {
 /// Lets everything happen that a state leads to by itself: slots are given, processes start and end as told. The
 /// states that an operator knows, in the order in which they come, what becomes of the slot, and what the next
 /// scheduler waits for.
-fn walk(mut state: RowState, first: Option<RowEvent>) -> String {
+fn walk(mut state: QueueState, first: Option<QueueEvent>) -> String {
     let (slot, pid) = (slot(), Pid::from_raw(8));
     let mut now = Instant::now() + Duration::from_secs(1);
     let close = Duration::from_secs(60);
-    let known = |state: &RowState| match state {
-        RowState::Starting { .. } | RowState::Ending { .. } => None,
+    let known = |state: &QueueState| match state {
+        QueueState::Starting { .. } | QueueState::Ending { .. } => None,
         other => Some(other.name()),
     };
     let mut path: Vec<&str> = known(&state).into_iter().collect();
     let mut also: Vec<&str> = Vec::new();
-    let mut todo: Vec<RowEvent> = first.into_iter().collect();
+    let mut todo: Vec<QueueEvent> = first.into_iter().collect();
     // Each event leads to at most two more, and the longest way has six.
     for _ in 0..12 {
         now += Duration::from_millis(1);
-        let event = if todo.is_empty() { RowEvent::Passed { now } } else { todo.remove(0) };
+        let event = if todo.is_empty() { QueueEvent::Passed { now } } else { todo.remove(0) };
         let step = step(state, event, &mut RestartPolicy::default());
         state = step.next;
         for effect in step.effects {
             match effect {
-                RowEffect::Reserve => todo.push(RowEvent::SlotGiven { slot, now }),
-                RowEffect::Spawn { wait } => {
+                QueueEffect::Reserve => todo.push(QueueEvent::SlotGiven { slot, now }),
+                QueueEffect::Spawn { wait } => {
                     also.extend(wait.message.map(|_| "the next scheduler waits"));
-                    todo.push(RowEvent::Spawned { pid, now, close });
-                    todo.push(RowEvent::Acknowledged);
+                    todo.push(QueueEvent::Spawned { pid, now, close });
+                    todo.push(QueueEvent::Acknowledged);
                 }
-                RowEffect::KeepSlot => also.push("slot kept"),
-                RowEffect::Release => also.push("slot released"),
-                RowEffect::FreeCell => {}
-                RowEffect::Tell(_) => {
+                QueueEffect::KeepSlot => also.push("slot kept"),
+                QueueEffect::Release => also.push("slot released"),
+                QueueEffect::FreeCell => {}
+                QueueEffect::Tell(_) => {
                     also.push("scheduler ended");
                     let (death, useless) = (Death::AfterWork, None);
-                    todo.push(RowEvent::Gone { death, useless, now, longest: close });
+                    todo.push(QueueEvent::Gone { death, useless, now, longest: close });
                 }
             }
         }
@@ -137,9 +137,9 @@ fn summary() -> String {
             "| {}{probed} | {} | {} | {} | {} |\n",
             state.name(),
             walk(state.clone(), None),
-            walk(state.clone(), Some(RowEvent::StopAsked { now })),
-            walk(state.clone(), Some(RowEvent::StartAsked { now })),
-            walk(state.clone(), Some(RowEvent::RestartAsked { wait: WAIT, now })),
+            walk(state.clone(), Some(QueueEvent::StopAsked { now })),
+            walk(state.clone(), Some(QueueEvent::StartAsked { now })),
+            walk(state.clone(), Some(QueueEvent::RestartAsked { wait: WAIT, now })),
         );
     }
     text
@@ -147,7 +147,7 @@ fn summary() -> String {
 
 #[test]
 fn the_readme_shows_the_tables_that_the_code_walks() {
-    let readme = include_str!("../../README.md");
+    let readme = include_str!("../../../README.md");
     assert!(readme.contains(&summary()), "put this into launcher/README.md:\n\n{}", summary());
     assert!(readme.contains(&table()), "put this into launcher/README.md:\n\n{}", table());
 }
@@ -159,28 +159,28 @@ fn whoever_leaves_a_state_with_a_slot_for_one_without_releases_it() {
         for (name, event) in events(past + Duration::from_secs(1)) {
             let step = step(state.clone(), event, &mut RestartPolicy::default());
             let lost = state.slot().is_some() && step.next.slot().is_none();
-            let released = step.effects.contains(&RowEffect::Release);
+            let released = step.effects.contains(&QueueEffect::Release);
             assert_eq!(lost, released, "{} by {name}", state.name());
         }
     }
 }
 
 /// Told ever more strongly, as long as it does not go: what, and how long after the first word.
-fn ladder(asked: RowEvent, now: Instant) -> Vec<(Rung, Duration)> {
+fn ladder(asked: QueueEvent, now: Instant) -> Vec<(Urgency, Duration)> {
     let policy = &mut RestartPolicy::default();
-    let mut state = RowState::Started { slot: slot(), pid: Pid::from_raw(7), began: now };
+    let mut state = QueueState::Started { slot: slot(), pid: Pid::from_raw(7), began: now };
     let mut event = asked;
     let mut told = Vec::new();
     let mut at = now;
     for _ in 0..5 {
         let step = step(state, event, policy);
         told.extend(step.effects.iter().filter_map(|effect| match effect {
-            RowEffect::Tell(rung) => Some((*rung, at - now)),
+            QueueEffect::Tell(rung) => Some((*rung, at - now)),
             _ => None,
         }));
         state = step.next;
         at = state.deadline().unwrap();
-        event = RowEvent::Passed { now: at };
+        event = QueueEvent::Passed { now: at };
     }
     told
 }
@@ -189,19 +189,22 @@ fn ladder(asked: RowEvent, now: Instant) -> Vec<(Rung, Duration)> {
 fn a_scheduler_that_does_not_end_is_told_so_ever_more_strongly() {
     let now = Instant::now();
     let close = Duration::from_secs(10);
-    let told = ladder(RowEvent::EndAsked { rung: Rung::Finish, then: stay(), now, close }, now);
-    let rungs: Vec<Rung> = told.iter().map(|(rung, _)| *rung).collect();
-    assert_eq!(rungs[..3], [Rung::Finish, Rung::Cancel, Rung::Kill]);
-    assert_eq!(told[1].1, close + RUNG);
+    let told = ladder(QueueEvent::EndAsked { rung: Urgency::Finish, then: stay(), now, close }, now);
+    let rungs: Vec<Urgency> = told.iter().map(|(rung, _)| *rung).collect();
+    assert_eq!(rungs[..3], [Urgency::Finish, Urgency::Cancel, Urgency::Kill]);
+    assert_eq!(told[1].1, close + END_STEP);
 }
 
 #[test]
 fn a_message_ends_a_scheduler_within_two_seconds() {
     let now = Instant::now();
-    for asked in [RowEvent::StopAsked { now }, RowEvent::RestartAsked { wait: WaitFor::default(), now }] {
+    for asked in [QueueEvent::StopAsked { now }, QueueEvent::RestartAsked { wait: WaitFor::default(), now }] {
         let told = ladder(asked, now);
-        let ms: Vec<(Rung, u128)> = told.iter().take(4).map(|(rung, at)| (*rung, at.as_millis())).collect();
-        assert_eq!(ms, [(Rung::Hurry, 0), (Rung::EndTasks, 500), (Rung::EndSession, 1000), (Rung::Kill, 2000)]);
+        let ms: Vec<(Urgency, u128)> = told.iter().take(4).map(|(rung, at)| (*rung, at.as_millis())).collect();
+        assert_eq!(
+            ms,
+            [(Urgency::Hurry, 0), (Urgency::EndTasks, 500), (Urgency::EndSession, 1000), (Urgency::Kill, 2000)]
+        );
     }
 }
 
@@ -210,36 +213,36 @@ fn a_start_never_changes_what_the_next_scheduler_waits_for_and_a_second_restart_
     let now = Instant::now();
     let policy = &mut RestartPolicy::default();
     let message = WaitFor { message: Some((3, 2)), marker: false };
-    let asked = step(RowState::enabled(), RowEvent::RestartAsked { wait: WAIT, now }, policy).next;
-    let started = step(asked, RowEvent::StartAsked { now }, policy).next;
-    assert_eq!(started, RowState::Enabled { wait: WAIT });
-    let again = step(started, RowEvent::RestartAsked { wait: message, now }, policy).next;
-    assert_eq!(again, RowState::Enabled { wait: message });
+    let asked = step(QueueState::enabled(), QueueEvent::RestartAsked { wait: WAIT, now }, policy).next;
+    let started = step(asked, QueueEvent::StartAsked { now }, policy).next;
+    assert_eq!(started, QueueState::Enabled { wait: WAIT });
+    let again = step(started, QueueEvent::RestartAsked { wait: message, now }, policy).next;
+    assert_eq!(again, QueueState::Enabled { wait: message });
     // handed over once
-    let allocated = step(again, RowEvent::SlotGiven { slot: slot(), now }, policy).next;
-    let spawn = step(allocated, RowEvent::Passed { now }, policy);
-    assert_eq!(spawn.effects, [RowEffect::Spawn { wait: message }]);
+    let allocated = step(again, QueueEvent::SlotGiven { slot: slot(), now }, policy).next;
+    let spawn = step(allocated, QueueEvent::Passed { now }, policy);
+    assert_eq!(spawn.effects, [QueueEffect::Spawn { wait: message }]);
     let close = Duration::from_secs(1);
-    let starting = step(spawn.next, RowEvent::Spawned { pid: Pid::from_raw(7), now, close }, policy).next;
+    let starting = step(spawn.next, QueueEvent::Spawned { pid: Pid::from_raw(7), now, close }, policy).next;
     let (death, useless) = (Death::AfterWork, None);
-    let after = step(starting, RowEvent::Gone { death, useless, now, longest: close }, policy).next;
-    assert!(matches!(after, RowState::Allocated { wait: WaitFor { message: None, marker: false }, .. }));
+    let after = step(starting, QueueEvent::Gone { death, useless, now, longest: close }, policy).next;
+    assert!(matches!(after, QueueState::Allocated { wait: WaitFor { message: None, marker: false }, .. }));
 }
 
 #[test]
 fn a_message_that_comes_while_a_scheduler_ends_decides_what_follows() {
     let now = Instant::now();
     let policy = &mut RestartPolicy::default();
-    let started = RowState::Started { slot: slot(), pid: Pid::from_raw(7), began: now };
-    let mut then = |first: RowEvent, second: RowEvent| {
+    let started = QueueState::Started { slot: slot(), pid: Pid::from_raw(7), began: now };
+    let mut then = |first: QueueEvent, second: QueueEvent| {
         let ending = step(started.clone(), first, policy).next;
         match step(ending, second, policy).next {
-            RowState::Ending { then, .. } => then,
+            QueueState::Ending { then, .. } => then,
             other => panic!("{other:?}"),
         }
     };
-    let (stop, start) = (RowEvent::StopAsked { now }, RowEvent::StartAsked { now });
-    let restart = RowEvent::RestartAsked { wait: WAIT, now };
+    let (stop, start) = (QueueEvent::StopAsked { now }, QueueEvent::StartAsked { now });
+    let restart = QueueEvent::RestartAsked { wait: WAIT, now };
     assert_eq!(then(stop.clone(), start.clone()), Then::StartAgain { wait: WaitFor::default() });
     assert_eq!(then(stop.clone(), restart.clone()), Then::StartAgain { wait: WAIT });
     assert_eq!(then(restart.clone(), start), Then::StartAgain { wait: WAIT });

@@ -5,11 +5,11 @@
 //! name again). Every other database that takes connections is covered by the rows "*": `queue_probe` reads from its
 //! system catalogs which task tables it has, and each gets an entry. Nothing is made in such a database.
 
-use crate::found_queue::FoundQueue;
-use crate::row_entry::{Entry, Origin};
-use crate::row_state::{RowEvent, RowState, Rung, Then};
-use crate::row_table::RowTable;
-use crate::wanted::Wanted;
+use crate::queue::found_queue::FoundQueue;
+use crate::queue::queue_entry::{Origin, QueueEntry};
+use crate::queue::queue_state::{QueueEvent, QueueState, Then, Urgency};
+use crate::queue::queue_table::QueueTable;
+use crate::queue::wanted::Wanted;
 use shared::conninfo::Target;
 use shared::region::Region;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub struct FoundDatabase {
     pub servable: bool,
 }
 
-impl RowTable {
+impl QueueTable {
     /// The databases as they are now.
     pub fn databases_listed(&mut self, found: Vec<FoundDatabase>, now: Instant) {
         let region = self.region.clone();
@@ -101,19 +101,19 @@ impl RowTable {
                     entry.removed = true;
                     let then = Then::Stay { why: "its database or its table is gone".to_owned() };
                     let close = Duration::ZERO;
-                    entry.step(&self.region, RowEvent::EndAsked { rung: Rung::Hurry, then, now, close });
+                    entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
                 }
             }
         }
         wanted.sort_by_key(|(oid, _)| *oid);
         for (oid, new) in wanted {
             shared::debug!("queue found", queue = new.label());
-            self.entries.push(Entry::new(new, Origin::Found, Some(oid), now));
+            self.entries.push(QueueEntry::new(new, Origin::Found, Some(oid), now));
         }
     }
 }
 
-impl Entry {
+impl QueueEntry {
     /// Its database is there, under this name.
     fn called(&mut self, region: &Region, name: &str, now: Instant) {
         if self.wanted.target.database == name {
@@ -131,7 +131,7 @@ impl Entry {
             shared::warning!("database renamed; change the config before the next start", from = old, to = name);
         }
         if self.child.is_some() {
-            self.step(region, RowEvent::RestartAsked { wait: Default::default(), now });
+            self.step(region, QueueEvent::RestartAsked { wait: Default::default(), now });
         }
     }
 
@@ -152,13 +152,13 @@ impl Entry {
                 shared::warning!("database dropped", queue = self.wanted.label());
                 let then = Then::Stay { why: DROPPED.to_owned() };
                 let close = Duration::ZERO;
-                self.step(region, RowEvent::EndAsked { rung: Rung::Hurry, then, now, close });
+                self.step(region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
             }
             (Some(_), Some(_)) if self.child.is_some() => {
-                self.step(region, RowEvent::RestartAsked { wait: Default::default(), now });
+                self.step(region, QueueEvent::RestartAsked { wait: Default::default(), now });
             }
-            (_, Some(_)) if matches!(&self.state, RowState::Disabled { why, .. } if why == DROPPED) => {
-                self.step(region, RowEvent::StartAsked { now });
+            (_, Some(_)) if matches!(&self.state, QueueState::Disabled { why, .. } if why == DROPPED) => {
+                self.step(region, QueueEvent::StartAsked { now });
             }
             (None | Some(_), None | Some(_)) => {}
         }
