@@ -1,0 +1,128 @@
+//! The documents for users, run: commands that they show are executed on a real server with a real launcher, and the
+//! output is compared with what they show.
+//!
+//! A block is run if its info string has the word `run`; `stage.rs` has the other words. Each document has a test and a
+//! launcher of its own, shared by its blocks. Blocks of SQL or shell that are not run are listed in [`NOT_RUN`].
+#![forbid(unsafe_code)]
+
+mod block;
+mod output;
+mod stage;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use block::{Block, blocks};
+use stage::Stage;
+
+/// Blocks of commands that are not run: the document, the first line of the block, the reason.
+const NOT_RUN: &[(&str, &str, &str)] = &[
+    (
+        "docs/install.md",
+        "GRANT CONNECT, CREATE ON DATABASE app TO app_tasks;   -- CREATE: for the catalog, see below",
+        "the alternative to the block before it",
+    ),
+    ("docs/install.md", "$ launcher install app --config mill.json", "the catalog is there already"),
+];
+
+/// The most that a document may have, in bytes.
+const SIZES: &[(&str, u64)] = &[("README.md", 8 * 1024)];
+
+/// The top of the repository.
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(document: &str) -> Vec<Block> {
+    let text = fs::read_to_string(top().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"));
+    blocks(document, &text)
+}
+
+/// README.md and the documents of docs/, not those of its folders.
+fn documents() -> Vec<String> {
+    let mut found = vec!["README.md".to_owned()];
+    for entry in fs::read_dir(top().join("docs")).expect("the folder docs") {
+        let name = entry.expect("an entry of docs").file_name().to_string_lossy().into_owned();
+        if name.ends_with(".md") {
+            found.push(format!("docs/{name}"));
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn readme() {
+    Stage::embedded().file("docs/examples/etl.json").run(&read("README.md"));
+}
+
+#[test]
+fn install() {
+    Stage::server().run(&read("docs/install.md"));
+}
+
+#[test]
+fn tasks() {
+    Stage::served().run(&read("docs/tasks.md"));
+}
+
+#[test]
+fn jobs() {
+    Stage::served().run(&read("docs/jobs.md"));
+}
+
+#[test]
+fn graphs() {
+    Stage::served().file("docs/examples/etl.json").at("docs").run(&read("docs/graphs.md"));
+}
+
+#[test]
+fn remote() {
+    let stage = Stage::prepared();
+    for statement in ["CREATE ROLE app LOGIN PASSWORD 'secret'", "CREATE DATABASE reports OWNER app"] {
+        stage.administer(statement);
+    }
+    let (socket, remote) = (stage.socket(), "host=reports.example user=app password=secret dbname=reports sslmode=verify-full \
+        sslrootcert=/etc/ssl/reports.crt");
+    let entry = format!("{socket} user=app dbname=reports");
+    let login = format!("{socket} user=mill");
+    let mut stage = stage.with(remote, &entry).with("host=db.example port=5432 user=mill", &login);
+    stage.run(&read("docs/remote.md"));
+}
+
+#[test]
+fn operations() {
+    Stage::served().run(&read("docs/operations.md"));
+}
+
+#[test]
+fn copies_of_example_files_are_the_files() {
+    for document in documents() {
+        for block in read(&document) {
+            let Some(path) = block.value("same-as") else { continue };
+            let file = fs::read_to_string(top().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert_eq!(block.text, file, "{block} shows {path}");
+        }
+    }
+}
+
+#[test]
+fn every_block_of_commands_is_run_or_listed_with_a_reason() {
+    let mut listed = NOT_RUN.to_vec();
+    for document in documents() {
+        for block in read(&document).iter().filter(|block| block.is_command() && !block.has("run")) {
+            let place = listed.iter().position(|(name, line, _)| *name == document && *line == block.first_line());
+            let place = place.unwrap_or_else(|| panic!("{block} is not run: {}", block.first_line()));
+            listed.remove(place);
+        }
+    }
+    assert!(listed.is_empty(), "listed as not run, and no longer there: {listed:?}");
+}
+
+#[test]
+fn documents_that_everybody_reads_are_short() {
+    for (document, most) in SIZES {
+        let size = fs::metadata(top().join(document)).unwrap_or_else(|error| panic!("{document}: {error}")).len();
+        assert!(size <= *most, "{document} has {size} bytes, more than {most}");
+    }
+}
