@@ -11,8 +11,10 @@ mod stage;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use block::{Block, blocks};
+use serde_json::Value;
 use stage::Stage;
 
 /// Blocks of commands that are not run: the document, the first line of the block, the reason.
@@ -27,6 +29,18 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
 
 /// The most that a document may have, in bytes.
 const SIZES: &[(&str, u64)] = &[("README.md", 8 * 1024)];
+
+/// A queue without a user would run as the launcher's login.
+#[test]
+fn the_example_config_has_no_mistake_and_a_user_for_every_queue() {
+    let example = top().join("mill.example.json");
+    let output = Command::new(tests::binary::launcher()).arg("check").arg("--config").arg(&example).output();
+    let output = output.expect("run launcher check");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let config: Value = serde_json::from_str(&fs::read_to_string(example).expect("the example")).expect("JSON");
+    let queues = config["json"].as_array().expect("queues");
+    assert!(!queues.is_empty() && queues.iter().all(|queue| queue["user"].is_string()), "{queues:?}");
+}
 
 /// The top of the repository.
 fn top() -> PathBuf {
@@ -80,19 +94,43 @@ fn graphs() {
 fn remote() {
     let stage = Stage::prepared();
     for statement in ["CREATE ROLE app LOGIN PASSWORD 'secret'", "CREATE DATABASE reports OWNER app"] {
-        stage.administer(statement);
+        stage.administer("postgres", statement);
     }
-    let (socket, remote) = (stage.socket(), "host=reports.example user=app password=secret dbname=reports sslmode=verify-full \
-        sslrootcert=/etc/ssl/reports.crt");
+    let (socket, remote) = (
+        stage.socket(),
+        "host=reports.example user=app password=secret dbname=reports sslmode=verify-full \
+        sslrootcert=/etc/ssl/reports.crt",
+    );
     let entry = format!("{socket} user=app dbname=reports");
     let login = format!("{socket} user=mill");
-    let mut stage = stage.with(remote, &entry).with("host=db.example port=5432 user=mill", &login);
+    let stage = stage.with(remote, &entry).with("host=db.example port=5432 user=mill", &login);
     stage.run(&read("docs/remote.md"));
 }
 
 #[test]
 fn operations() {
     Stage::served().run(&read("docs/operations.md"));
+}
+
+#[test]
+fn coming_from_timescaledb_and_pg_cron() {
+    let stage = Stage::configured();
+    for statement in [
+        "CREATE SCHEMA cron; GRANT USAGE ON SCHEMA cron TO mill",
+        // the table of pg_cron 1.4, as a restored copy
+        "CREATE TABLE cron.job (jobid bigserial PRIMARY KEY, schedule text, command text, nodename text DEFAULT 'localhost', \
+         nodeport int DEFAULT current_setting('port')::int, database text DEFAULT current_database(), username text, \
+         active bool DEFAULT true, jobname name)",
+        "INSERT INTO cron.job (jobname, schedule, command, username) VALUES \
+             ('nightly', '0 3 * * *', 'VACUUM', 'postgres'), \
+             ('sales', '*/10 8-18 * * 1-5', 'REFRESH MATERIALIZED VIEW sales', 'app_tasks'), \
+             (NULL, '0 0 1 * *', 'CALL close_month()', 'app_tasks'), \
+             ('warm', '@reboot', 'SELECT 1', 'app_tasks')",
+        "GRANT SELECT ON cron.job TO mill",
+    ] {
+        stage.administer("app", statement);
+    }
+    stage.run(&read("docs/coming-from-timescaledb-and-pg_cron.md"));
 }
 
 #[test]

@@ -69,7 +69,8 @@ fn digits(text: &str) -> usize {
 /// The length of a text of this form at the start; `9` is a digit, everything else itself.
 fn form(text: &str, form: &str) -> Option<usize> {
     let bytes = text.as_bytes().get(..form.len())?;
-    let fits = form.bytes().zip(bytes).all(|(form, byte)| if form == b'9' { byte.is_ascii_digit() } else { form == *byte });
+    let fits =
+        form.bytes().zip(bytes).all(|(form, byte)| if form == b'9' { byte.is_ascii_digit() } else { form == *byte });
     fits.then_some(form.len())
 }
 
@@ -96,12 +97,15 @@ fn time(text: &str) -> Option<usize> {
 
 #[test]
 fn times_and_long_numbers_may_differ_and_nothing_else() {
-    let shown = " id |             stop              \n----+----\n  1 | 2026-11-16 03:11:29.922187+00\n\npid 17894 of web1\n";
+    let shown =
+        " id |             stop              \n----+----\n  1 | 2026-11-16 03:11:29.922187+00\n\npid 17894 of web1\n";
     assert!(is_alike(shown, "id | stop\n--+--\n1 | 2027-01-01 00:00:00+00\npid 311 of web1", None));
     assert!(!is_alike(shown, "id | stop\n--+--\n2 | 2027-01-01 00:00:00+00\npid 311 of web1", None));
     assert!(!is_alike(shown, "id | stop\n--+--\n1 | never at all\npid 311 of web1", None));
     assert!(!is_alike("12", "1234", None) && !is_alike("12 a", "12", None) && is_alike("12", "12", None));
-    assert!(is_alike("a\n..\nz", "a\nb\nc\nz", None) && is_alike("a\n..", "a", None) && !is_alike("a\n..\nz", "a\nb", None));
+    assert!(
+        is_alike("a\n..\nz", "a\nb\nc\nz", None) && is_alike("a\n..", "a", None) && !is_alike("a\n..\nz", "a\nb", None)
+    );
     assert!(is_alike("slots 3 of 16", "slots 4 of 16", Some("slots")) && !is_alike("a 3", "a 4", Some("slots")));
     assert!(is_alike("at 2026-11-16T08:55:36.020Z", "at 2027-11-16T08:55:36.1Z", None));
 }

@@ -50,10 +50,9 @@ impl Stage {
         let folder = launcher.home().to_owned();
         let socket = launcher.embedded_folder().display().to_string();
         let mut stage = Stage::new(folder.clone(), "postgres", "postgres");
-        stage.environment.extend([
-            ("PGHOST".to_owned(), socket),
-            ("RUNTIME_DIRECTORY".to_owned(), folder.display().to_string()),
-        ]);
+        stage
+            .environment
+            .extend([("PGHOST".to_owned(), socket), ("RUNTIME_DIRECTORY".to_owned(), folder.display().to_string())]);
         stage.launcher = Some(launcher);
         stage
     }
@@ -81,13 +80,20 @@ impl Stage {
 
     /// A server with the roles of docs/install.md, and a launcher that serves the database `app`.
     pub fn served() -> Stage {
+        let mut stage = Stage::configured();
+        stage.start_launcher(&["--config".to_owned(), "mill.json".to_owned()]);
+        stage
+    }
+
+    /// The same without a launcher.
+    pub fn configured() -> Stage {
         let stage = Stage::prepared();
         let connect = stage.cluster().server().conninfo("mill");
         let config = json!({
             "connect": connect, "max_workers": 16, "json": [{"data": "app", "user": "app_tasks"}],
         });
         std::fs::write(stage.folder.join("mill.json"), config.to_string()).expect("write the config");
-        stage.started()
+        stage
     }
 
     /// The same roles and database; the document brings the config.
@@ -99,14 +105,14 @@ impl Stage {
             "GRANT app_tasks TO mill",
             "CREATE DATABASE app OWNER app_tasks",
         ] {
-            stage.administer(statement);
+            stage.administer("postgres", statement);
         }
         stage
     }
 
     /// A statement of the superuser, outside of the document.
-    pub fn administer(&self, statement: &str) {
-        let mut superuser = self.cluster().connect("postgres");
+    pub fn administer(&self, database: &str, statement: &str) {
+        let mut superuser = self.cluster().connect(database);
         superuser.batch_execute(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
 
@@ -157,12 +163,6 @@ impl Stage {
         self.cluster.as_ref().expect("a stage with a server")
     }
 
-    /// Starts the launcher with the config of the folder.
-    fn started(mut self) -> Stage {
-        self.start_launcher(&["--config".to_owned(), "mill.json".to_owned()]);
-        self
-    }
-
     fn start_launcher(&mut self, arguments: &[String]) {
         assert!(self.launcher.is_none(), "the launcher is running already");
         let mut launch = Supervisor::bare().without_config();
@@ -180,7 +180,7 @@ impl Stage {
     }
 
     /// Runs every block of the document that is to be run, in order.
-    pub fn run(&mut self, blocks: &[Block]) {
+    pub fn run(mut self, blocks: &[Block]) {
         for (index, block) in blocks.iter().enumerate() {
             if let Some(name) = block.value("file") {
                 let file = self.folder.join(name);
