@@ -24,6 +24,17 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
         "GRANT CONNECT, CREATE ON DATABASE app TO app_tasks;   -- CREATE: for the catalog, see below",
         "the alternative to the block before it",
     ),
+    (
+        "README.md",
+        "$ scripts/run       # builds pgmill, starts a private PostgreSQL in ./mill-data, runs a task, stays until Ctrl-C",
+        "they build the program; the example of a task below uses what scripts/run starts",
+    ),
+    ("docs/install.md", "$ cargo build --release -p launcher", "the tests use the build under test"),
+    (
+        "docs/install.md",
+        "$ install -d -o root -g pgmill -m 0750 /etc/pgmill",
+        "it changes the machine; service_manager.rs tests the unit",
+    ),
     ("docs/install.md", "$ launcher install app --config mill.json", "the catalog is there already"),
 ];
 
@@ -67,7 +78,12 @@ fn documents() -> Vec<String> {
 
 #[test]
 fn readme() {
-    Stage::embedded().file("docs/examples/etl.json").run(&read("README.md"));
+    let stage = Stage::embedded().file("docs/examples/etl.json");
+    let script = fs::read_to_string(top().join("scripts/run")).expect("scripts/run");
+    // the task that scripts/run inserts, so that the numbers are those that a reader sees
+    let first = script.split("sql \"").nth(1).and_then(|rest| rest.split('"').next()).expect("its first statement");
+    stage.shell_sql(first);
+    stage.run(&read("README.md"));
 }
 
 #[test]

@@ -145,6 +145,12 @@ impl Stage {
         self
     }
 
+    /// A statement before the document begins, as psql runs it.
+    pub fn shell_sql(&self, statement: &str) {
+        let (succeeded, output) = self.shell(&psql(&self.user, &self.database), statement);
+        assert!(succeeded, "{statement}: {output}");
+    }
+
     /// Commands of the shell run in a folder of the stage's folder; the config is one level up.
     pub fn at(mut self, folder: &str) -> Stage {
         std::fs::create_dir_all(self.folder.join(folder)).expect("make a folder");
@@ -208,7 +214,7 @@ impl Stage {
     fn run_sql(&self, block: &Block, shown: Option<&str>) {
         let user = block.value("as").unwrap_or(&self.user);
         let database = block.value("db").unwrap_or(&self.database);
-        let psql = format!("psql -X -q -P pager=off -P footer=off -U '{user}' -d '{database}' 2>&1");
+        let psql = psql(user, database);
         let sql = self.here(&block.text);
         self.compare(block, shown, || self.shell(&psql, &sql));
     }
@@ -283,6 +289,11 @@ impl Drop for Stage {
         // before the cluster, whose superuser may be asked for nothing any more
         self.launcher = None;
     }
+}
+
+/// A command for the shell that reads SQL.
+fn psql(user: &str, database: &str) -> String {
+    format!("psql -X -q -P pager=off -P footer=off -U '{user}' -d '{database}' 2>&1")
 }
 
 /// The commands of a console block, each with the output that stands under it.
