@@ -1,21 +1,21 @@
 //! The documents for users, run: commands that they show are executed on a real server with a real launcher, and the
 //! output is compared with what they show.
 //!
-//! A block is run if its info string has the word `run`; `stage.rs` has the other words. Each document has a test and a
+//! A block is run if its info string has the word `run`; `runner.rs` has the other words. Each document has a test and a
 //! launcher of its own, shared by its blocks. Blocks of SQL or shell that are not run are listed in [`NOT_RUN`].
 #![forbid(unsafe_code)]
 
 mod block;
 mod output;
-mod stage;
+mod runner;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use block::{Block, blocks};
+use runner::Runner;
 use serde_json::Value;
-use stage::Stage;
 
 /// Blocks of commands that are not run: the document, the first line of the block, the reason.
 const NOT_RUN: &[(&str, &str, &str)] = &[
@@ -78,59 +78,59 @@ fn documents() -> Vec<String> {
 
 #[test]
 fn readme() {
-    let stage = Stage::embedded().file("docs/examples/etl.json");
+    let runner = Runner::embedded().file("docs/examples/etl.json");
     let script = fs::read_to_string(top().join("scripts/run")).expect("scripts/run");
     // the task that scripts/run inserts, so that the numbers are those that a reader sees
     let first = script.split("sql \"").nth(1).and_then(|rest| rest.split('"').next()).expect("its first statement");
-    stage.shell_sql(first);
-    stage.run(&read("README.md"));
+    runner.shell_sql(first);
+    runner.run(&read("README.md"));
 }
 
 #[test]
 fn install() {
-    Stage::server().run(&read("docs/install.md"));
+    Runner::server().run(&read("docs/install.md"));
 }
 
 #[test]
 fn tasks() {
-    Stage::served().run(&read("docs/tasks.md"));
+    Runner::served().run(&read("docs/tasks.md"));
 }
 
 #[test]
 fn jobs() {
-    Stage::served().run(&read("docs/jobs.md"));
+    Runner::served().run(&read("docs/jobs.md"));
 }
 
 #[test]
 fn graphs() {
-    Stage::served().file("docs/examples/etl.json").at("docs").run(&read("docs/graphs.md"));
+    Runner::served().file("docs/examples/etl.json").at("docs").run(&read("docs/graphs.md"));
 }
 
 #[test]
 fn remote() {
-    let stage = Stage::prepared();
+    let runner = Runner::prepared();
     for statement in ["CREATE ROLE app LOGIN PASSWORD 'secret'", "CREATE DATABASE reports OWNER app"] {
-        stage.administer("postgres", statement);
+        runner.administer("postgres", statement);
     }
     let (socket, remote) = (
-        stage.socket(),
+        runner.socket(),
         "host=reports.example user=app password=secret dbname=reports sslmode=verify-full \
         sslrootcert=/etc/ssl/reports.crt",
     );
     let entry = format!("{socket} user=app dbname=reports");
     let login = format!("{socket} user=mill");
-    let stage = stage.with(remote, &entry).with("host=db.example port=5432 user=mill", &login);
-    stage.run(&read("docs/remote.md"));
+    let runner = runner.with(remote, &entry).with("host=db.example port=5432 user=mill", &login);
+    runner.run(&read("docs/remote.md"));
 }
 
 #[test]
 fn operations() {
-    Stage::served().run(&read("docs/operations.md"));
+    Runner::served().run(&read("docs/operations.md"));
 }
 
 #[test]
 fn coming_from_timescaledb_and_pg_cron() {
-    let stage = Stage::configured();
+    let runner = Runner::configured();
     for statement in [
         "CREATE SCHEMA cron; GRANT USAGE ON SCHEMA cron TO mill",
         // the table of pg_cron 1.4, as a restored copy
@@ -144,9 +144,9 @@ fn coming_from_timescaledb_and_pg_cron() {
              ('warm', '@reboot', 'SELECT 1', 'app_tasks')",
         "GRANT SELECT ON cron.job TO mill",
     ] {
-        stage.administer("app", statement);
+        runner.administer("app", statement);
     }
-    stage.run(&read("docs/coming-from-timescaledb-and-pg_cron.md"));
+    runner.run(&read("docs/coming-from-timescaledb-and-pg_cron.md"));
 }
 
 #[test]

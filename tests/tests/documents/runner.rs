@@ -1,4 +1,4 @@
-//! The stage on which the blocks of one document run: a server, a folder, and a launcher that all blocks share.
+//! Runs the blocks of one document. They share a server, a folder and a launcher.
 //!
 //! `sql run` goes to psql, `console run` to a shell, `json file=NAME` into the folder. The words of an info string:
 //!
@@ -10,7 +10,7 @@
 //! With PGMILL_SHOW_BLOCKS=1 the output of every block is printed, for the authors of documents (`-- --nocapture`).
 //!
 //! The block that follows a `sql run` block with `text output` is its output. In a `console run` block the output
-//! stands under each command.
+//! is under each command.
 
 use std::cell::RefCell;
 use std::fs::Permissions;
@@ -27,87 +27,87 @@ use tests::{Cluster, Supervisor, binary, wait};
 use crate::block::Block;
 use crate::output::is_alike;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const REPEAT_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Fields are dropped in this order: the launcher before its server.
-pub struct Stage {
+pub struct Runner {
+    /// Before the cluster: fields are dropped in order.
     launcher: Option<Supervisor<'static>>,
     cluster: Option<Cluster>,
     folder: PathBuf,
     user: String,
     database: String,
     environment: Vec<(String, String)>,
-    /// Names in the document, and what they are here.
+    /// Texts of the document, and what replaces them here.
     names: Vec<(String, String)>,
     /// Blocks that did not do what the document shows.
     failures: RefCell<Vec<String>>,
 }
 
-impl Stage {
-    /// What `scripts/run` gives: the launcher's own server in `./mill-data`.
-    pub fn embedded() -> Stage {
+impl Runner {
+    /// As after `scripts/run`: the launcher's own server in `./mill-data`.
+    pub fn embedded() -> Runner {
         let launcher = Supervisor::bare().embedded().start();
         let folder = launcher.home().to_owned();
         let socket = launcher.embedded_folder().display().to_string();
-        let mut stage = Stage::new(folder.clone(), "postgres", "postgres");
-        stage
+        let mut runner = Runner::new(folder.clone(), "postgres", "postgres");
+        runner
             .environment
             .extend([("PGHOST".to_owned(), socket), ("RUNTIME_DIRECTORY".to_owned(), folder.display().to_string())]);
-        stage.launcher = Some(launcher);
-        stage
+        runner.launcher = Some(launcher);
+        runner
     }
 
-    /// A server of somebody else: nothing is made in it yet.
-    pub fn server() -> Stage {
+    /// An empty server.
+    pub fn server() -> Runner {
         let cluster = Cluster::configure().tcp().start();
         let folder = cluster.home().join("work");
         std::fs::create_dir(&folder).expect("make the folder of the document");
-        let mut stage = Stage::new(folder.clone(), "app_tasks", "app");
+        let mut runner = Runner::new(folder.clone(), "app_tasks", "app");
         let (home, port) = (cluster.home().display().to_string(), cluster.server().port.to_string());
-        stage.environment.extend([
+        runner.environment.extend([
             ("HOME".to_owned(), folder.display().to_string()),
             ("RUNTIME_DIRECTORY".to_owned(), folder.display().to_string()),
             ("PGHOST".to_owned(), home),
             ("PGPORT".to_owned(), port.clone()),
         ]);
-        stage.names.extend([
+        runner.names.extend([
             ("host=db.example port=5432".to_owned(), format!("host=127.0.0.1 port={port}")),
             ("db.example:5432".to_owned(), format!("127.0.0.1:{port}")),
         ]);
-        stage.cluster = Some(cluster);
-        stage
+        runner.cluster = Some(cluster);
+        runner
     }
 
     /// A server with the roles of docs/install.md, and a launcher that serves the database `app`.
-    pub fn served() -> Stage {
-        let mut stage = Stage::configured();
-        stage.start_launcher(&["--config".to_owned(), "mill.json".to_owned()]);
-        stage
+    pub fn served() -> Runner {
+        let mut runner = Runner::configured();
+        runner.start_launcher(&["--config".to_owned(), "mill.json".to_owned()]);
+        runner
     }
 
     /// The same without a launcher.
-    pub fn configured() -> Stage {
-        let stage = Stage::prepared();
-        let connect = stage.cluster().server().conninfo("mill");
+    pub fn configured() -> Runner {
+        let runner = Runner::prepared();
+        let connect = runner.cluster().server().conninfo("mill");
         let config = json!({
             "connect": connect, "max_workers": 16, "json": [{"data": "app", "user": "app_tasks"}],
         });
-        std::fs::write(stage.folder.join("mill.json"), config.to_string()).expect("write the config");
-        stage
+        std::fs::write(runner.folder.join("mill.json"), config.to_string()).expect("write the config");
+        runner
     }
 
     /// The same roles and database; the document brings the config.
-    pub fn prepared() -> Stage {
-        let stage = Stage::server();
+    pub fn prepared() -> Runner {
+        let runner = Runner::server();
         for statement in [
             "CREATE ROLE app_tasks LOGIN",
             "CREATE ROLE mill LOGIN",
             "GRANT app_tasks TO mill",
             "CREATE DATABASE app OWNER app_tasks",
         ] {
-            stage.administer("postgres", statement);
+            runner.administer("postgres", statement);
         }
-        stage
+        runner
     }
 
     /// A statement of the superuser, outside of the document.
@@ -116,9 +116,9 @@ impl Stage {
         superuser.batch_execute(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
     }
 
-    fn new(folder: PathBuf, user: &str, database: &str) -> Stage {
+    fn new(folder: PathBuf, user: &str, database: &str) -> Runner {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("the name of this host");
-        Stage {
+        Runner {
             launcher: None,
             cluster: None,
             folder,
@@ -130,15 +130,15 @@ impl Stage {
         }
     }
 
-    /// A text of the document, and what it is on this stage.
-    pub fn with(mut self, shown: &str, here: &str) -> Stage {
+    /// A text of the document, and what replaces it here.
+    pub fn with(mut self, shown: &str, here: &str) -> Runner {
         // longer names first: one may contain another
         self.names.insert(0, (shown.to_owned(), here.to_owned()));
         self
     }
 
     /// A copy of a file of the repository, under the same path.
-    pub fn file(self, path: &str) -> Stage {
+    pub fn file(self, path: &str) -> Runner {
         let target = self.folder.join(path);
         std::fs::create_dir_all(target.parent().expect("a folder")).expect("make a folder");
         std::fs::copy(crate::top().join(path), target).unwrap_or_else(|error| panic!("{path}: {error}"));
@@ -151,22 +151,22 @@ impl Stage {
         assert!(succeeded, "{statement}: {output}");
     }
 
-    /// Commands of the shell run in a folder of the stage's folder; the config is one level up.
-    pub fn at(mut self, folder: &str) -> Stage {
+    /// Shell commands run in a subfolder; the config is one level up.
+    pub fn at(mut self, folder: &str) -> Runner {
         std::fs::create_dir_all(self.folder.join(folder)).expect("make a folder");
         self.names.push(("--config mill.json".to_owned(), format!("--config {}/mill.json", self.folder.display())));
         self.folder = self.folder.join(folder);
         self
     }
 
-    /// The conninfo of this server without a user, for [`Stage::with`].
+    /// The conninfo of this server without a user, for [`Runner::with`].
     pub fn socket(&self) -> String {
         let server = self.cluster().server();
         format!("host={} port={}", conninfo_quote(&server.socket_folder.to_string_lossy()), server.port)
     }
 
     fn cluster(&self) -> &Cluster {
-        self.cluster.as_ref().expect("a stage with a server")
+        self.cluster.as_ref().expect("a runner with a server")
     }
 
     fn start_launcher(&mut self, arguments: &[String]) {
@@ -237,7 +237,7 @@ impl Stage {
     /// Runs the block, again and again if it is to be repeated, and compares.
     fn compare(&self, block: &Block, shown: Option<&str>, run: impl Fn() -> (bool, String)) {
         let shown = shown.map(|shown| self.here(shown));
-        let patience = if block.has("until") || block.has("launcher") { PATIENCE } else { Duration::ZERO };
+        let patience = if block.has("until") || block.has("launcher") { REPEAT_TIMEOUT } else { Duration::ZERO };
         let mut last = String::new();
         let done = wait("the output is as shown").within(patience).attempt(|| {
             let (succeeded, real) = run();
@@ -278,16 +278,9 @@ impl Stage {
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// A text of the document with the names of this stage.
+    /// A text of the document with the names of this run.
     fn here(&self, text: &str) -> String {
         self.names.iter().fold(text.to_owned(), |text, (shown, here)| text.replace(shown, here))
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        // before the cluster, whose superuser may be asked for nothing any more
-        self.launcher = None;
     }
 }
 
