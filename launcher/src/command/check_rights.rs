@@ -4,7 +4,7 @@
 //! Nothing is changed. What is asked is what the first start of the row would need; the lists of GRANTs in the README
 //! are what this room finds nothing to say about.
 
-use super::check::wanted;
+use super::resolve::wanted;
 use super::{environment, print, print_error};
 use crate::cli::Place;
 use crate::limits::CHECK_TIMEOUT;

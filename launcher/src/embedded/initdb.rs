@@ -20,9 +20,9 @@ use nix::unistd::Pid;
 
 use super::error::EmbeddedError;
 use super::folder::{Folder, system};
-use super::programs::Programs;
+use super::programs::{Programs, clean_environment};
 use super::server_log::ServerLog;
-use super::startup::{Patience, clean_environment};
+use super::startup::Patience;
 use super::system_user::SystemUser;
 
 /// The superuser of every embedded server.

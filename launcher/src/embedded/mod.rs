@@ -15,6 +15,7 @@
 mod error;
 mod folder;
 mod initdb;
+pub mod own_server;
 mod programs;
 mod server;
 mod server_log;

@@ -48,6 +48,19 @@ impl Environment {
     }
 }
 
+/// The server programs get none of what steers our own connections, speak English to our log,
+/// and do not report to the service manager in our place.
+pub fn clean_environment(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        let steers = [&b"PG"[..], b"LC_", b"LANG", b"NOTIFY_SOCKET"].iter().any(|prefix| bytes.starts_with(prefix));
+        if steers {
+            command.env_remove(&name);
+        }
+    }
+    command.env("LC_ALL", "C");
+}
+
 /// No fitting server programs; tells what was seen.
 #[derive(Debug, thiserror::Error)]
 #[error(

@@ -19,9 +19,8 @@ use nix::unistd::Pid;
 
 use super::error::EmbeddedError;
 use super::folder::{Folder, PORT, read_small};
-use super::programs::Programs;
+use super::programs::{Programs, clean_environment};
 use super::server_log::ServerLog;
-use super::startup::clean_environment;
 use super::supervision::Sight;
 use super::system_user::SystemUser;
 

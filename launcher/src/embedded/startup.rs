@@ -7,7 +7,6 @@
 //! alone, since it may be recovering), or listens elsewhere because someone started it by hand.
 
 use crate::limits::{LOOKS_BEFORE_RETRY, PREDECESSOR_TIMEOUT, STARTUP_PERIOD};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -107,17 +106,4 @@ pub fn ended(server: &Server) -> EmbeddedError {
         log: server.log().path().to_owned(),
         tail: server.log().tail(),
     }
-}
-
-/// The server programs get none of what steers our own connections, speak English to our log,
-/// and do not report to the service manager in our place.
-pub fn clean_environment(command: &mut Command) {
-    for (name, _) in std::env::vars_os() {
-        let bytes = name.as_encoded_bytes();
-        let steers = [&b"PG"[..], b"LC_", b"LANG", b"NOTIFY_SOCKET"].iter().any(|prefix| bytes.starts_with(prefix));
-        if steers {
-            command.env_remove(&name);
-        }
-    }
-    command.env("LC_ALL", "C");
 }

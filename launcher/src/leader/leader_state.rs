@@ -68,7 +68,7 @@ pub enum LeaderEvent {
 pub enum LeaderEffect {
     Dial,
     AskLock,
-    Say(Trouble),
+    Report(Trouble),
     /// The lock is ours: rows may live.
     Lead,
     /// It may not be ours any more: nothing is begun for now.
@@ -165,16 +165,16 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
         }
         (S::Asking { .. }, E::Refused { by: Refused::Others, why, now }) => {
             let retry_at = now + STANDBY_PERIOD;
-            (S::StandingBy { retry_at, regain_by: None }, vec![F::Say(Trouble::standing(why)), F::Resign])
+            (S::StandingBy { retry_at, regain_by: None }, vec![F::Report(Trouble::standing(why)), F::Resign])
         }
         (S::Asking { regain_by }, E::Refused { by: Refused::Formers, why, now }) => {
             let retry_at = now + FORMER_PERIOD;
-            (S::StandingBy { retry_at, regain_by }, vec![F::Say(Trouble::passing(why))])
+            (S::StandingBy { retry_at, regain_by }, vec![F::Report(Trouble::passing(why))])
         }
         (S::Leading, E::Lost { trouble, now }) => {
             // At once: nobody knows better than us that the lock has come free.
             let regain_by = S::Leading.regain_by(now);
-            (S::Down { retry_at: now, regain_by }, vec![F::Doubt, F::Say(trouble)])
+            (S::Down { retry_at: now, regain_by }, vec![F::Doubt, F::Report(trouble)])
         }
         (
             state @ (S::Down { .. } | S::Dialling { .. } | S::Asking { .. } | S::StandingBy { .. }),
@@ -182,7 +182,7 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
         ) => {
             back_off.set_cap(trouble.retry_cap());
             let regain_by = state.regain_by(now);
-            (S::Down { retry_at: back_off.next(now), regain_by }, vec![F::Say(trouble)])
+            (S::Down { retry_at: back_off.next(now), regain_by }, vec![F::Report(trouble)])
         }
         (
             state @ (S::Down { .. } | S::Dialling { .. } | S::Asking { .. } | S::StandingBy { .. } | S::Leading),
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
         let said = leader.handle(refused(Refused::Others, now));
-        assert_eq!(said, [LeaderEffect::Say(Trouble::standing("taken")), LeaderEffect::Resign]);
+        assert_eq!(said, [LeaderEffect::Report(Trouble::standing("taken")), LeaderEffect::Resign]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), []);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + STANDBY_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
@@ -240,9 +240,9 @@ mod tests {
     fn a_lost_session_is_dialled_at_once_and_a_lock_regained_in_time_ends_nobody() {
         let now = Instant::now();
         let mut leader = leading(now);
-        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Doubt, LeaderEffect::Say(Trouble::passing("gone"))]);
+        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Doubt, LeaderEffect::Report(Trouble::passing("gone"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
-        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Say(Trouble::passing("gone"))]);
+        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Report(Trouble::passing("gone"))]);
         let soon = now + REGAIN_TIMEOUT - Duration::from_millis(1);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: soon }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
@@ -280,7 +280,7 @@ mod tests {
         leader.handle(LeaderEvent::Passed { now });
         leader.handle(LeaderEvent::Up);
         let said = leader.handle(refused(Refused::Formers, now));
-        assert_eq!(said, [LeaderEffect::Say(Trouble::passing("taken"))]);
+        assert_eq!(said, [LeaderEffect::Report(Trouble::passing("taken"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + FORMER_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
     }

@@ -1,36 +1,15 @@
 //! Messages of users, from the moment their lock is seen until it is gone. PURE.
 //!
-//! A message is the lock of an open transaction, so the truth is what the last look at pg_locks showed; here stands how
-//! far we have come with each: who sent it is checked, then it is acted upon, then answered. The answer stays until
-//! the message is gone. A message outlives our own session: what has been done is not done twice, only answered anew.
-//! After PREPARE TRANSACTION a message has no process any more; it stands until the transaction is over.
+//! A message is the lock of an open transaction, so the last read of pg_locks says which messages exist. This table keeps the
+//! stage of each: its sender is checked, then it is acted upon, then answered. The answer stays until the message is gone.
+//! A message outlives the launcher's own session: the new session only answers again. After PREPARE TRANSACTION a message has no
+//! process any more; it exists until the transaction is over.
 
 use crate::limits::{MESSAGE_TIMEOUT, MESSAGES_MAX, MESSAGES_PER_SESSION_MAX};
+use crate::queue::request::Request;
 use shared::db::lock_key;
 use shared::process::order::WaitFor;
 use std::time::Instant;
-
-/// What is asked of a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    Start,
-    Stop,
-    Restart,
-}
-
-impl Command {
-    pub fn name(self) -> &'static str {
-        match self {
-            Command::Start => "start",
-            Command::Stop => "stop",
-            Command::Restart => "restart",
-        }
-    }
-
-    pub fn of_name(name: &str) -> Option<Command> {
-        [Command::Start, Command::Stop, Command::Restart].into_iter().find(|command| command.name() == name)
-    }
-}
 
 /// The lock of a message: in which database it is held, its first key, and the database that is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +20,11 @@ pub struct MessageKey {
 }
 
 impl MessageKey {
-    pub fn command(self) -> Option<Command> {
+    pub fn request(self) -> Option<Request> {
         match self.key & lock_key::KIND_MASK {
-            lock_key::MESSAGE_START => Some(Command::Start),
-            lock_key::MESSAGE_STOP => Some(Command::Stop),
-            lock_key::MESSAGE_RESTART => Some(Command::Restart),
+            lock_key::MESSAGE_START => Some(Request::Start),
+            lock_key::MESSAGE_STOP => Some(Request::Stop),
+            lock_key::MESSAGE_RESTART => Some(Request::Restart),
             _ => None,
         }
     }
@@ -129,7 +108,7 @@ impl MessageTable {
             let known = self.messages.iter().any(|message| message.key == one.key);
             // Without a process there is nobody to check and nobody to answer.
             let theirs = self.messages.iter().filter(|message| Some(message.backend) == one.backend);
-            if let (false, Some(backend), Some(role), Some(_)) = (known, one.backend, one.role, one.key.command())
+            if let (false, Some(backend), Some(role), Some(_)) = (known, one.backend, one.role, one.key.request())
                 && self.messages.len() < MESSAGES_MAX
                 && theirs.count() < MESSAGES_PER_SESSION_MAX
             {
@@ -213,7 +192,7 @@ impl MessageTable {
 
     fn restarts(&self, database: u32) -> impl Iterator<Item = &Message> {
         self.messages.iter().filter(move |message| {
-            message.key.target == database && message.key.command() == Some(Command::Restart) && message.was_allowed()
+            message.key.target == database && message.key.request() == Some(Request::Restart) && message.was_allowed()
         })
     }
 

@@ -2,8 +2,13 @@
 
 pub mod database_list;
 pub mod found_queue;
+pub mod needed;
+pub mod orphans;
 pub mod queue_entry;
 pub mod queue_state;
 pub mod queue_table;
+pub mod request;
 pub mod restart_policy;
+pub mod start_conditions;
+pub mod tally;
 pub mod wanted;

@@ -4,9 +4,10 @@
 //! database, its child, the last beat, what has been said. `queue_table` calls it for every queue on every pass.
 
 use crate::limits::{BEAT_TIMEOUT, NO_SLOT_TIMEOUT};
+use crate::queue::database_list::FoundDatabase;
 use crate::queue::queue_state::{self, QueueEffect, QueueEvent, QueueState, STOPPED, Then, Urgency, Useless};
 use crate::queue::restart_policy::{Death, RestartPolicy};
-use crate::queue::wanted::Wanted;
+use crate::queue::wanted::{Origin, Wanted};
 use nix::sys::signal::Signal;
 use shared::db::identifier::quoted;
 use shared::db::trouble::refuses_login;
@@ -18,14 +19,7 @@ use shared::region::{Kind, Phase, Region, SlotHandle, Ticket};
 use shared::sys::wait::{Child, End};
 use std::time::{Duration, Instant};
 
-/// How a queue came to us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The config names its database.
-    Named,
-    /// The config says "*", and it was found.
-    Found,
-}
+const DROPPED: &str = "its database was dropped; it is served again once there is one of that name";
 
 #[derive(Debug)]
 pub struct QueueEntry {
@@ -123,16 +117,16 @@ impl QueueEntry {
                         self.state = QueueState::enabled();
                     }
                 }
-                QueueEffect::Tell(rung) => self.tell(region, *rung),
+                QueueEffect::Tell(urgency) => self.tell(region, *urgency),
                 QueueEffect::Reserve | QueueEffect::Spawn { .. } => {}
             }
         }
         step.effects
     }
 
-    fn tell(&mut self, region: &Region, rung: Urgency) {
+    fn tell(&mut self, region: &Region, urgency: Urgency) {
         let (Some(child), Some(slot)) = (&self.child, self.state.slot()) else { return };
-        match rung {
+        match urgency {
             Urgency::Finish => child.signal(Signal::SIGTERM),
             Urgency::Cancel | Urgency::Hurry => child.signal(Signal::SIGINT),
             Urgency::EndTasks => self.to_end.extend(workers_backends(region, slot)),
@@ -203,7 +197,7 @@ impl QueueEntry {
         // Whatever has led here: it would run as a user that it must not run as.
         if let Some(why) = self.wanted.refusal.clone() {
             let (then, close) = (Then::Stay { why }, Duration::ZERO);
-            self.step(region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
+            self.step(region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
             return;
         }
         let order = self.wanted.order(self.origin, wait, self.marker.is_some());
@@ -322,7 +316,7 @@ impl QueueEntry {
         self.wanted = new;
         self.removed = false;
         let close = self.wanted.close();
-        let ask = |then| QueueEvent::EndAsked { rung: Urgency::Finish, then, now, close };
+        let ask = |then| QueueEvent::EndAsked { urgency: Urgency::Finish, then, now, close };
         let stopped = matches!(&self.state, QueueState::Disabled { why, .. } if why == STOPPED);
         match enabled {
             (_, false) => {
@@ -354,6 +348,56 @@ impl QueueEntry {
                 child.signal(Signal::SIGHUP);
             }
             Err(error) => shared::error!("cannot tell new settings", queue = self.wanted.label(), error = error),
+        }
+    }
+
+    /// Its database exists, under this name.
+    pub fn database_named(&mut self, region: &Region, name: &str, now: Instant) {
+        if self.wanted.target.database == name {
+            return;
+        }
+        let old = std::mem::replace(&mut self.wanted.target.database, name.to_owned());
+        if let Some(installer) = &mut self.wanted.installer {
+            installer.database = name.to_owned();
+        }
+        if self.origin == Origin::Found {
+            self.wanted.row.data = name.to_owned();
+            shared::info!("database renamed", from = old, to = name);
+        } else {
+            self.renamed = (self.wanted.row.data != name).then(|| name.to_owned());
+            shared::warning!("database renamed; change the config before the next start", from = old, to = name);
+        }
+        if self.child.is_some() {
+            self.step(region, QueueEvent::RestartAsked { wait: WaitFor::default(), now });
+        }
+    }
+
+    /// Its database does not exist, or was never seen: another one of its name is taken instead.
+    pub fn database_missing(&mut self, region: &Region, found: &[FoundDatabase], now: Instant) {
+        if self.origin == Origin::Found {
+            return; // forgotten by the reconciliation
+        }
+        let name = self.wanted.row.data.clone();
+        let same = found.iter().find(|one| one.name == name).map(|one| one.oid);
+        let was = std::mem::replace(&mut self.database, same);
+        if was.is_some() {
+            (self.marker, self.renamed) = (None, None);
+            self.wanted.target.database.clone_from(&name);
+        }
+        match (was, same) {
+            (Some(_), None) => {
+                shared::warning!("database dropped", queue = self.wanted.label());
+                let then = Then::Stay { why: DROPPED.to_owned() };
+                let close = Duration::ZERO;
+                self.step(region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
+            }
+            (Some(_), Some(_)) if self.child.is_some() => {
+                self.step(region, QueueEvent::RestartAsked { wait: WaitFor::default(), now });
+            }
+            (_, Some(_)) if matches!(&self.state, QueueState::Disabled { why, .. } if why == DROPPED) => {
+                self.step(region, QueueEvent::StartAsked { now });
+            }
+            (None | Some(_), None | Some(_)) => {}
         }
     }
 

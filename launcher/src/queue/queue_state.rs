@@ -23,7 +23,7 @@ pub enum QueueState {
     /// The scheduler runs.
     Started { slot: SlotHandle, pid: Pid, began: Instant },
     /// The scheduler was told to end; stronger words follow at a moment.
-    Ending { slot: SlotHandle, pid: Pid, rung: Urgency, next_rung: Instant, then: Then },
+    Ending { slot: SlotHandle, pid: Pid, urgency: Urgency, next_at: Instant, then: Then },
     /// Not wanted any more, or of no use until somebody changes something; looked at again at a moment, if ever.
     Disabled { why: String, again_at: Option<Instant> },
 }
@@ -75,7 +75,7 @@ pub enum QueueEvent {
     BeatStopped,
     /// By the launcher itself: its own end, a config read again, a database that somebody works on.
     EndAsked {
-        rung: Urgency,
+        urgency: Urgency,
         then: Then,
         now: Instant,
         close: Duration,
@@ -175,7 +175,7 @@ impl QueueState {
         match self {
             QueueState::Allocated { start_at, .. } => Some(*start_at),
             QueueState::Starting { ack_by, .. } => Some(*ack_by),
-            QueueState::Ending { next_rung, .. } => Some(*next_rung),
+            QueueState::Ending { next_at, .. } => Some(*next_at),
             QueueState::Disabled { again_at, .. } => *again_at,
             QueueState::Enabled { .. } | QueueState::Started { .. } => None,
         }
@@ -201,9 +201,9 @@ pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) ->
     use QueueEvent as E;
     use QueueState as S;
     let go = |next: S, effects: Vec<F>| QueueStep { next, effects };
-    let end = |slot, pid, rung: Urgency, then, now: Instant, close: Duration| {
-        let next_rung = now + rung.next(close).1;
-        go(S::Ending { slot, pid, rung, next_rung, then }, vec![F::Tell(rung)])
+    let end = |slot, pid, urgency: Urgency, then, now: Instant, close: Duration| {
+        let next_at = now + urgency.next(close).1;
+        go(S::Ending { slot, pid, urgency, next_at, then }, vec![F::Tell(urgency)])
     };
     let stopped = || Then::Stay { why: STOPPED.to_owned() };
     match (state, event) {
@@ -239,8 +239,8 @@ pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) ->
             let again_at = again_after.map(|after| now + after);
             go(S::Disabled { why, again_at }, vec![F::FreeCell, F::Release])
         }
-        (S::Ending { slot, pid, rung, next_rung, then }, E::Passed { now }) if now >= next_rung => {
-            end(slot, pid, rung.next(Duration::ZERO).0, then, now, Duration::ZERO)
+        (S::Ending { slot, pid, urgency, next_at, then }, E::Passed { now }) if now >= next_at => {
+            end(slot, pid, urgency.next(Duration::ZERO).0, then, now, Duration::ZERO)
         }
         (S::Ending { slot, then: Then::StartAgain { wait }, .. }, E::Gone { now, .. }) => {
             go(S::Allocated { slot, start_at: now, wait }, vec![F::FreeCell, F::KeepSlot])
@@ -257,11 +257,11 @@ pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) ->
         (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::StopAsked { now }) => {
             end(slot, pid, Urgency::Hurry, stopped(), now, Duration::ZERO)
         }
-        (S::Ending { slot, pid, rung, .. }, E::StopAsked { now }) if rung < Urgency::Hurry => {
+        (S::Ending { slot, pid, urgency, .. }, E::StopAsked { now }) if urgency < Urgency::Hurry => {
             end(slot, pid, Urgency::Hurry, stopped(), now, Duration::ZERO)
         }
-        (S::Ending { slot, pid, rung, next_rung, .. }, E::StopAsked { .. }) => {
-            go(S::Ending { slot, pid, rung, next_rung, then: stopped() }, vec![])
+        (S::Ending { slot, pid, urgency, next_at, .. }, E::StopAsked { .. }) => {
+            go(S::Ending { slot, pid, urgency, next_at, then: stopped() }, vec![])
         }
         // What lasts is kept: it says who disabled it, and is not looked at again by itself.
         (S::Disabled { again_at: None, why }, E::StopAsked { .. }) => go(S::disabled(&why), vec![]),
@@ -271,12 +271,12 @@ pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) ->
             go(S::Allocated { slot, start_at: now, wait }, vec![])
         }
         (state @ (S::Starting { .. } | S::Started { .. }), E::StartAsked { .. }) => go(state, vec![]),
-        (S::Ending { slot, pid, rung, next_rung, then }, E::StartAsked { .. }) => {
+        (S::Ending { slot, pid, urgency, next_at, then }, E::StartAsked { .. }) => {
             let then = match then {
                 Then::Stay { .. } => Then::StartAgain { wait: WaitFor::default() },
                 Then::StartAgain { wait } => Then::StartAgain { wait },
             };
-            go(S::Ending { slot, pid, rung, next_rung, then }, vec![])
+            go(S::Ending { slot, pid, urgency, next_at, then }, vec![])
         }
         (S::Disabled { .. }, E::StartAsked { .. }) => go(S::enabled(), vec![]),
         (S::Enabled { wait: old }, E::RestartAsked { wait, .. }) => go(S::Enabled { wait: old.then(wait) }, vec![]),
@@ -286,13 +286,13 @@ pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) ->
         (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::RestartAsked { wait, now }) => {
             end(slot, pid, Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
         }
-        (S::Ending { slot, pid, rung, .. }, E::RestartAsked { wait, now }) if rung < Urgency::Hurry => {
+        (S::Ending { slot, pid, urgency, .. }, E::RestartAsked { wait, now }) if urgency < Urgency::Hurry => {
             end(slot, pid, Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
         }
-        (S::Ending { slot, pid, rung, next_rung, then }, E::RestartAsked { wait, .. }) => {
+        (S::Ending { slot, pid, urgency, next_at, then }, E::RestartAsked { wait, .. }) => {
             let old = if let Then::StartAgain { wait } = then { wait } else { WaitFor::default() };
             let then = Then::StartAgain { wait: old.then(wait) };
-            go(S::Ending { slot, pid, rung, next_rung, then }, vec![])
+            go(S::Ending { slot, pid, urgency, next_at, then }, vec![])
         }
         (S::Disabled { .. }, E::RestartAsked { wait, .. }) => go(S::Enabled { wait }, vec![]),
 
@@ -300,16 +300,16 @@ pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) ->
         (S::Enabled { .. }, E::EndAsked { then: Then::Stay { why }, .. }) => go(S::disabled(&why), vec![]),
         (S::Allocated { .. }, E::EndAsked { then: Then::Stay { why }, .. }) => go(S::disabled(&why), vec![F::Release]),
         (S::Disabled { .. }, E::EndAsked { then: Then::StartAgain { .. }, .. }) => go(S::enabled(), vec![]),
-        (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::EndAsked { rung, then, now, close }) => {
-            end(slot, pid, rung, then, now, close)
+        (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::EndAsked { urgency, then, now, close }) => {
+            end(slot, pid, urgency, then, now, close)
         }
-        (S::Ending { slot, pid, rung: before, then: first, next_rung }, E::EndAsked { rung, then, now, close }) => {
+        (S::Ending { slot, pid, urgency: before, then: first, next_at }, E::EndAsked { urgency, then, now, close }) => {
             // Whoever wants it to stay away has the last word.
             let then = if matches!(first, Then::Stay { .. }) { first } else { then };
-            if rung > before {
-                end(slot, pid, rung, then, now, close)
+            if urgency > before {
+                end(slot, pid, urgency, then, now, close)
             } else {
-                go(S::Ending { slot, pid, rung: before, next_rung, then }, vec![])
+                go(S::Ending { slot, pid, urgency: before, next_at, then }, vec![])
             }
         }
 

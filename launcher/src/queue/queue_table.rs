@@ -1,24 +1,23 @@
 //! The queues that are to be served, and what becomes of them.
 //!
-//! The loop calls it on every pass and gets back nothing but log lines, so a missed event costs one pass, never a stuck
-//! row. What one row does is in `queue_entry`.
+//! The loop calls it on every pass. It logs what changes, so a missed event costs one pass, never a stuck queue. What one queue
+//! does is in `queue_entry`.
 
-use crate::message::message_table::Command;
-use crate::queue::database_list::FoundDatabase;
+use crate::queue::database_list::{DatabaseList, FoundDatabase};
 use crate::queue::found_queue::FoundQueue;
-use crate::queue::queue_entry::{Origin, QueueEntry};
+use crate::queue::needed::{Needed, Provided};
+use crate::queue::queue_entry::QueueEntry;
 use crate::queue::queue_state::{QueueEffect, QueueEvent, QueueState, Then, Urgency};
-use crate::queue::wanted::Wanted;
-use crate::server::provision::{Needed, Report};
+use crate::queue::request::Request;
+use crate::queue::start_conditions::StartConditions;
+use crate::queue::wanted::{Origin, Wanted};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
 use shared::conninfo::Place;
 use shared::process::order::WaitFor;
 use shared::process::spawn::Nursery;
-use shared::region::{Kind, Phase, Region, SlotHandle};
+use shared::region::{Phase, Region};
 use shared::sys::wait::Child;
-use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -26,72 +25,39 @@ use std::time::{Duration, Instant};
 pub struct QueueTable {
     pub region: Region,
     pub entries: Vec<QueueEntry>,
-    /// The launcher's own server: what its session sees holds for queues there, and for no others.
-    home: Vec<Place>,
-    /// The rows "*".
-    pub every: Vec<Wanted>,
-    pub listed: Vec<FoundDatabase>,
-    /// The databases that the rows "*" mean.
-    pub covered: BTreeSet<u32>,
-    /// The task tables of covered databases, as far as these have been looked at.
-    pub queues: HashMap<u32, Vec<FoundQueue>>,
-    /// Covered databases that are to be looked at before their time.
-    pub to_look: HashSet<u32>,
+    pub databases: DatabaseList,
     /// How long after leaving for want of a catalog a scheduler is tried again.
     probe: Duration,
 }
 
-/// What the loop knows about databases that concerns the start of schedulers.
-pub trait Surroundings {
-    /// Nothing of ours may be in this database now.
-    fn held(&self, database: u32) -> bool;
-    /// No scheduler may start there yet.
-    fn held_back(&self, database: u32) -> bool;
-    /// What a scheduler that starts there now has to wait for.
-    fn waits_for(&self, database: u32, marker: Option<u32>) -> WaitFor;
-}
-
 impl QueueTable {
     pub fn new(region: &Region, home: Vec<Place>, probe: Duration) -> QueueTable {
-        QueueTable {
-            region: region.clone(),
-            entries: Vec::new(),
-            home,
-            every: Vec::new(),
-            listed: Vec::new(),
-            covered: BTreeSet::new(),
-            queues: HashMap::new(),
-            to_look: HashSet::new(),
-            probe,
-        }
+        QueueTable { region: region.clone(), entries: Vec::new(), databases: DatabaseList::new(home), probe }
     }
 
     /// The launcher's own server is another one now: nothing is known of it yet.
     pub fn move_home(&mut self, home: Vec<Place>) {
-        if self.home != home {
-            self.home = home;
-            self.listed.clear();
-            self.queues.clear();
-            self.covered.clear();
+        if self.databases.move_home(home) {
             self.entries.iter_mut().for_each(|entry| entry.database = None);
         }
     }
 
+    /// Whether this queue is on the launcher's own server.
     pub fn is_local(&self, entry: &QueueEntry) -> bool {
-        entry.wanted.target.places == self.home
+        self.databases.is_local(&entry.wanted)
     }
 
-    /// Takes over a config: new rows are added, missing ones end, changed ones are told.
+    /// Takes over a config: new queues are added, missing ones end, changed ones get their new settings.
     pub fn want(&mut self, wanted: Vec<Wanted>, now: Instant) {
         let (every, wanted): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|one| one.row.is_every());
-        self.every = every;
+        self.databases.set_every(every);
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Named) {
             if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.removed {
                 shared::info!("row removed", queue = entry.wanted.label());
                 entry.removed = true;
                 let close = entry.wanted.close();
                 let then = Then::Stay { why: "the config no longer has this row".to_owned() };
-                entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Finish, then, now, close });
+                entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Finish, then, now, close });
             }
         }
         for new in wanted {
@@ -108,19 +74,19 @@ impl QueueTable {
     }
 
     /// One pass over all rows: slots first, so that no task takes a scheduler's slot, then starts and the rest.
-    pub fn pass(&mut self, nursery: &Nursery, may_start: bool, around: &impl Surroundings, now: Instant) {
+    pub fn pass(&mut self, nursery: &Nursery, may_start: bool, open: &impl StartConditions, now: Instant) {
         self.entries.retain(|entry| !(entry.removed && matches!(entry.state, QueueState::Disabled { .. })));
         for entry in &mut self.entries {
             entry.look(&self.region, now);
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
-            let local = entry.wanted.target.places == self.home;
-            let held = local && entry.database.is_some_and(|database| around.held(database));
+            let local = self.databases.is_local(&entry.wanted);
+            let held = local && entry.database.is_some_and(|database| open.held(database));
             if held && !matches!(entry.state, QueueState::Ending { .. }) {
                 shared::info!("somebody works on the database; its scheduler makes room", queue = entry.wanted.label());
                 let then = Then::StartAgain { wait: WaitFor::default() };
                 let close = Duration::ZERO;
-                entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
+                entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
             }
         }
         for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, QueueState::Disabled { .. })) {
@@ -135,9 +101,9 @@ impl QueueTable {
             self.want_slots();
         }
         for entry in self.entries.iter_mut().filter(|entry| !matches!(entry.state, QueueState::Enabled { .. })) {
-            let local = entry.wanted.target.places == self.home;
+            let local = self.databases.is_local(&entry.wanted);
             let database = entry.database.filter(|_| local);
-            let held = database.is_some_and(|database| around.held(database) || around.held_back(database));
+            let held = database.is_some_and(|database| open.held(database) || open.held_back(database));
             let waits_for_start = matches!(entry.state, QueueState::Allocated { .. });
             entry.kept_waiting = waits_for_start && (!may_start || held);
             if entry.kept_waiting {
@@ -145,8 +111,8 @@ impl QueueTable {
             }
             for effect in entry.step(&self.region, QueueEvent::Passed { now }) {
                 if let QueueEffect::Spawn { wait } = effect {
-                    let open = database.map(|database| around.waits_for(database, entry.marker));
-                    entry.spawn(&self.region, nursery, wait.then(open.unwrap_or_default()), now);
+                    let also = database.map(|database| open.waits_for(database, entry.marker));
+                    entry.spawn(&self.region, nursery, wait.then(also.unwrap_or_default()), now);
                 }
             }
         }
@@ -164,7 +130,7 @@ impl QueueTable {
 
     /// A message, or a word of the operator. False: nothing here serves that database.
     #[must_use]
-    pub fn command(&mut self, database: u32, command: Command, wait: WaitFor, now: Instant) -> bool {
+    pub fn request(&mut self, database: u32, request: Request, wait: WaitFor, now: Instant) -> bool {
         let region = self.region.clone();
         let mut any = false;
         for entry in self.local_in(database) {
@@ -174,10 +140,10 @@ impl QueueTable {
             }
             entry.step(
                 &region,
-                match command {
-                    Command::Start => QueueEvent::StartAsked { now },
-                    Command::Stop => QueueEvent::StopAsked { now },
-                    Command::Restart => QueueEvent::RestartAsked { wait, now },
+                match request {
+                    Request::Start => QueueEvent::StartAsked { now },
+                    Request::Stop => QueueEvent::StopAsked { now },
+                    Request::Restart => QueueEvent::RestartAsked { wait, now },
                 },
             );
         }
@@ -198,7 +164,7 @@ impl QueueTable {
 
     /// Whether this database is ours to serve.
     pub fn serves(&self, database: u32) -> bool {
-        self.covers(database) || self.has_queue(database)
+        self.databases.covers(database) || self.has_queue(database)
     }
 
     /// Whether any queue here is of this database.
@@ -215,15 +181,6 @@ impl QueueTable {
         rows.map(|entry| entry.wanted.row.user.clone()).collect()
     }
 
-    /// The OID of a database by its present name.
-    pub fn database_named(&self, name: &str) -> Option<u32> {
-        self.listed.iter().find(|one| one.name == name).map(|one| one.oid)
-    }
-
-    pub fn database_name(&self, database: u32) -> Option<&str> {
-        self.listed.iter().find(|one| one.oid == database).map(|one| one.name.as_str())
-    }
-
     /// The marker tables that are known, and the sessions of ours whose locks do not count.
     pub fn watched(&self) -> (Vec<u32>, Vec<i32>) {
         let local: Vec<&QueueEntry> = self.entries.iter().filter(|entry| self.is_local(entry)).collect();
@@ -234,21 +191,21 @@ impl QueueTable {
     }
 
     /// Sessions on our server that are to be ended, and whose they are.
-    pub fn take_to_end(&mut self) -> Vec<(Vec<i32>, String)> {
-        let home = self.home.clone();
-        let with = self.entries.iter_mut().filter(|entry| !entry.to_end.is_empty());
-        let taken = with.map(|entry| {
-            let local = entry.wanted.target.places == home;
+    pub fn take_sessions_to_end(&mut self) -> Vec<(Vec<i32>, String)> {
+        let mut taken = Vec::new();
+        for entry in self.entries.iter_mut().filter(|entry| !entry.to_end.is_empty()) {
             let backends = std::mem::take(&mut entry.to_end);
-            (if local { backends } else { Vec::new() }, entry.wanted.target.user.clone())
-        });
-        taken.filter(|(backends, _)| !backends.is_empty()).collect()
+            if self.databases.is_local(&entry.wanted) {
+                taken.push((backends, entry.wanted.target.user.clone()));
+            }
+        }
+        taken
     }
 
     fn local_in(&mut self, database: u32) -> impl Iterator<Item = &mut QueueEntry> {
-        let home = self.home.clone();
+        let databases = &self.databases;
         self.entries.iter_mut().filter(move |entry| {
-            entry.wanted.target.places == home && entry.database == Some(database) && !entry.removed
+            databases.is_local(&entry.wanted) && entry.database == Some(database) && !entry.removed
         })
     }
 
@@ -265,7 +222,7 @@ impl QueueTable {
         self.entries.iter().any(|entry| entry.child.as_ref().is_some_and(|child| child.pid() == pid))
     }
 
-    /// Rings the schedulers that wait for a slot, if there is one. They ask no server before they have it.
+    /// Signals the schedulers that wait for a slot, if there is one. They ask no server before they have it.
     pub fn offer_slots(&self) {
         let slots = self.region.slots();
         if slots.used() >= slots.limit() {
@@ -280,32 +237,32 @@ impl QueueTable {
         }
     }
 
-    pub fn end_all(&mut self, rung: Urgency, now: Instant) {
+    pub fn end_all(&mut self, urgency: Urgency, now: Instant) {
         for entry in &mut self.entries {
             let close = entry.wanted.close();
             let then = Then::Stay { why: "the launcher ends".to_owned() };
-            entry.step(&self.region, QueueEvent::EndAsked { rung, then, now, close });
+            entry.step(&self.region, QueueEvent::EndAsked { urgency, then, now, close });
         }
     }
 
-    /// What the rows that do not work yet need on the server at these places.
-    pub fn needed(&self, places: &[Place]) -> Vec<Needed> {
+    /// What the queues that do not work yet need on the launcher's own server.
+    pub fn needed(&self) -> Vec<Needed> {
         let mut needed = Vec::new();
         for entry in &self.entries {
             let works = entry.phase(&self.region) >= Some(Phase::Running)
                 || entry.origin == Origin::Found
                 || matches!(entry.state, QueueState::Disabled { .. });
             let one = Needed { role: entry.wanted.row.user.clone(), database: entry.wanted.row.data.clone() };
-            if entry.wanted.row.enabled && !works && entry.wanted.target.places == places && !needed.contains(&one) {
+            if entry.wanted.row.enabled && !works && self.is_local(entry) && !needed.contains(&one) {
                 needed.push(one);
             }
         }
         needed
     }
 
-    /// What the maker found; a reason is said once.
-    pub fn made(&mut self, reports: Vec<Report>) {
-        for Report { needed, missing } in reports {
+    /// What exists now, or why not; a reason is logged once.
+    pub fn provided(&mut self, provided: Vec<Provided>) {
+        for Provided { needed, missing } in provided {
             let rows = self
                 .entries
                 .iter_mut()
@@ -319,8 +276,8 @@ impl QueueTable {
         }
     }
 
-    /// Ends all schedulers for now, or those that serve; rows start again once they may. How many it told.
-    pub fn suspend(&mut self, all: bool, now: Instant) -> usize {
+    /// Ends all schedulers for now, or those that serve; they start again once this launcher leads.
+    pub fn suspend(&mut self, all: bool, now: Instant) {
         let mut told = 0;
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
             if !all && !entry.serves(&self.region) {
@@ -329,13 +286,17 @@ impl QueueTable {
             told += usize::from(!matches!(entry.state, QueueState::Ending { .. }));
             let close = entry.wanted.close();
             let then = Then::StartAgain { wait: WaitFor::default() };
-            entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Cancel, then, now, close });
+            entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Cancel, then, now, close });
         }
-        told
+        if told > 0 && all {
+            shared::warning!("this launcher does not lead any more; schedulers end", schedulers = told);
+        } else if told > 0 {
+            shared::warning!("the leader lock is not to be had back; schedulers end", schedulers = told);
+        }
     }
 
-    /// Rings every scheduler: it looks at everything.
-    pub fn ring_all(&self) {
+    /// Signals every scheduler: it looks at everything.
+    pub fn wake_all(&self) {
         self.entries.iter().filter_map(|entry| entry.child.as_ref()).for_each(|child| child.signal(Signal::SIGUSR2));
     }
 
@@ -359,41 +320,52 @@ impl QueueTable {
         waited_for.filter_map(|entry| entry.state.deadline()).min()
     }
 
-    /// `launcher_why`: why the launcher itself waits, which is then the reason of every row that has no process.
-    pub fn report(&self, launcher_why: Option<&str>) -> Value {
-        let slots = self.region.slots();
-        let parents: Vec<(u32, Option<Kind>)> = slots
-            .holders()
-            .iter()
-            .filter_map(|holder| Some((slots.notes(holder.handle).parent()?, slots.notes(holder.handle).kind())))
-            .collect();
-        self.entries
-            .iter()
-            .map(|entry| {
-                let index = entry.state.slot().map(SlotHandle::index);
-                let running =
-                    parents.iter().filter(|(parent, kind)| Some(*parent) == index && *kind == Some(Kind::Worker));
-                let size = entry.state.slot().and_then(|slot| slots.notes(slot).size());
-                json!({
-                    "data": entry.wanted.target.database,
-                    "user": entry.wanted.row.user,
-                    "schema": entry.wanted.row.schema,
-                    "table": entry.wanted.row.table,
-                    "state": entry.state.name(),
-                    "phase": entry.phase(&self.region).map(Phase::name),
-                    "pid": entry.state.pid().map(|pid| pid.as_raw()),
-                    "slot": index,
-                    "running": running.count(),
-                    "served": entry.is_served(&self.region),
-                    "why": entry.why(&self.region).or_else(|| {
-                        let idle = matches!(entry.state, QueueState::Enabled { .. } | QueueState::Allocated { .. });
-                        launcher_why.filter(|_| idle).map(str::to_owned)
-                    }),
-                    "rows": size.map(|(rows, _)| rows),
-                    "bytes": size.map(|(_, bytes)| bytes),
-                    "last_death": entry.last_death,
-                })
-            })
-            .collect()
+    /// The databases as they are now.
+    pub fn databases_listed(&mut self, found: Vec<FoundDatabase>, now: Instant) {
+        for entry in self.entries.iter_mut().filter(|entry| self.databases.is_local(&entry.wanted)) {
+            match entry.database.and_then(|oid| found.iter().find(|one| one.oid == oid)) {
+                Some(one) => entry.database_named(&self.region, &one.name, now),
+                None => entry.database_missing(&self.region, &found, now),
+            }
+        }
+        self.databases.set_listed(found);
+        self.reconcile_found(now);
+    }
+
+    /// Which task tables a covered database has; nothing new if it could not be searched.
+    pub fn queues_listed(&mut self, database: u32, queues: Option<Vec<FoundQueue>>, now: Instant) {
+        self.databases.set_queues(database, queues);
+        self.reconcile_found(now);
+    }
+
+    /// What "*" means for the databases as they are, against what there is.
+    fn reconcile_found(&mut self, now: Instant) {
+        let entries = &self.entries;
+        let named_in = |entry: &QueueEntry, one: &FoundDatabase| {
+            let same = entry.database == Some(one.oid) || entry.wanted.target.database == one.name;
+            entry.origin == Origin::Named && !entry.removed && same
+        };
+        let local: Vec<&QueueEntry> = entries.iter().filter(|entry| self.databases.is_local(&entry.wanted)).collect();
+        let mut wanted = self.databases.cover(|one| local.iter().any(|entry| named_in(entry, one)));
+        for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Found) {
+            let same = |(oid, new): &(u32, Wanted)| Some(*oid) == entry.database && new.same_table(&entry.wanted);
+            match wanted.iter().position(same).map(|at| wanted.swap_remove(at)) {
+                Some((_, new)) if entry.wanted != new || entry.removed => entry.change(&self.region, new, now),
+                Some(_) => {}
+                None if entry.removed => {}
+                None => {
+                    shared::info!("queue forgotten", queue = entry.wanted.label());
+                    entry.removed = true;
+                    let then = Then::Stay { why: "its database or its table is gone".to_owned() };
+                    let close = Duration::ZERO;
+                    entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
+                }
+            }
+        }
+        wanted.sort_by_key(|(oid, _)| *oid);
+        for (oid, new) in wanted {
+            shared::debug!("queue found", queue = new.label());
+            self.entries.push(QueueEntry::new(new, Origin::Found, Some(oid), now));
+        }
     }
 }

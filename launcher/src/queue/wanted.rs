@@ -1,7 +1,7 @@
-//! A queue to serve: a row of the config, or a queue that a row "*" has found, with its login resolved.
+//! A queue to serve: one that the config names, or one that "*" has found, with its login resolved. `order` makes of it the
+//! parameters of a scheduler.
 
 use crate::queue::found_queue::{FoundQueue, is_news};
-use crate::queue::queue_entry::Origin;
 use shared::config::Row;
 use shared::conninfo::Target;
 use shared::conninfo::untrusted::Entries;
@@ -12,7 +12,16 @@ use std::time::Duration;
 
 const CONFIG_SAYS_NO: &str = "\"enabled\" is false in the config";
 
-/// A row as the config wants it, with its login resolved.
+/// How a queue came to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The config names its database.
+    Named,
+    /// The config says "*", and it was found.
+    Found,
+}
+
+/// A queue as the config wants it, with its login resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     pub row: Row,

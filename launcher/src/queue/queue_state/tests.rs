@@ -20,7 +20,7 @@ fn states(at: Instant) -> [QueueState; 7] {
         QueueState::Allocated { slot, start_at: at, wait: WaitFor::default() },
         QueueState::Starting { slot, pid, began: at, ack_by: at },
         QueueState::Started { slot, pid, began: at },
-        QueueState::Ending { slot, pid, rung: Urgency::Finish, next_rung: at, then: stay() },
+        QueueState::Ending { slot, pid, urgency: Urgency::Finish, next_at: at, then: stay() },
         QueueState::disabled("asked"),
         QueueState::Disabled { why: "not installed".to_owned(), again_at: Some(at) },
     ]
@@ -28,7 +28,7 @@ fn states(at: Instant) -> [QueueState; 7] {
 
 fn events(now: Instant) -> [(&'static str, QueueEvent); 15] {
     let (pid, close) = (Pid::from_raw(7), Duration::from_secs(60));
-    let end = |rung, then| QueueEvent::EndAsked { rung, then, now, close };
+    let end = |urgency, then| QueueEvent::EndAsked { urgency, then, now, close };
     let gone = |useless: Option<&str>| QueueEvent::Gone {
         death: Death::AfterWork,
         useless: useless.map(|why| Useless { why: why.to_owned(), again_after: None }),
@@ -175,7 +175,7 @@ fn ladder(asked: QueueEvent, now: Instant) -> Vec<(Urgency, Duration)> {
     for _ in 0..5 {
         let step = step(state, event, policy);
         told.extend(step.effects.iter().filter_map(|effect| match effect {
-            QueueEffect::Tell(rung) => Some((*rung, at - now)),
+            QueueEffect::Tell(urgency) => Some((*urgency, at - now)),
             _ => None,
         }));
         state = step.next;
@@ -189,8 +189,8 @@ fn ladder(asked: QueueEvent, now: Instant) -> Vec<(Urgency, Duration)> {
 fn a_scheduler_that_does_not_end_is_told_so_ever_more_strongly() {
     let now = Instant::now();
     let close = Duration::from_secs(10);
-    let told = ladder(QueueEvent::EndAsked { rung: Urgency::Finish, then: stay(), now, close }, now);
-    let rungs: Vec<Urgency> = told.iter().map(|(rung, _)| *rung).collect();
+    let told = ladder(QueueEvent::EndAsked { urgency: Urgency::Finish, then: stay(), now, close }, now);
+    let rungs: Vec<Urgency> = told.iter().map(|(urgency, _)| *urgency).collect();
     assert_eq!(rungs[..3], [Urgency::Finish, Urgency::Cancel, Urgency::Kill]);
     assert_eq!(told[1].1, close + END_STEP);
 }
@@ -200,7 +200,7 @@ fn a_message_ends_a_scheduler_within_two_seconds() {
     let now = Instant::now();
     for asked in [QueueEvent::StopAsked { now }, QueueEvent::RestartAsked { wait: WaitFor::default(), now }] {
         let told = ladder(asked, now);
-        let ms: Vec<(Urgency, u128)> = told.iter().take(4).map(|(rung, at)| (*rung, at.as_millis())).collect();
+        let ms: Vec<(Urgency, u128)> = told.iter().take(4).map(|(urgency, at)| (*urgency, at.as_millis())).collect();
         assert_eq!(
             ms,
             [(Urgency::Hurry, 0), (Urgency::EndTasks, 500), (Urgency::EndSession, 1000), (Urgency::Kill, 2000)]
