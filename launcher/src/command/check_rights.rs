@@ -9,7 +9,7 @@ use super::{environment, print, print_error};
 use crate::cli::Place;
 use crate::limits::CHECK_TIMEOUT;
 use crate::queue::found_queue::{is_news, list_queues};
-use crate::queue::queue_entry::owner_refused;
+use crate::queue::login_refusal::owner_refused;
 use crate::queue::wanted::Wanted;
 use shared::VERSION;
 use shared::config::{Config, Row};
@@ -18,7 +18,7 @@ use shared::db::identifier::{qualified, quoted};
 use shared::db::statement::{
     self, CHECK_LAUNCHER, CHECK_ROW, LIST_DATABASES, LIST_INSERTERS, LOOK_VERSION, Queue, bare,
 };
-use shared::db::trouble::{Trouble, refuses_login};
+use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
 use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
@@ -163,10 +163,10 @@ fn check_queue(teller: &mut Teller<'_>, one: &Wanted) {
                 }
             }
         }
-        Err(trouble) if one.as_owner && refuses_login(&trouble.text) => {
-            teller.tell(&who(one), Ok(vec![owner_refused(user, &trouble.text)]));
+        Err(trouble) => {
+            let refused = owner_refused(user, &trouble.text).filter(|_| one.as_owner);
+            teller.tell(&who(one), refused.map_or(Err(trouble), |refused| Ok(vec![refused])));
         }
-        Err(trouble) => teller.tell(&who(one), Err(trouble)),
     }
 }
 

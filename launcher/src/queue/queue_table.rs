@@ -7,7 +7,8 @@ use crate::queue::database_list::{DatabaseList, FoundDatabase};
 use crate::queue::found_queue::FoundQueue;
 use crate::queue::needed::{Needed, Provided};
 use crate::queue::queue_entry::QueueEntry;
-use crate::queue::queue_state::{QueueEffect, QueueEvent, QueueState, Then, Urgency};
+use crate::queue::queue_state::{QueueState, Then, Urgency, Why};
+use crate::queue::queue_step::{QueueEffect, QueueEvent};
 use crate::queue::request::Request;
 use crate::queue::start_conditions::StartConditions;
 use crate::queue::wanted::{Origin, Wanted};
@@ -52,11 +53,10 @@ impl QueueTable {
         let (every, wanted): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|one| one.row.is_every());
         self.databases.set_every(every);
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Named) {
-            if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.removed {
+            if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.state.is_removed() {
                 shared::info!("row removed", queue = entry.wanted.label());
-                entry.removed = true;
                 let close = entry.wanted.close();
-                let then = Then::Stay { why: "the config no longer has this row".to_owned() };
+                let then = Then::Stay { why: Why::Removed("the config no longer has this row") };
                 entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Finish, then, now, close });
             }
         }
@@ -66,7 +66,7 @@ impl QueueTable {
                 Some(entry) => entry.change(&self.region, new, now),
                 None => {
                     // Its OID comes with the next list: one that was made since the last must not be taken for another.
-                    self.entries.push(QueueEntry::new(new, Origin::Named, None, now));
+                    self.entries.push(QueueEntry::new(new, Origin::Named, None));
                 }
             }
         }
@@ -74,8 +74,8 @@ impl QueueTable {
     }
 
     /// One pass over all rows: slots first, so that no task takes a scheduler's slot, then starts and the rest.
-    pub fn pass(&mut self, nursery: &Nursery, may_start: bool, open: &impl StartConditions, now: Instant) {
-        self.entries.retain(|entry| !(entry.removed && matches!(entry.state, QueueState::Disabled { .. })));
+    pub fn pass(&mut self, spawner: &Nursery, may_start: bool, open: &impl StartConditions, now: Instant) {
+        self.entries.retain(|entry| !(entry.state.is_removed() && entry.state.is_disabled()));
         for entry in &mut self.entries {
             entry.look(&self.region, now);
         }
@@ -89,7 +89,7 @@ impl QueueTable {
                 entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
             }
         }
-        for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, QueueState::Disabled { .. })) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.state.is_disabled()) {
             entry.step(&self.region, QueueEvent::Passed { now });
         }
         if may_start {
@@ -104,15 +104,14 @@ impl QueueTable {
             let local = self.databases.is_local(&entry.wanted);
             let database = entry.database.filter(|_| local);
             let held = database.is_some_and(|database| open.held(database) || open.held_back(database));
-            let waits_for_start = matches!(entry.state, QueueState::Allocated { .. });
-            entry.kept_waiting = waits_for_start && (!may_start || held);
-            if entry.kept_waiting {
+            if matches!(entry.state, QueueState::Allocated(_)) && (!may_start || held) {
+                entry.step(&self.region, QueueEvent::HeldBack);
                 continue;
             }
             for effect in entry.step(&self.region, QueueEvent::Passed { now }) {
                 if let QueueEffect::Spawn { wait } = effect {
                     let also = database.map(|database| open.waits_for(database, entry.marker));
-                    entry.spawn(&self.region, nursery, wait.then(also.unwrap_or_default()), now);
+                    entry.spawn(&self.region, spawner, wait.then(also.unwrap_or_default()), now);
                 }
             }
         }
@@ -155,7 +154,7 @@ impl QueueTable {
         let region = self.region.clone();
         let wait = WaitFor { message: None, marker: true };
         for entry in self.local_in(database).filter(|entry| entry.marker == Some(marker)) {
-            if entry.wanted.refusal.is_none() && !matches!(entry.state, QueueState::Disabled { .. }) {
+            if entry.wanted.refusal.is_none() && !entry.state.is_disabled() {
                 shared::info!("somebody works on the catalog; a new scheduler waits", queue = entry.wanted.label());
                 entry.step(&region, QueueEvent::RestartAsked { wait, now });
             }
@@ -169,7 +168,9 @@ impl QueueTable {
 
     /// Whether any queue here is of this database.
     pub fn has_queue(&self, database: u32) -> bool {
-        self.entries.iter().any(|entry| self.is_local(entry) && entry.database == Some(database) && !entry.removed)
+        self.entries
+            .iter()
+            .any(|entry| self.is_local(entry) && entry.database == Some(database) && !entry.state.is_removed())
     }
 
     /// The users of a database's rows: they may send it messages.
@@ -193,8 +194,8 @@ impl QueueTable {
     /// Sessions on our server that are to be ended, and whose they are.
     pub fn take_sessions_to_end(&mut self) -> Vec<(Vec<i32>, String)> {
         let mut taken = Vec::new();
-        for entry in self.entries.iter_mut().filter(|entry| !entry.to_end.is_empty()) {
-            let backends = std::mem::take(&mut entry.to_end);
+        for entry in self.entries.iter_mut().filter(|entry| !entry.sessions_to_end.is_empty()) {
+            let backends = std::mem::take(&mut entry.sessions_to_end);
             if self.databases.is_local(&entry.wanted) {
                 taken.push((backends, entry.wanted.target.user.clone()));
             }
@@ -205,7 +206,7 @@ impl QueueTable {
     fn local_in(&mut self, database: u32) -> impl Iterator<Item = &mut QueueEntry> {
         let databases = &self.databases;
         self.entries.iter_mut().filter(move |entry| {
-            databases.is_local(&entry.wanted) && entry.database == Some(database) && !entry.removed
+            databases.is_local(&entry.wanted) && entry.database == Some(database) && !entry.state.is_removed()
         })
     }
 
@@ -219,7 +220,7 @@ impl QueueTable {
 
     /// Whether a pid is one of the schedulers: those are reaped by `reap` alone.
     pub fn has_child(&self, pid: nix::unistd::Pid) -> bool {
-        self.entries.iter().any(|entry| entry.child.as_ref().is_some_and(|child| child.pid() == pid))
+        self.entries.iter().any(|entry| entry.has_child(pid))
     }
 
     /// Signals the schedulers that wait for a slot, if there is one. They ask no server before they have it.
@@ -240,7 +241,7 @@ impl QueueTable {
     pub fn end_all(&mut self, urgency: Urgency, now: Instant) {
         for entry in &mut self.entries {
             let close = entry.wanted.close();
-            let then = Then::Stay { why: "the launcher ends".to_owned() };
+            let then = Then::Stay { why: Why::LauncherEnds };
             entry.step(&self.region, QueueEvent::EndAsked { urgency, then, now, close });
         }
     }
@@ -251,7 +252,7 @@ impl QueueTable {
         for entry in &self.entries {
             let works = entry.phase(&self.region) >= Some(Phase::Running)
                 || entry.origin == Origin::Found
-                || matches!(entry.state, QueueState::Disabled { .. });
+                || entry.state.is_disabled();
             let one = Needed { role: entry.wanted.row.user.clone(), database: entry.wanted.row.data.clone() };
             if entry.wanted.row.enabled && !works && self.is_local(entry) && !needed.contains(&one) {
                 needed.push(one);
@@ -268,10 +269,7 @@ impl QueueTable {
                 .iter_mut()
                 .filter(|entry| entry.wanted.row.user == needed.role && entry.wanted.row.data == needed.database);
             for entry in rows {
-                if let Some(why) = missing.as_ref().filter(|why| entry.missing.as_ref() != Some(why)) {
-                    shared::warning!("row cannot be served yet", queue = entry.wanted.label(), reason = why);
-                }
-                entry.missing = missing.clone();
+                entry.provided(missing.clone());
             }
         }
     }
@@ -315,9 +313,7 @@ impl QueueTable {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        // Who is kept waiting is looked at again with every news of locks and leadership, and not before.
-        let waited_for = self.entries.iter().filter(|entry| !entry.kept_waiting);
-        waited_for.filter_map(|entry| entry.state.deadline()).min()
+        self.entries.iter().filter_map(|entry| entry.state.deadline()).min()
     }
 
     /// The databases as they are now.
@@ -343,20 +339,21 @@ impl QueueTable {
         let entries = &self.entries;
         let named_in = |entry: &QueueEntry, one: &FoundDatabase| {
             let same = entry.database == Some(one.oid) || entry.wanted.target.database == one.name;
-            entry.origin == Origin::Named && !entry.removed && same
+            entry.origin == Origin::Named && !entry.state.is_removed() && same
         };
         let local: Vec<&QueueEntry> = entries.iter().filter(|entry| self.databases.is_local(&entry.wanted)).collect();
         let mut wanted = self.databases.cover(|one| local.iter().any(|entry| named_in(entry, one)));
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Found) {
             let same = |(oid, new): &(u32, Wanted)| Some(*oid) == entry.database && new.same_table(&entry.wanted);
             match wanted.iter().position(same).map(|at| wanted.swap_remove(at)) {
-                Some((_, new)) if entry.wanted != new || entry.removed => entry.change(&self.region, new, now),
+                Some((_, new)) if entry.wanted != new || entry.state.is_removed() => {
+                    entry.change(&self.region, new, now)
+                }
                 Some(_) => {}
-                None if entry.removed => {}
+                None if entry.state.is_removed() => {}
                 None => {
                     shared::info!("queue forgotten", queue = entry.wanted.label());
-                    entry.removed = true;
-                    let then = Then::Stay { why: "its database or its table is gone".to_owned() };
+                    let then = Then::Stay { why: Why::Removed("its database or its table is gone") };
                     let close = Duration::ZERO;
                     entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
                 }
@@ -365,7 +362,7 @@ impl QueueTable {
         wanted.sort_by_key(|(oid, _)| *oid);
         for (oid, new) in wanted {
             shared::debug!("queue found", queue = new.label());
-            self.entries.push(QueueEntry::new(new, Origin::Found, Some(oid), now));
+            self.entries.push(QueueEntry::new(new, Origin::Found, Some(oid)));
         }
     }
 }

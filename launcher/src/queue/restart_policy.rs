@@ -1,7 +1,7 @@
 //! When a scheduler that has died is started again. PURE.
 //!
 //! A death after useful work costs nothing: the next one starts at once, unless they come in a row. Everything else
-//! backs off, because what failed before the first take will most likely fail again.
+//! backs off, because a scheduler that failed before its first claim will most likely fail again.
 
 use crate::limits::{DEATHS_MAX, DEATHS_PAUSE, DEATHS_WINDOW, HEALTHY_AFTER, RESTART_FIRST};
 use std::collections::VecDeque;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 /// How a scheduler died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// By a signal, or by an exit nobody asked for, after its first take.
+    /// By a signal, or by an exit nobody asked for, after its first claim.
     AfterWork,
-    /// Before its first take, by a temporary exit, a crash or a panic.
+    /// Before its first claim, by a temporary exit, a crash or a panic.
     Failure,
 }
 
@@ -24,7 +24,7 @@ pub struct RestartPolicy {
 
 impl RestartPolicy {
     /// The moment of the next start after a death at `now` of a scheduler that had run since `began`; `longest` is the
-    /// row's own cap.
+    /// queue's own cap.
     pub fn next_start(&mut self, death: Death, began: Instant, now: Instant, longest: Duration) -> Instant {
         if now.saturating_duration_since(began) >= HEALTHY_AFTER {
             self.failures = 0;

@@ -6,7 +6,7 @@
 
 use crate::queue::found_queue;
 use crate::queue::queue_entry::QueueEntry;
-use crate::queue::queue_state::{QueueState, STOPPED};
+use crate::queue::queue_state::{Allocated, QueueState};
 use crate::queue::queue_table::QueueTable;
 use crate::queue::request::Request;
 use crate::queue::start_conditions::StartConditions;
@@ -35,20 +35,15 @@ pub fn is_served(entry: &QueueEntry, region: &Region) -> bool {
 
 /// An operator wants it so.
 fn is_switched_off(entry: &QueueEntry) -> bool {
-    match &entry.state {
-        QueueState::Disabled { why, .. } => {
-            !entry.wanted.row.enabled || why == STOPPED || entry.left == Some(ExitCode::SwitchedOff)
-        }
-        _ => false,
-    }
+    let off = !entry.wanted.row.enabled || entry.memory.left == Some(ExitCode::SwitchedOff);
+    entry.state.is_stopped() || entry.state.is_disabled() && off
 }
 
 /// It was found, and is none: no catalog, or no such table.
 fn is_no_queue(entry: &QueueEntry) -> bool {
-    let disabled = matches!(entry.state, QueueState::Disabled { .. });
-    let left = matches!(entry.left, Some(ExitCode::NotInstalled | ExitCode::NoQueue));
+    let left = matches!(entry.memory.left, Some(ExitCode::NotInstalled | ExitCode::NoQueue));
     let refused = entry.wanted.refusal.as_deref().is_some_and(|why| !found_queue::is_news(why));
-    entry.origin == Origin::Found && disabled && (left || refused)
+    entry.origin == Origin::Found && entry.state.is_disabled() && (left || refused)
 }
 
 impl Tally {
@@ -56,7 +51,7 @@ impl Tally {
         let region = &table.region;
         let mut tally = Tally::default();
         let mut off = None;
-        for entry in table.entries.iter().filter(|entry| !entry.removed && !is_no_queue(entry)) {
+        for entry in table.entries.iter().filter(|entry| !entry.state.is_removed() && !is_no_queue(entry)) {
             let why = || {
                 let why = entry.why(region);
                 format!("{}: {}", entry.wanted.label(), why.as_deref().unwrap_or("its scheduler starts"))
@@ -94,8 +89,8 @@ pub fn arrived(
     open: Option<&dyn StartConditions>,
 ) -> Option<bool> {
     let entries = table.entries.iter().filter(|entry| {
-        let elsewhere = entry.left == Some(ExitCode::NoQueue) || entry.wanted.refusal.is_some();
-        table.is_local(entry) && entry.database == Some(database) && !entry.removed && !elsewhere
+        let elsewhere = entry.memory.left == Some(ExitCode::NoQueue) || entry.wanted.refusal.is_some();
+        table.is_local(entry) && entry.database == Some(database) && !entry.state.is_removed() && !elsewhere
     });
     let mut done = Some(false);
     for entry in entries {
@@ -105,12 +100,14 @@ pub fn arrived(
             (Request::Stop, QueueState::Disabled { .. }) => Some(true),
             (Request::Stop, _) => None,
             (Request::Start | Request::Restart, QueueState::Disabled { .. }) => Some(false),
-            (Request::Start | Request::Restart, QueueState::Enabled { .. }) => entry.said_no_slot.then_some(false),
-            (Request::Start | Request::Restart, QueueState::Allocated { .. }) => {
+            (Request::Start | Request::Restart, QueueState::Enabled { .. }) => {
+                entry.state.lacks_slot().then_some(false)
+            }
+            (Request::Start | Request::Restart, QueueState::Allocated(Allocated { failure, .. })) => {
                 if held_back {
                     Some(true)
                 } else {
-                    entry.no_fork.is_some().then_some(false)
+                    failure.is_some().then_some(false)
                 }
             }
             (Request::Start | Request::Restart, QueueState::Started { .. }) => {

@@ -78,9 +78,9 @@ impl Wanted {
         if self.row.enabled { self.refusal.as_deref() } else { Some(CONFIG_SAYS_NO) }
     }
 
-    /// In the log, once.
-    pub fn tell_refusal(&self, told: Option<&str>) {
-        if let Some(why) = self.refusal.as_deref().filter(|why| is_news(why) && told != Some(why)) {
+    /// Why it is not served, unless that is logged already.
+    pub fn log_refusal(&self, logged: Option<&str>) {
+        if let Some(why) = self.refusal.as_deref().filter(|why| is_news(why) && logged != Some(why)) {
             shared::warning!("queue is not served", queue = self.label(), why = why);
         }
     }

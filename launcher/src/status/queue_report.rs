@@ -33,12 +33,12 @@ pub fn queue_report(table: &QueueTable, launcher_why: Option<&str>) -> Value {
                 "running": running.count(),
                 "served": is_served(entry, region),
                 "why": entry.why(region).or_else(|| {
-                    let idle = matches!(entry.state, QueueState::Enabled { .. } | QueueState::Allocated { .. });
+                    let idle = matches!(entry.state, QueueState::Enabled { .. } | QueueState::Allocated(_));
                     launcher_why.filter(|_| idle).map(str::to_owned)
                 }),
                 "rows": size.map(|(rows, _)| rows),
                 "bytes": size.map(|(_, bytes)| bytes),
-                "last_death": entry.last_death,
+                "last_death": entry.memory.last_death,
             })
         })
         .collect()

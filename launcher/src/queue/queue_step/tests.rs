@@ -1,6 +1,10 @@
 //! The two tables of the README, printed from the code, and what they do not show.
 
 use super::*;
+use crate::limits::{BEAT_TIMEOUT, NO_SLOT_TIMEOUT};
+use crate::queue::departure::Useless;
+use crate::queue::queue_state::Beat;
+use crate::queue::restart_policy::Death;
 use shared::region::Region;
 
 const WAIT: WaitFor = WaitFor { message: Some((1, 2)), marker: false };
@@ -10,47 +14,60 @@ fn slot() -> SlotHandle {
 }
 
 fn stay() -> Then {
-    Then::Stay { why: "asked".to_owned() }
+    Then::Stay { why: Why::Dropped }
+}
+
+fn departure(useless: bool) -> Departure {
+    let useless = useless.then(|| Useless { why: "why".to_owned(), again_after: None });
+    Departure { end: "killed".to_owned(), left: None, death: Death::AfterWork, useless }
+}
+
+fn process(at: Instant) -> Process {
+    Process::new(slot(), Pid::from_raw(7), at)
 }
 
 fn states(at: Instant) -> [QueueState; 7] {
-    let (slot, pid) = (slot(), Pid::from_raw(7));
+    let known = process(at).with(Settings::Known);
     [
-        QueueState::enabled(),
-        QueueState::Allocated { slot, start_at: at, wait: WaitFor::default() },
-        QueueState::Starting { slot, pid, began: at, ack_by: at },
-        QueueState::Started { slot, pid, began: at },
-        QueueState::Ending { slot, pid, urgency: Urgency::Finish, next_at: at, then: stay() },
-        QueueState::disabled("asked"),
-        QueueState::Disabled { why: "not installed".to_owned(), again_at: Some(at) },
+        QueueState::enabled(WaitFor::default()),
+        QueueState::allocated(slot(), at, WaitFor::default()),
+        QueueState::Starting { process: process(at), ack_by: at },
+        QueueState::Started { process: known },
+        QueueState::Ending { process: known, urgency: Urgency::Finish, next_at: at, then: stay() },
+        QueueState::disabled(Why::Dropped),
+        QueueState::Disabled { why: Why::Useless("not installed".to_owned()), again_at: Some(at) },
     ]
 }
 
-fn events(now: Instant) -> [(&'static str, QueueEvent); 15] {
+fn events(now: Instant) -> [(&'static str, QueueEvent); 23] {
     let (pid, close) = (Pid::from_raw(7), Duration::from_secs(60));
     let end = |urgency, then| QueueEvent::EndAsked { urgency, then, now, close };
-    let gone = |useless: Option<&str>| QueueEvent::Gone {
-        death: Death::AfterWork,
-        useless: useless.map(|why| Useless { why: why.to_owned(), again_after: None }),
-        now,
-        longest: close,
-    };
+    let gone = |useless: bool| QueueEvent::Gone { departure: departure(useless), now, longest: close };
+    let removed = Then::Stay { why: Why::Removed("gone") };
     [
         ("Passed (due)", QueueEvent::Passed { now }),
+        ("HeldBack", QueueEvent::HeldBack),
         ("SlotGiven", QueueEvent::SlotGiven { slot: slot(), now }),
-        ("SlotRefused", QueueEvent::SlotRefused),
+        ("SlotRefused", QueueEvent::SlotRefused { now }),
+        ("SlotLost", QueueEvent::SlotLost),
         ("Spawned", QueueEvent::Spawned { pid, now, close }),
-        ("SpawnFailed", QueueEvent::SpawnFailed { now }),
+        ("SpawnFailed", QueueEvent::SpawnFailed { error: "why".to_owned(), now }),
         ("Acknowledged", QueueEvent::Acknowledged),
-        ("BeatStopped", QueueEvent::BeatStopped),
+        ("SettingsChanged", QueueEvent::SettingsChanged),
+        ("SettingsSent", QueueEvent::SettingsSent),
+        ("BeatSeen (another)", QueueEvent::BeatSeen { count: 1, now }),
+        ("BeatSeen (the same for too long)", QueueEvent::BeatSeen { count: 0, now: now + BEAT_TIMEOUT }),
         ("StopAsked", QueueEvent::StopAsked { now }),
         ("StartAsked", QueueEvent::StartAsked { now }),
         ("RestartAsked", QueueEvent::RestartAsked { wait: WAIT, now }),
         ("EndAsked (finish)", end(Urgency::Finish, stay())),
         ("EndAsked (cancel)", end(Urgency::Cancel, stay())),
         ("EndAsked (start again)", end(Urgency::Hurry, Then::StartAgain { wait: WaitFor::default() })),
-        ("Gone", gone(None)),
-        ("Gone (useless)", gone(Some("why"))),
+        ("EndAsked (removed)", end(Urgency::Finish, removed)),
+        ("Unwanted", QueueEvent::Unwanted { why: "why".to_owned(), now, close }),
+        ("WantedAgain", QueueEvent::WantedAgain { now, close }),
+        ("Gone", gone(false)),
+        ("Gone (useless)", gone(true)),
     ]
 }
 
@@ -61,9 +78,9 @@ fn table() -> String {
     let mut text = "| state | event | next | effects |\n|---|---|---|---|\n".to_owned();
     for state in states(past) {
         for (name, event) in events(now) {
-            let step = step(state.clone(), event, &mut RestartPolicy::default());
+            let step = step(state.clone(), event, &mut Memory::default());
             if step.next.name() != state.name() || !step.effects.is_empty() {
-                let effects: Vec<String> = step.effects.iter().map(said).collect();
+                let effects: Vec<String> = step.effects.iter().map(shown).collect();
                 let again =
                     if state.deadline().is_some() && state.name() == "DISABLED" { " (to be probed)" } else { "" };
                 let next = step.next.name();
@@ -74,9 +91,10 @@ fn table() -> String {
     text
 }
 
-fn said(effect: &QueueEffect) -> String {
+fn shown(effect: &QueueEffect) -> String {
     match effect {
         QueueEffect::Spawn { .. } => "Spawn".to_owned(),
+        QueueEffect::Log(_) => "Log".to_owned(),
         other => format!("{other:?}"),
     }
 }
@@ -99,7 +117,7 @@ fn walk(mut state: QueueState, first: Option<QueueEvent>) -> String {
     for _ in 0..12 {
         now += Duration::from_millis(1);
         let event = if todo.is_empty() { QueueEvent::Passed { now } } else { todo.remove(0) };
-        let step = step(state, event, &mut RestartPolicy::default());
+        let step = step(state, event, &mut Memory::default());
         state = step.next;
         for effect in step.effects {
             match effect {
@@ -111,11 +129,10 @@ fn walk(mut state: QueueState, first: Option<QueueEvent>) -> String {
                 }
                 QueueEffect::KeepSlot => also.push("slot kept"),
                 QueueEffect::Release => also.push("slot released"),
-                QueueEffect::FreeCell => {}
+                QueueEffect::FreeCell | QueueEffect::SendSettings | QueueEffect::Log(_) => {}
                 QueueEffect::Tell(_) => {
                     also.push("scheduler ended");
-                    let (death, useless) = (Death::AfterWork, None);
-                    todo.push(QueueEvent::Gone { death, useless, now, longest: close });
+                    todo.push(QueueEvent::Gone { departure: departure(false), now, longest: close });
                 }
             }
         }
@@ -157,9 +174,10 @@ fn whoever_leaves_a_state_with_a_slot_for_one_without_releases_it() {
     let past = Instant::now();
     for state in states(past) {
         for (name, event) in events(past + Duration::from_secs(1)) {
-            let step = step(state.clone(), event, &mut RestartPolicy::default());
+            let step = step(state.clone(), event, &mut Memory::default());
             let lost = state.slot().is_some() && step.next.slot().is_none();
-            let released = step.effects.contains(&QueueEffect::Release);
+            let swept = name == "SlotLost" && state.name() == "ALLOCATED";
+            let released = step.effects.contains(&QueueEffect::Release) || swept;
             assert_eq!(lost, released, "{} by {name}", state.name());
         }
     }
@@ -167,13 +185,13 @@ fn whoever_leaves_a_state_with_a_slot_for_one_without_releases_it() {
 
 /// Told ever more strongly, as long as it does not go: what, and how long after the first word.
 fn ladder(asked: QueueEvent, now: Instant) -> Vec<(Urgency, Duration)> {
-    let policy = &mut RestartPolicy::default();
-    let mut state = QueueState::Started { slot: slot(), pid: Pid::from_raw(7), began: now };
+    let memory = &mut Memory::default();
+    let mut state = QueueState::Started { process: process(now) };
     let mut event = asked;
     let mut told = Vec::new();
     let mut at = now;
     for _ in 0..5 {
-        let step = step(state, event, policy);
+        let step = step(state, event, memory);
         told.extend(step.effects.iter().filter_map(|effect| match effect {
             QueueEffect::Tell(urgency) => Some((*urgency, at - now)),
             _ => None,
@@ -211,32 +229,33 @@ fn a_message_ends_a_scheduler_within_two_seconds() {
 #[test]
 fn a_start_never_changes_what_the_next_scheduler_waits_for_and_a_second_restart_does() {
     let now = Instant::now();
-    let policy = &mut RestartPolicy::default();
+    let memory = &mut Memory::default();
     let message = WaitFor { message: Some((3, 2)), marker: false };
-    let asked = step(QueueState::enabled(), QueueEvent::RestartAsked { wait: WAIT, now }, policy).next;
-    let started = step(asked, QueueEvent::StartAsked { now }, policy).next;
-    assert_eq!(started, QueueState::Enabled { wait: WAIT });
-    let again = step(started, QueueEvent::RestartAsked { wait: message, now }, policy).next;
-    assert_eq!(again, QueueState::Enabled { wait: message });
+    let asked =
+        step(QueueState::enabled(WaitFor::default()), QueueEvent::RestartAsked { wait: WAIT, now }, memory).next;
+    let started = step(asked, QueueEvent::StartAsked { now }, memory).next;
+    assert_eq!(started, QueueState::enabled(WAIT));
+    let again = step(started, QueueEvent::RestartAsked { wait: message, now }, memory).next;
+    assert_eq!(again, QueueState::enabled(message));
     // handed over once
-    let allocated = step(again, QueueEvent::SlotGiven { slot: slot(), now }, policy).next;
-    let spawn = step(allocated, QueueEvent::Passed { now }, policy);
+    let allocated = step(again, QueueEvent::SlotGiven { slot: slot(), now }, memory).next;
+    let spawn = step(allocated, QueueEvent::Passed { now }, memory);
     assert_eq!(spawn.effects, [QueueEffect::Spawn { wait: message }]);
     let close = Duration::from_secs(1);
-    let starting = step(spawn.next, QueueEvent::Spawned { pid: Pid::from_raw(7), now, close }, policy).next;
-    let (death, useless) = (Death::AfterWork, None);
-    let after = step(starting, QueueEvent::Gone { death, useless, now, longest: close }, policy).next;
-    assert!(matches!(after, QueueState::Allocated { wait: WaitFor { message: None, marker: false }, .. }));
+    let starting = step(spawn.next, QueueEvent::Spawned { pid: Pid::from_raw(7), now, close }, memory).next;
+    let after = step(starting, QueueEvent::Gone { departure: departure(false), now, longest: close }, memory).next;
+    let QueueState::Allocated(after) = after else { panic!("{after:?}") };
+    assert_eq!(after.wait, WaitFor::default());
 }
 
 #[test]
 fn a_message_that_comes_while_a_scheduler_ends_decides_what_follows() {
     let now = Instant::now();
-    let policy = &mut RestartPolicy::default();
-    let started = QueueState::Started { slot: slot(), pid: Pid::from_raw(7), began: now };
+    let memory = &mut Memory::default();
+    let started = QueueState::Started { process: process(now) };
     let mut then = |first: QueueEvent, second: QueueEvent| {
-        let ending = step(started.clone(), first, policy).next;
-        match step(ending, second, policy).next {
+        let ending = step(started.clone(), first, memory).next;
+        match step(ending, second, memory).next {
             QueueState::Ending { then, .. } => then,
             other => panic!("{other:?}"),
         }
@@ -246,5 +265,64 @@ fn a_message_that_comes_while_a_scheduler_ends_decides_what_follows() {
     assert_eq!(then(stop.clone(), start.clone()), Then::StartAgain { wait: WaitFor::default() });
     assert_eq!(then(stop.clone(), restart.clone()), Then::StartAgain { wait: WAIT });
     assert_eq!(then(restart.clone(), start), Then::StartAgain { wait: WAIT });
-    assert_eq!(then(restart, stop), Then::Stay { why: STOPPED.to_owned() });
+    assert_eq!(then(restart, stop), Then::Stay { why: Why::Stopped });
+}
+
+#[test]
+fn a_queue_that_comes_back_into_the_config_while_its_scheduler_ends_is_started_again() {
+    let now = Instant::now();
+    let (memory, close) = (&mut Memory::default(), Duration::from_secs(1));
+    let remove =
+        QueueEvent::EndAsked { urgency: Urgency::Finish, then: Then::Stay { why: Why::Removed("gone") }, now, close };
+    let removed = step(QueueState::Started { process: process(now) }, remove, memory).next;
+    assert!(removed.is_removed());
+    let back = step(removed.clone(), QueueEvent::WantedAgain { now, close }, memory).next;
+    assert!(matches!(&back, QueueState::Ending { then: Then::StartAgain { .. }, .. }) && !back.is_removed());
+    let off = step(removed, QueueEvent::Unwanted { why: "off".to_owned(), now, close }, memory).next;
+    assert!(!off.is_removed(), "the config has it, and does not enable it");
+}
+
+#[test]
+fn a_lack_of_slots_is_logged_once_and_only_if_it_lasts() {
+    let now = Instant::now();
+    let memory = &mut Memory::default();
+    let mut state = QueueState::enabled(WaitFor::default());
+    let mut logged = Vec::new();
+    for at in [now, now + Duration::from_secs(1), now + NO_SLOT_TIMEOUT, now + NO_SLOT_TIMEOUT * 2] {
+        let step = step(state, QueueEvent::SlotRefused { now: at }, memory);
+        logged.push((step.effects.len(), step.next.lacks_slot()));
+        state = step.next;
+    }
+    assert_eq!(logged, [(0, false), (0, false), (1, true), (0, true)]);
+}
+
+#[test]
+fn settings_that_change_while_the_cell_is_in_use_are_sent_once_it_is_free() {
+    let now = Instant::now();
+    let memory = &mut Memory::default();
+    let starting = QueueState::Starting { process: process(now), ack_by: now };
+    let changed = step(starting, QueueEvent::SettingsChanged, memory);
+    assert_eq!(changed.effects, []);
+    let started = step(changed.next, QueueEvent::Acknowledged, memory);
+    assert_eq!(started.effects, [QueueEffect::FreeCell, QueueEffect::SendSettings]);
+    let again = step(started.next, QueueEvent::Passed { now }, memory);
+    assert_eq!(again.effects, [QueueEffect::SendSettings], "the first try failed");
+    let sent = step(again.next, QueueEvent::SettingsSent, memory);
+    assert_eq!(step(sent.next.clone(), QueueEvent::Passed { now }, memory).effects, []);
+    let known = step(sent.next, QueueEvent::Acknowledged, memory);
+    assert_eq!(known.effects, [QueueEffect::FreeCell]);
+    assert_eq!(known.next, QueueState::Started { process: process(now).with(Settings::Known) });
+}
+
+#[test]
+fn a_loop_that_stands_still_is_killed_and_one_that_counts_is_not() {
+    let now = Instant::now();
+    let (memory, late) = (&mut Memory::default(), now + BEAT_TIMEOUT);
+    let counted = step(QueueState::Started { process: process(now) }, QueueEvent::BeatSeen { count: 3, now }, memory);
+    let beat = Beat { count: 3, seen_at: now };
+    assert_eq!((counted.next.process().unwrap().beat, counted.effects.as_slice()), (beat, [].as_slice()));
+    let still = step(counted.next.clone(), QueueEvent::BeatSeen { count: 3, now: late }, memory);
+    assert_eq!(still.effects, [QueueEffect::Log(Notice::StandsStill), QueueEffect::Tell(Urgency::Kill)]);
+    let alive = step(counted.next, QueueEvent::BeatSeen { count: 4, now: late }, memory);
+    assert_eq!(alive.effects, []);
 }
