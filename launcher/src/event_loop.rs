@@ -1,8 +1,8 @@
 //! The loop of the launcher: wait, event, component, commands, run.
 //!
-//! It owns the components and runs their commands; nothing else does. A parent that must not die does little: no user SQL, no long
-//! query, nothing that blocks. The loop polls the signals, its own session, the control socket and the schedulers' pidfds; every
-//! pass compares what is wanted with what is.
+//! It owns the components and runs their commands; nothing else does. A parent that must not die does little: no user
+//! SQL, no long query, nothing that blocks. The loop polls the signals, its own session, the control socket and the
+//! schedulers' pidfds; every pass compares what is wanted with what is.
 
 use crate::base::{Base, Reloaded};
 use crate::control::orders::{Orders, Question, not_done};
@@ -39,7 +39,7 @@ use shared::sys::signal::Bell;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-/// Everything the loop needs from whoever starts it.
+/// Everything that the loop needs at its start.
 pub struct Parts {
     pub base: Base,
     pub spawner: Nursery,
@@ -186,7 +186,7 @@ impl Launcher {
             }
             Event::Signalled(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
             Event::Signalled(Signal::SIGHUP) => self.reload(now),
-            // SIGUSR2, SIGCHLD: look, which every pass does.
+            // SIGUSR2, SIGCHLD: a pass follows anyway.
             Event::Signalled(_) => {}
             Event::Link(LinkEvent::Up) => {
                 self.session.proven |= self.session.link.as_ref().is_some_and(Link::is_proven);

@@ -1,7 +1,7 @@
 //! Who this launcher is, for operators and for launchers that stand by: its host and its process.
 //!
-//! The leader signs the statements of its session with it, in a comment. Every launcher with the same login may see that session
-//! in pg_stat_activity, reads there who leads, and needs nothing installed for it.
+//! The leader signs the statements of its session with it, in a comment. Every launcher with the same login may see
+//! that session in pg_stat_activity, reads there who leads, and needs nothing installed for it.
 
 use shared::db::statement::bare;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -52,7 +52,7 @@ fn harmless(name: &str) -> String {
     if kept.is_empty() { "unknown".to_owned() } else { kept }
 }
 
-/// The leader, as a launcher that stands by has seen it.
+/// The leader, as a standby launcher sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderSeen {
     pub backend: i32,
@@ -65,7 +65,7 @@ pub struct LeaderSeen {
 }
 
 impl LeaderSeen {
-    /// In a few words.
+    /// Its host and backend, in one phrase.
     pub fn whereabouts(&self) -> String {
         let host = self.host.as_deref().or(self.address.as_deref());
         let pid = self.pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();

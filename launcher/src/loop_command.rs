@@ -1,5 +1,6 @@
-//! The commands that components return. A component owns its state, takes an event, and returns what is to be done; the event
-//! loop does it. `A` is the component's own kind of answer: the loop wraps it, so that no component knows another one's.
+//! The commands that components return. A component owns its state, takes an event, and returns what is to be done; the
+//! event loop does it. `A` is the component's own kind of answer: the loop wraps it, so that no component knows another
+//! one's.
 
 use crate::host::Signature;
 use crate::limits::ANSWER_TIMEOUT;

@@ -1,8 +1,9 @@
-//! `launcher check --connect`: logs in as the launcher and as every row, and says what each may not do, with the SQL
-//! that mends it, and which other roles may put tasks into its queue. Queues that rows "*" would find are checked too.
+//! `launcher check --connect`: logs in as the launcher and as the user of every queue, and prints which rights are
+//! missing, with the SQL that grants them, and which other roles may put tasks into the queue. Queues that "*" would
+//! find are checked too.
 //!
-//! Nothing is changed. What is asked is what the first start of the row would need; the lists of GRANTs in the README
-//! are what this room finds nothing to say about.
+//! Nothing is changed. The rights are those that the first start of the queue needs; the lists of GRANTs in the README
+//! give all of them.
 
 use super::resolve::wanted;
 use super::{environment, print, print_error};
@@ -28,13 +29,13 @@ use tokio_postgres::Client;
 type Lacks = Vec<String>;
 
 /// Prints the findings about one login.
-struct Teller<'a> {
+struct Findings<'a> {
     name: &'a str,
     good: bool,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, who: &str, found: Result<Lacks, Trouble>) {
+impl Findings<'_> {
+    fn print(&mut self, who: &str, found: Result<Lacks, Trouble>) {
         let name = self.name;
         let lacks = found.unwrap_or_else(|trouble| vec![trouble.text]);
         if lacks.is_empty() {
@@ -47,15 +48,15 @@ impl Teller<'_> {
     }
 
     /// Findings that are no mistakes.
-    fn note(&self, who: &str, text: &str) {
+    fn remark(&self, who: &str, text: &str) {
         print(&format!("{}: {who}: {text}", self.name));
     }
 }
 
 pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
     let environment = environment(place);
-    let mut teller = Teller { name, good: true };
-    // Resolved before: whoever calls has said what is wrong with the config.
+    let mut findings = Findings { name, good: true };
+    // Resolved before: the caller has printed the mistakes of the config.
     let own = config.target(&environment).ok();
     let rows = config.rows.iter().filter_map(|row| wanted(config, row, &environment).ok());
     let (every, rows): (Vec<Wanted>, Vec<Wanted>) = rows.partition(|one| one.row.is_every());
@@ -74,36 +75,36 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
             to_be_made = made;
             lacks
         });
-        teller.tell(&format!("launcher as {}", quoted(&own.user)), lacks);
+        findings.print(&format!("launcher as {}", quoted(&own.user)), lacks);
     }
     for one in &rows {
         if to_be_made.contains(&(one.row.user.clone(), one.row.data.clone())) {
-            teller.note(&who(one), "will be made at the first start");
+            findings.remark(&who(one), "will be made at the first start");
             continue;
         }
-        check_queue(&mut teller, one);
+        check_queue(&mut findings, one);
     }
     for row in &every {
-        // The login by which its databases are looked at.
+        // The login by which its databases are searched.
         let login = row.probe_login(&row.target.database);
         let answer = one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move {
             client.batch_execute("SELECT 1").await.map_err(|error| Trouble::of(&error))?;
             Ok(Lacks::new())
         });
-        teller.tell(&format!("{} every database as {}", row.row.place, quoted(&login.user)), answer);
+        findings.print(&format!("{} every database as {}", row.row.place, quoted(&login.user)), answer);
     }
     for (database, trouble) in unseen {
-        teller.note(&format!("every database: {database}"), &format!("cannot list its queues: {trouble}"));
+        findings.remark(&format!("every database: {database}"), &format!("cannot list its queues: {trouble}"));
     }
     for one in &found {
         match &one.refusal {
             // Without a catalog it is none of ours, which may be meant.
-            Some(refusal) if !is_news(refusal) => teller.note(&who(one), &format!("not served: {refusal}")),
-            Some(refusal) => teller.tell(&who(one), Ok(vec![refusal.clone()])),
-            None => check_queue(&mut teller, one),
+            Some(refusal) if !is_news(refusal) => findings.remark(&who(one), &format!("not served: {refusal}")),
+            Some(refusal) => findings.print(&who(one), Ok(vec![refusal.clone()])),
+            None => check_queue(&mut findings, one),
         }
     }
-    if teller.good { launcher_status::ORDERLY } else { launcher_status::FAILED }
+    if findings.good { launcher_status::ORDERLY } else { launcher_status::FAILED }
 }
 
 fn who(one: &Wanted) -> String {
@@ -111,7 +112,7 @@ fn who(one: &Wanted) -> String {
     format!("{place} {data} {schema}.{table} as {}", quoted(user))
 }
 
-/// What the rows "*" would serve now, and databases that cannot be looked at.
+/// What "*" would serve now, and databases that cannot be searched.
 fn find_queues<'a>(
     own: &Target,
     every: &[Wanted],
@@ -123,7 +124,7 @@ fn find_queues<'a>(
         let servable = rows.iter().filter(|row| row.get("servable"));
         Ok(servable.map(|row| row.get("name")).collect::<Vec<String>>())
     });
-    // A login that does not work is told as the launcher's.
+    // A login that does not work is reported as the launcher's.
     let databases = databases.unwrap_or_default();
     let (mut found, mut unseen) = (Vec::new(), Vec::new());
     let Some(first) = every.first() else { return (found, unseen) };
@@ -138,7 +139,7 @@ fn find_queues<'a>(
 }
 
 /// What a queue's user lacks, and who else may put tasks into it.
-fn check_queue(teller: &mut Teller<'_>, one: &Wanted) {
+fn check_queue(findings: &mut Findings<'_>, one: &Wanted) {
     let helper = one.installer.as_ref().and_then(|login| {
         one_shot::ask(login, "pgmill check", CHECK_TIMEOUT, |client| async move {
             let found = catalog::look(&client, None).await.map_err(|error| Trouble::of(&error))?;
@@ -154,18 +155,18 @@ fn check_queue(teller: &mut Teller<'_>, one: &Wanted) {
     let user = &one.row.user;
     match answer {
         Ok((lacks, inserters)) => {
-            teller.tell(&who(one), Ok(lacks));
+            findings.print(&who(one), Ok(lacks));
             match inserters.as_slice() {
-                [] => teller.note(&who(one), "no other role may INSERT"),
+                [] => findings.remark(&who(one), "no other role may INSERT"),
                 roles => {
                     let text = format!("INSERT, and so run SQL as {}, may also: {}", quoted(user), roles.join(", "));
-                    teller.note(&who(one), &text);
+                    findings.remark(&who(one), &text);
                 }
             }
         }
         Err(trouble) => {
             let refused = owner_refused(user, &trouble.text).filter(|_| one.as_owner);
-            teller.tell(&who(one), refused.map_or(Err(trouble), |refused| Ok(vec![refused])));
+            findings.print(&who(one), refused.map_or(Err(trouble), |refused| Ok(vec![refused])));
         }
     }
 }
@@ -176,7 +177,7 @@ async fn inserters(client: &Client, schema: &str, table: &str) -> Result<Vec<Str
     Ok(rows.iter().map(|row| name(row.get("role"))).collect())
 }
 
-/// What the launcher's login may do in a row's database.
+/// What the launcher's login may do in a queue's database.
 #[derive(Clone, Copy, Default)]
 struct Helper {
     makes: bool,

@@ -7,13 +7,14 @@ use shared::config::{Config, Mistake};
 use shared::conninfo::{Conninfo, ConninfoError, Target};
 use shared::process::exit_code::launcher_status;
 
-/// The process's environment, as far as it is text. What PG* says is meant for another server than an embedded one.
+/// The process's environment, as far as it is text. Without PG* for an embedded server: these are meant for another
+/// one.
 pub fn environment(place: &Place) -> impl Fn(&str) -> Option<String> + use<> {
     let embedded = place.embedded.is_some();
     move |name| if embedded && name.starts_with("PG") { None } else { std::env::var(name).ok() }
 }
 
-/// The config file, or what holds without one. An embedded launcher without a config has its socket in its folder.
+/// The config file, or the defaults without one. An embedded launcher without a config has its socket in its folder.
 pub fn read_config(place: &Place) -> Result<Config, Vec<Mistake>> {
     let environment = environment(place);
     match (&place.config, &place.embedded) {
@@ -25,7 +26,7 @@ pub fn read_config(place: &Place) -> Result<Config, Vec<Mistake>> {
     }
 }
 
-/// With an embedded server everything goes there, whatever the config says about hosts.
+/// With an embedded server everything goes there; hosts of the config do not count.
 pub fn on_its_server(place: &Place, config: &mut Config) -> Result<(), ConninfoError> {
     if let Some(dir) = &place.embedded {
         config.connect = Conninfo::parse(&conninfo_of(dir))?.over(&config.connect);

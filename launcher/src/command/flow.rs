@@ -1,6 +1,6 @@
 //! `launcher apply`, `export` and `graph`: a flow as one JSON document, in and out, and as a picture.
 //!
-//! The document goes to `mill.apply` in one transaction; what it says is checked there, with the place of every mistake.
+//! The document goes to `mill.apply` in one transaction; it is checked there, with the place of every mistake.
 //! The picture is `dot_text`'s; as SVG it is drawn by Graphviz, where that is installed.
 
 use super::{login_in, print, print_error, read_config};
@@ -24,7 +24,7 @@ fn database_of(place: &Place, named: Option<&str>) -> Result<String, u8> {
     }
     let mut databases: Vec<String> = match read_config(place) {
         Ok(config) => config.rows.into_iter().map(|row| row.data).filter(|data| data != "*").collect(),
-        // Said by whoever logs in.
+        // Printed by `login_in`, which reads the config too.
         Err(_) => return Ok(String::new()),
     };
     databases.sort();
@@ -133,7 +133,7 @@ fn render(dot: &str) -> Result<String, String> {
         .spawn()
         .map_err(|error| format!("{missing} does not start ({error}); install Graphviz, or leave --svg out"))?;
     if let Some(mut input) = child.stdin.take() {
-        // It reads all before it writes; if it dies, its status says so.
+        // It reads all before it writes; if it dies, its status shows it.
         let _ = input.write_all(dot.as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| format!("{missing} is lost: {error}"))?;

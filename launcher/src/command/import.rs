@@ -1,9 +1,10 @@
-//! `launcher import`: the schedules of another program become jobs, in one transaction; per job it is said what was done.
+//! `launcher import`: the schedules of another program become jobs, in one transaction; one line per job reports what
+//! was done.
 //!
-//! Nothing that is there is changed: a job of the same name and definition is left alone, so that a second run does
-//! nothing, and one of another definition is told. The other program's own rows stay as they are; as long as both run a
-//! job, it runs twice, and that is said too. A job runs as its queue's user here; one that was another role's comes in
-//! paused, because the queue's user may be the stronger.
+//! No existing job is changed: a job of the same name and definition is left alone, so that a second run does nothing,
+//! and one of another definition is reported. The other program's own rows stay as they are; as long as both run a job,
+//! it runs twice, and that is reported too. A job runs as its queue's user here; one of another role is imported
+//! paused, because the queue's user may have more rights.
 
 use super::{login_in, print, print_error};
 use crate::cli::{ImportOptions, Place};
@@ -18,7 +19,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use tokio_postgres::Client;
 
-/// Our sessions refuse to be shown a part for the whole; here a part is what there is, and it is said.
+/// Our sessions make an incomplete result an error. Here a part of the rows is enough, and the output says that it is a
+/// part.
 const SEE: &str = "SET row_security = on";
 
 /// What was found in the source.

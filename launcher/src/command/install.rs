@@ -1,8 +1,8 @@
 //! `launcher install`: the catalog and the first task table, in one transaction, before it returns.
 //!
 //! The catalog belongs to the user of the queue, as it would after a first start: that role administers it, and its own
-//! scheduler keeps timers and tokens. `--owner` names another role. The launcher's login only carries the statements: it
-//! becomes the owner by SET ROLE. Users of other rows of that database are let in.
+//! scheduler keeps timers and tokens. `--owner` names another role. The launcher's login only carries the statements:
+//! it becomes the owner by SET ROLE. Users of other queues of that database are admitted.
 
 use super::{login_in, print, print_error};
 use crate::cli::Place;
@@ -92,15 +92,15 @@ fn tell_owners(database: &str, rows: &Rows, owners: &Owners) {
     print(&format!("{database}: next: {next}"));
 }
 
-/// What the config says of this database.
+/// What the config has about this database.
 #[derive(Clone)]
 struct Rows {
     users: Vec<String>,
     /// Who serves public.task.
     task_user: Option<String>,
-    /// Who owns the catalog unless told otherwise.
+    /// Who owns the catalog without --owner.
     owner: Option<String>,
-    /// A row names the database or covers it.
+    /// An entry names the database or covers it.
     named: bool,
 }
 
@@ -117,7 +117,7 @@ impl Rows {
     }
 }
 
-/// Where no row names a user: the owner of the database, if its tasks may run as that role; else this login.
+/// Where the config names no user: the owner of the database, if its tasks may run as that role; else this login.
 const DEFAULT_OWNER: &str = "SELECT COALESCE((SELECT r.rolname FROM pg_catalog.pg_database d JOIN pg_catalog.pg_roles r \
     ON r.oid = d.datdba WHERE d.datname = pg_catalog.current_database() AND r.rolcanlogin AND NOT r.rolsuper \
     AND pg_catalog.pg_has_role(r.oid, 'MEMBER')), current_user)::text AS owner";

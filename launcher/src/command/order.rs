@@ -1,4 +1,4 @@
-//! `launcher start`, `stop` and `restart DATABASE`: the running launcher does it and says what came of it.
+//! `launcher start`, `stop` and `restart DATABASE`: the running launcher carries the order out and reports the result.
 
 use super::status::{no_launcher, put};
 use super::{print, print_error, print_mistakes, read_config};

@@ -30,7 +30,7 @@ pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Resul
     Ok(Wanted { row: row.clone(), target, installer, versions, remotes, launcher, refusal: None, as_owner: false })
 }
 
-/// The programs of other versions, unless the config says where: beside this one.
+/// Where the programs of other versions are, unless the config names a folder: beside this one.
 fn beside_us() -> PathBuf {
     let own = std::env::current_exe().unwrap_or_default();
     own.parent().unwrap_or(&own).join("versions")

@@ -1,5 +1,5 @@
-//! The long command: makes the region, opens the control socket, starts the embedded server if there is to be one,
-//! and hands over to the loop.
+//! The long command: makes the region, opens the control socket, starts the embedded server if one is wanted, and runs
+//! the event loop.
 
 use super::resolve::{unresolved, wanted};
 use super::{environment, read_config};
@@ -29,7 +29,7 @@ pub fn run(cli: &Cli) -> u8 {
     shared::log::never_wait();
     let mut config = match read_config(&cli.place) {
         Ok(config) => config,
-        Err(mistakes) => return say_mistakes(&mistakes),
+        Err(mistakes) => return log_mistakes(&mistakes),
     };
     for warning in &config.warnings {
         shared::warning!("config", warning = warning);
@@ -63,7 +63,7 @@ pub fn run(cli: &Cli) -> u8 {
                 launcher_status::FAILED
             }
         }
-        Err(Unstartable::Mistakes(mistakes)) => say_mistakes(&mistakes),
+        Err(Unstartable::Mistakes(mistakes)) => log_mistakes(&mistakes),
         Err(Unstartable::Trouble(text)) => {
             shared::error!("cannot start", error = text);
             launcher_status::FAILED
@@ -181,7 +181,7 @@ fn start_server(dir: PathBuf, signals: &mut Bell) -> Result<Embedded, Unstartabl
     }
 }
 
-/// With an embedded server everything goes there, whatever the config says about hosts.
+/// With an embedded server everything goes there; hosts of the config do not count.
 fn connect_to(config: &mut Config, server: Option<&Conninfo>) {
     if let Some(server) = server {
         config.connect = server.over(&config.connect);
@@ -196,7 +196,7 @@ fn own_slot(region: &Region) -> Option<shared::region::SlotHandle> {
     Some(slot)
 }
 
-/// The launcher's own login and those of the rows.
+/// The launcher's own login and those of the queues.
 fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec<Mistake>> {
     let mistakes = unresolved(config, environment);
     if !mistakes.is_empty() {
@@ -209,7 +209,7 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
     Ok(Reloaded { target, queues: queues.collect(), operators: config.operators.clone() })
 }
 
-/// What a running launcher keeps whatever a config read again says.
+/// Settings that a running launcher keeps when the config is read again.
 #[derive(Debug, PartialEq)]
 struct Fixed {
     name: String,
@@ -236,10 +236,10 @@ fn reload(place: &Place, server: Option<&Conninfo>, fixed: &Fixed) -> Option<Rel
         connect_to(&mut config, server);
         logins(&config, &environment(place))
     });
-    read.map_err(|mistakes| say_mistakes(&mistakes)).ok()
+    read.map_err(|mistakes| log_mistakes(&mistakes)).ok()
 }
 
-fn say_mistakes(mistakes: &[Mistake]) -> u8 {
+fn log_mistakes(mistakes: &[Mistake]) -> u8 {
     for mistake in mistakes {
         shared::error!("mistake in the config", place = mistake.place, text = mistake.text);
     }

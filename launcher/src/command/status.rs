@@ -67,7 +67,7 @@ pub fn put(socket: &Path, question: &Value) -> std::io::Result<Value> {
     let answered = stream.write_all(question.as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut line));
     match answered {
         Ok(0) => return Err(turned_away()),
-        // It hung up with our question unread, which a stranger's is.
+        // It closed the connection with our request unread: that is how it refuses another user.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
             return Err(turned_away());
         }

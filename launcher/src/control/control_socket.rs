@@ -1,9 +1,9 @@
 //! The control socket: where `launcher status` and its like ask a running launcher.
 //!
-//! A Unix socket of mode 0600; besides, the peer's credentials are checked: our own uid and uid 0 may ask. One JSON line in, one
-//! JSON line out, at once or once there is something to report. Nothing here blocks: callers that are slow, silent or too many are
-//! dropped. A live socket of another launcher is an error with its pid; a dead one is replaced. Every second `keep` compares the
-//! file with the bound socket and binds again if the file was removed.
+//! A Unix socket of mode 0600; besides, the peer's credentials are checked: our own uid and uid 0 may ask. One JSON
+//! line in, one JSON line out, at once or once there is something to report. Nothing here blocks: callers that are
+//! slow, silent or too many are dropped. A live socket of another launcher is an error with its pid; a dead one is
+//! replaced. Every second `keep` compares the file with the bound socket and binds again if the file was removed.
 
 use crate::limits::{CALL_TIMEOUT, CALLERS_MAX, REQUEST_MAX_BYTES, SOCKET_CHECK_PERIOD};
 use nix::errno::Errno;
@@ -58,8 +58,8 @@ struct Caller {
     deadline: Instant,
 }
 
-/// Device and inode of a file. The kernel keeps the inode of a bound socket as long as the socket is open, so no later file
-/// can have the same pair.
+/// Device and inode of a file. The kernel keeps the inode of a bound socket as long as the socket is open, so no later
+/// file can have the same pair.
 type FileId = (u64, u64);
 
 #[derive(Debug)]
@@ -188,7 +188,7 @@ impl ControlSocket {
         }
     }
 
-    /// Without effect if the caller has hung up.
+    /// Without effect if the caller has closed its connection.
     pub fn reply(&mut self, id: CallerId, answer: &str) {
         if let Some(caller) = self.callers.iter_mut().find(|caller| caller.id == id) {
             caller.answer = Some(format!("{answer}\n").into_bytes());
@@ -281,7 +281,8 @@ fn make_way(path: &Path) -> Result<(), ControlError> {
     }
 }
 
-/// Calls the program that listens on a socket; gives its pid. Does not wait: a full backlog shows a living listener, too.
+/// Calls the program that listens on a socket; gives its pid. Does not wait: a full backlog shows a living listener,
+/// too.
 fn call(path: &Path) -> nix::Result<Option<i32>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;

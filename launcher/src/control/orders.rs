@@ -1,5 +1,5 @@
-//! What operators ask through the control socket: `status`, which is answered at once, and `start`, `stop` and `restart`, which are
-//! answered when they are done or cannot be done, within the command's ten seconds.
+//! What operators ask through the control socket: `status`, which is answered at once, and `start`, `stop` and
+//! `restart`, which are answered when they are done or cannot be done, within the command's ten seconds.
 
 use crate::control::control_socket::{CallerId, ControlSocket};
 use crate::limits::ORDER_TIMEOUT;

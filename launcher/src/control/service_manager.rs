@@ -1,9 +1,10 @@
-//! Messages to the service manager that has started us, in systemd's protocol: datagrams to the socket that `NOTIFY_SOCKET` names.
-//! Without that variable nothing is sent.
+//! Messages to the service manager that has started us, in systemd's protocol: datagrams to the socket that
+//! `NOTIFY_SOCKET` names. Without that variable nothing is sent.
 //!
-//! READY once every queue is served or has its reason; RELOADING and READY around a reload; STOPPING at the end; WATCHDOG from the
-//! loop itself, at half of the time that the manager allows: a loop that stands still sends nothing and is ended. A manager that
-//! does not read costs nothing: the socket does not block, and a lost WATCHDOG is followed by the next one.
+//! READY once every queue is served or has its reason; RELOADING and READY around a reload; STOPPING at the end;
+//! WATCHDOG from the loop itself, at half of the time that the manager allows: a loop that stands still sends nothing
+//! and is ended. A manager that does not read costs nothing: the socket does not block, and a lost WATCHDOG is followed
+//! by the next one.
 
 use nix::time::{ClockId, clock_gettime};
 use std::os::linux::net::SocketAddrExt;

@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/                   0700, the server user's: who may enter may connect (auth is trust)
 //! DIR/data/              the cluster; DIR/data.new/ while it is being made
-//! DIR/server.log         what the server and initdb say; .old is the one before
+//! DIR/server.log         what the server and initdb write; .old is the one before
 //! DIR/launcher.lock      held by the launcher that supervises this server
 //! DIR/.s.PGSQL.5432      the socket
 //! ```

@@ -5,12 +5,12 @@
 //! and at the end `stop`, then `stopped` until that is true. Dropping an `Embedded` does nothing
 //! to the server: it outlives a launcher that is killed, and the next `start` adopts it.
 //!
-//! Rooms: `folder` (DIR and its lock), `programs` (which PostgreSQL), `system_user` (as whom),
-//! `initdb` (the cluster), `server` (the process), `server_log`, `startup` (until it is ready),
-//! `supervision` (when to restart).
+//! Modules: `own_server` (as the event loop sees it), `folder` (DIR and its lock), `programs` (which PostgreSQL),
+//! `system_user` (as whom), `initdb` (the cluster), `server` (the process), `server_log`, `startup` (until it is
+//! ready), `supervision` (when to restart).
 //!
-//! What can go wrong: everything on the way to a ready server is an `EmbeddedError` that says
-//! what to do; once it was ready, trouble is a `ServerEvent` and a back-off.
+//! What can go wrong: every failure on the way to a ready server is an `EmbeddedError` that says
+//! what to do; later ones are a `ServerEvent` and a back-off.
 
 mod error;
 mod folder;
@@ -38,8 +38,8 @@ use folder::{Data, Folder, PORT};
 use initdb::SUPERUSER;
 use programs::{Environment, Programs};
 use server::Server;
-use startup::{Patience, ended, launch, start_server};
-use supervision::{Effect, Phase, Sight};
+use startup::{StartLimit, ended, launch, start_server};
+use supervision::{Condition, Effect, Phase};
 use system_user::SystemUser;
 
 /// What `check` saw; the caller logs it.
@@ -101,17 +101,17 @@ impl Embedded {
         let lock = folder.lock(&user)?;
         // Once more, now that nobody else can be making it.
         if folder.inspect_data()? == Data::Missing {
-            let mut patience = Patience::new(INITDB_TIMEOUT, called_off);
-            initdb::make_cluster(&folder, &programs, &user, &mut patience)?;
+            let mut limit = StartLimit::new(INITDB_TIMEOUT, called_off);
+            initdb::make_cluster(&folder, &programs, &user, &mut limit)?;
         }
-        let mut patience = Patience::new(SERVER_START_TIMEOUT, called_off);
-        let server = start_server(&folder, &programs, &user, &mut patience)?;
+        let mut limit = StartLimit::new(SERVER_START_TIMEOUT, called_off);
+        let server = start_server(&folder, &programs, &user, &mut limit)?;
         Ok(Embedded {
             folder,
             programs,
             user,
             server: Some(server),
-            phase: Phase::Ready { since: Instant::now(), rests: 0 },
+            phase: Phase::Ready { since: Instant::now(), restarts: 0 },
             _lock: lock,
         })
     }
@@ -133,14 +133,14 @@ impl Embedded {
                     Some(ServerEvent::StartFailed { why: error.in_full() })
                 }
             },
-            Effect::TellDied => self
+            Effect::ReportDied => self
                 .server
                 .take()
                 .map(|server| ServerEvent::Died { pid: server.pid(), status: server.status().to_owned() }),
-            Effect::TellStartFailed => {
+            Effect::ReportStartFailed => {
                 self.server.take().map(|server| ServerEvent::StartFailed { why: ended(&server).in_full() })
             }
-            Effect::TellLate => self.server.as_ref().map(|server| ServerEvent::StartFailed {
+            Effect::ReportLate => self.server.as_ref().map(|server| ServerEvent::StartFailed {
                 why: format!(
                     "pid {} is not ready after {} s, still waiting for it: {}",
                     server.pid(),
@@ -148,13 +148,13 @@ impl Embedded {
                     server.strange_address(&self.folder).unwrap_or_else(|| server.log().tail())
                 ),
             }),
-            Effect::TellRestarted => self.server.as_ref().map(|server| ServerEvent::Restarted { pid: server.pid() }),
+            Effect::ReportRestarted => self.server.as_ref().map(|server| ServerEvent::Restarted { pid: server.pid() }),
         }
     }
 
     /// How long the caller may wait until the next `check`, if no signal comes earlier.
     pub fn check_again_in(&self, now: Instant) -> Duration {
-        self.phase.look_again_in(now)
+        self.phase.observe_again_in(now)
     }
 
     /// Asks the server to stop, and never starts it again. A second call may ask more strongly.
@@ -181,7 +181,7 @@ impl Embedded {
             Phase::Starting { .. }
             | Phase::Late { .. }
             | Phase::Ready { .. }
-            | Phase::Resting { .. }
+            | Phase::Pausing { .. }
             | Phase::Stopping => false,
         }
     }
@@ -211,15 +211,15 @@ impl Embedded {
         self.programs.major
     }
 
-    fn look(&mut self) -> Sight {
+    fn look(&mut self) -> Condition {
         match &mut self.server {
             Some(server) => server.look(&self.folder),
-            None => Sight::Gone,
+            None => Condition::Gone,
         }
     }
 }
 
-/// How to connect to the server of a folder, whoever has started it.
+/// How to connect to the server of a folder, no matter which process has started it.
 pub fn conninfo_of(dir: &Path) -> String {
     let folder = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     conninfo_at(&folder.to_string_lossy())

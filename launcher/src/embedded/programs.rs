@@ -26,7 +26,7 @@ pub struct Programs {
     pub major: u32,
 }
 
-/// Where to look.
+/// Where programs are searched.
 #[derive(Debug, Clone)]
 pub struct Environment {
     /// The value of PATH.
@@ -48,7 +48,7 @@ impl Environment {
     }
 }
 
-/// The server programs get none of what steers our own connections, speak English to our log,
+/// The server programs get no variables that steer our own connections, write English into our log,
 /// and do not report to the service manager in our place.
 pub fn clean_environment(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
@@ -61,7 +61,7 @@ pub fn clean_environment(command: &mut Command) {
     command.env("LC_ALL", "C");
 }
 
-/// No fitting server programs; tells what was seen.
+/// No fitting server programs; lists what was found.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no server programs of PostgreSQL {wanted} found (looked at: {looked_at}); \
@@ -115,7 +115,7 @@ fn fits(major: u32, needed: Option<u32>) -> bool {
     SUPPORTED.contains(&major) && needed.is_none_or(|needed| needed == major)
 }
 
-/// Every folder worth a look, each once, in order of preference.
+/// Every folder that may have them, each once, in order of preference.
 fn candidates(environment: &Environment) -> Vec<PathBuf> {
     let path: Vec<PathBuf> = environment
         .search_path
@@ -138,7 +138,7 @@ fn candidates(environment: &Environment) -> Vec<PathBuf> {
     folders
 }
 
-/// What `pg_config` of this folder says.
+/// What `pg_config` of this folder prints.
 fn bindir(folder: &Path) -> Option<PathBuf> {
     let text = output_of(&folder.join("pg_config"), "--bindir").ok()?;
     let bindir = PathBuf::from(text.trim_end_matches('\n'));

@@ -21,7 +21,7 @@ use super::error::EmbeddedError;
 use super::folder::{Folder, PORT, read_small};
 use super::programs::{Programs, clean_environment};
 use super::server_log::ServerLog;
-use super::supervision::Sight;
+use super::supervision::Condition;
 use super::system_user::SystemUser;
 
 #[derive(Debug)]
@@ -88,7 +88,7 @@ impl Server {
         &self.log
     }
 
-    /// How it ended, once `look` has said `Gone`.
+    /// How it ended, once `look` has returned `Gone`.
     pub fn status(&self) -> &str {
         match &self.process {
             Process::Child(_) | Process::Adopted { .. } => "alive",
@@ -97,7 +97,7 @@ impl Server {
     }
 
     /// Looks at the process and its pid file, without waiting.
-    pub fn look(&mut self, folder: &Folder) -> Sight {
+    pub fn look(&mut self, folder: &Folder) -> Condition {
         let ended = match &mut self.process {
             Process::Child(child) => match child.try_wait() {
                 Ok(None) => None,
@@ -107,15 +107,15 @@ impl Server {
             },
             Process::Adopted { started } if start_time(self.pid).as_ref() == Some(started) => None,
             Process::Adopted { .. } => Some("exit status not known: adopted".to_owned()),
-            Process::Gone { .. } => return Sight::Gone,
+            Process::Gone { .. } => return Condition::Gone,
         };
         if let Some(status) = ended {
             self.process = Process::Gone { status };
-            return Sight::Gone;
+            return Condition::Gone;
         }
         match PidFile::read(&folder.data()) {
-            Some(file) if file.pid == self.pid && file.ready && file.is_ours(folder) => Sight::Accepting,
-            Some(_) | None => Sight::NotReady,
+            Some(file) if file.pid == self.pid && file.ready && file.is_ours(folder) => Condition::Accepting,
+            Some(_) | None => Condition::NotReady,
         }
     }
 
@@ -131,8 +131,8 @@ impl Server {
     /// Sends a signal to the server itself, if it is still the same process.
     pub fn signal(&mut self, folder: &Folder, signal: Signal) {
         match self.look(folder) {
-            Sight::Gone => {}
-            Sight::NotReady | Sight::Accepting => {
+            Condition::Gone => {}
+            Condition::NotReady | Condition::Accepting => {
                 // It may end in this moment, which is what the signal is for.
                 let _gone = kill(self.pid, signal);
             }
@@ -140,7 +140,7 @@ impl Server {
     }
 }
 
-/// What must hold whatever the files in `data` say; the rest is the operator's to set there.
+/// Settings that override the files in `data`; all others are the operator's to set there.
 fn settings(folder: &Folder) -> Vec<String> {
     let socket_folder = folder.text().replace('"', "\"\"");
     vec![

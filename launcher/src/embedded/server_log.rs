@@ -1,8 +1,8 @@
-//! `DIR/server.log`: what the server and initdb say, and its last lines for our own messages.
+//! `DIR/server.log`: what the server and initdb write, and its last lines for our own messages.
 //!
 //! Opened anew for every start of a program; one that has grown over the limit becomes
-//! `server.log.old` then, so that at most two files remain. The server writes by itself; nothing
-//! of ours stands in between, so that a launcher that dies takes no line along.
+//! `server.log.old` then, so that at most two files remain. The server writes to the file itself, so
+//! that no line is lost if the launcher dies.
 
 use crate::limits::{SERVER_LOG_MAX_BYTES, SERVER_LOG_TAIL_BYTES, SERVER_LOG_TAIL_LINES};
 use std::fs::{self, File, OpenOptions};
@@ -19,7 +19,7 @@ use super::system_user::SystemUser;
 #[derive(Debug)]
 pub struct ServerLog {
     path: PathBuf,
-    /// Where the words of this program begin.
+    /// Where the lines of this program begin.
     begin: u64,
     file: File,
 }

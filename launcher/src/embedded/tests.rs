@@ -172,7 +172,7 @@ fn a_killed_server_is_restarted_by_check_after_its_rest() {
 
     let mut restarted = None;
     eventually("the server is restarted", || {
-        // Time is only told here: a rest is over as soon as we say so.
+        // The test sets the time: a pause is over as soon as it says so.
         now += embedded.check_again_in(now).min(Duration::from_secs(30));
         match embedded.check(now) {
             Some(ServerEvent::Restarted { pid }) => restarted = Some(pid),
@@ -235,7 +235,7 @@ fn an_interrupted_initdb_leaves_nothing() {
     assert!(!dir.join("data.new").exists());
     assert!(!dir.join("data").exists());
 
-    // One that is killed by someone else: its words are in the error.
+    // One that is killed by someone else: its last lines are in the error.
     let real = Programs::find(&Environment::of_this_process(), None).unwrap();
     let programs = temp.path().join("programs");
     fs::create_dir(&programs).unwrap();

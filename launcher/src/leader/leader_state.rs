@@ -69,7 +69,7 @@ pub enum LeaderEffect {
     Dial,
     AskLock,
     Report(Trouble),
-    /// The lock is ours: rows may live.
+    /// The lock is ours: schedulers may start.
     Lead,
     /// It may not be ours any more: nothing is begun for now.
     Doubt,

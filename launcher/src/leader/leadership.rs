@@ -1,9 +1,10 @@
-//! Leading and standing by: carries out what `leader_state` decides, and keeps what must be known of the leading session, ours
-//! or another launcher's.
+//! Leading and standing by: carries out what `leader_state` decides, and keeps what must be known of the leading
+//! session, ours or another launcher's.
 //!
-//! The launcher asks for the lock on its own session. From then on that session must not be silent: the server ends it after a
-//! while, so that a host that froze or was cut off does not lead for ever. Each read of pg_locks (`server_watch`) proves that
-//! this launcher still leads, and prolongs the lease in the region, which all its processes go by.
+//! The launcher asks for the lock on its own session. From then on that session must not be silent: the server ends it
+//! after a while, so that a host that froze or was cut off does not lead for ever. Each read of pg_locks
+//! (`server_watch`) proves that this launcher still leads, and prolongs the lease in the region, which all its
+//! processes go by.
 
 use crate::base::Base;
 use crate::host::{Host, LeaderSeen, Signature, now_ms};
@@ -129,7 +130,7 @@ impl Leadership {
         Proof::Held { resumed: lapsed && base.region.leads() }
     }
 
-    /// The first words of a leader.
+    /// This launcher leads now.
     pub fn begin(&mut self) {
         if self.waits.end() {
             shared::info!("launcher works again");
@@ -207,8 +208,8 @@ impl Leadership {
         commands
     }
 
-    /// The hosts that are tried: first the server on which we led last, because a former primary may be back on a host before
-    /// it. But only where a stand-by is not taken for it.
+    /// The hosts that are tried: first the server on which we led last, because a former primary may be back on a host
+    /// before it. But only where a stand-by is not taken for it.
     fn target(&self, target: &Target) -> Target {
         let writes = matches!(target.attributes, SessionAttributes::ReadWrite | SessionAttributes::Primary);
         let prefer = self.place.filter(|_| writes).map(|place| Preferred { place, address: None });

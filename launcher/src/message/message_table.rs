@@ -1,9 +1,9 @@
 //! Messages of users, from the moment their lock is seen until it is gone. PURE.
 //!
-//! A message is the lock of an open transaction, so the last read of pg_locks says which messages exist. This table keeps the
-//! stage of each: its sender is checked, then it is acted upon, then answered. The answer stays until the message is gone.
-//! A message outlives the launcher's own session: the new session only answers again. After PREPARE TRANSACTION a message has no
-//! process any more; it exists until the transaction is over.
+//! A message is the lock of an open transaction, so the last read of pg_locks says which messages exist. This table
+//! keeps the stage of each: its sender is checked, then it is acted upon, then answered. The answer stays until the
+//! message is gone. A message outlives the launcher's own session: the new session only answers again. After PREPARE
+//! TRANSACTION a message has no process any more; it exists until the transaction is over.
 
 use crate::limits::{MESSAGE_TIMEOUT, MESSAGES_MAX, MESSAGES_PER_SESSION_MAX};
 use crate::queue::request::Request;

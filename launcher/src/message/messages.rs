@@ -1,7 +1,7 @@
 //! Carries out what users ask by messages: checks their senders, acts upon the queue table, answers.
 //!
-//! The lock of a message is seen by `server_watch`; what has become of each message is in `message_table`. The answer is another
-//! lock, which the launcher's session takes and the sender looks for.
+//! The lock of a message is seen by `server_watch`; what has become of each message is in `message_table`. The answer
+//! is another lock, which the launcher's session takes and the sender looks for.
 
 use crate::base::Base;
 use crate::loop_command::{LoopCommand, query};
@@ -67,8 +67,8 @@ impl Messages {
         self.table.checked(key, may).map(give).into_iter().collect()
     }
 
-    /// Acts upon messages whose senders may send them. True: one is about a database that is younger than our list, which is
-    /// therefore read again until the sender gives up.
+    /// Acts upon messages whose senders may send them. True: one is about a database that is younger than our list,
+    /// which is therefore read again until the sender gives up.
     pub fn act(&mut self, queues: &mut QueueTable, now: Instant) -> bool {
         let mut unknown = false;
         for key in self.table.claim_allowed(now) {

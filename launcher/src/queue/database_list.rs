@@ -1,8 +1,8 @@
 //! The databases of the launcher's own server, and which of them "*" covers.
 //!
-//! The list is read at every poll (`server_watch`). Every database that takes connections and that no queue of the config names is
-//! covered by the entries "*" of the config. `queue_probe` reads from the system catalogs of such a database which task tables it
-//! has. Nothing is made in it.
+//! The list is read at every poll (`server_watch`). Every database that takes connections and that no queue of the
+//! config names is covered by the entries "*" of the config. `queue_probe` reads from the system catalogs of such a
+//! database which task tables it has. Nothing is made in it.
 
 use crate::queue::found_queue::FoundQueue;
 use crate::queue::wanted::Wanted;

@@ -18,7 +18,7 @@ pub struct Departure {
     pub useless: Option<Useless>,
 }
 
-/// Why a scheduler is not to be started again, and when to look whether that still holds.
+/// Why a scheduler is not to be started again, and when that is checked again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Useless {
     pub why: String,
@@ -26,8 +26,8 @@ pub struct Useless {
 }
 
 impl Departure {
-    /// `worked`: it had claimed tasks. `why`: what it had reported. `probe`: how long after it left for want of a catalog that is
-    /// looked for again.
+    /// `worked`: it had claimed tasks. `why`: what it had reported. `probe`: how long after it left for want of a
+    /// catalog that is looked for again.
     pub fn of(end: End, worked: bool, why: Option<String>, origin: Origin, probe: Duration) -> Departure {
         let left = match end {
             End::Exited(status) => ExitCode::from_status(status),

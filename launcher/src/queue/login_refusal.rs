@@ -10,8 +10,8 @@ pub struct LoginRefusal {
 }
 
 impl LoginRefusal {
-    /// What is to be logged now. The refusal lasts until the queue is served: what the scheduler reports between two tries does not
-    /// end it.
+    /// What is to be logged now. The refusal lasts until the queue is served: what the scheduler reports between two
+    /// tries does not end it.
     pub fn seen(&mut self, refused: Option<String>, running: bool) -> Option<String> {
         let before = self.logged;
         self.logged = refused.is_some() || before && !running;
@@ -19,7 +19,7 @@ impl LoginRefusal {
     }
 }
 
-/// What to do, if the server's words are a refused login.
+/// What to do, if the server's message is a refused login.
 pub fn owner_refused(owner: &str, said: &str) -> Option<String> {
     refuses_login(said).then(|| {
         format!(

@@ -1,7 +1,7 @@
 //! One queue: its life, its scheduler process, its slot and cell.
 //!
-//! `queue_step` decides; this module carries its effects out, and reports to it what the slot of the scheduler shows. `queue_table`
-//! calls it for every queue on every pass.
+//! `queue_step` decides; this module carries its effects out, and reports to it what the slot of the scheduler shows.
+//! `queue_table` calls it for every queue on every pass.
 
 use crate::queue::database_list::FoundDatabase;
 use crate::queue::departure::Departure;
@@ -317,7 +317,7 @@ impl QueueEntry {
         self.child.as_ref().is_some_and(|child| child.pid() == pid)
     }
 
-    /// The server does not let a found queue's owner in. Its words may not name him, and no queue of the config does.
+    /// The server does not let a found queue's owner in. Its message may not name the owner, and the config does not.
     fn login_refused(&self, region: &Region) -> Option<String> {
         let waits = self.wanted.as_owner && self.phase(region) == Some(Phase::Waiting);
         let reason = self.state.slot().filter(|_| waits).and_then(|slot| scheduler_slot::reason(region, slot));

@@ -1,9 +1,10 @@
 //! The life of one queue: does it have a slot, does its scheduler run. PURE.
 //!
-//! Four states that an operator knows: ENABLED, ALLOCATED, STARTED, DISABLED. STARTED has two edges here, because nothing in this
-//! process waits: Starting (forked, its parameters not read yet) and Ending (told to end, not gone yet). A slot is held exactly in
-//! Allocated, Starting, Started and Ending. Everything that is known of a queue's life is in its state, or in `Memory` if it
-//! outlives states. `queue_step` decides; `queue_entry` carries the effects out and reports what came of them as events.
+//! Four states that an operator knows: ENABLED, ALLOCATED, STARTED, DISABLED. STARTED has two edges here, because
+//! nothing in this process waits: Starting (forked, its parameters not read yet) and Ending (told to end, not gone
+//! yet). A slot is held exactly in Allocated, Starting, Started and Ending. Everything that is known of a queue's life
+//! is in its state, or in `Memory` if it outlives states. `queue_step` decides; `queue_entry` carries the effects out
+//! and reports what came of them as events.
 
 use crate::limits::{BEAT_TIMEOUT, END_SESSION_AFTER, END_STEP, END_TASKS_AFTER, KILL_AFTER, NO_SLOT_TIMEOUT};
 use crate::queue::restart_policy::RestartPolicy;
@@ -29,8 +30,8 @@ pub enum QueueState {
     Disabled { why: Why, again_at: Option<Instant> },
 }
 
-/// Since when the queue gets no slot. A pass of another scheduler reserves all free slots for a moment: only a lasting lack is
-/// logged, once.
+/// Since when the queue gets no slot. A pass of another scheduler reserves all free slots for a moment: only a lasting
+/// lack is logged, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoSlot {
     pub since: Instant,
@@ -42,7 +43,8 @@ pub struct Allocated {
     pub slot: SlotHandle,
     pub start_at: Instant,
     pub wait: WaitFor,
-    /// It may not start at present, whatever its time says: this launcher does not lead, or somebody works on the database.
+    /// It may not start at present, even if its time has come: this launcher does not lead, or somebody works on the
+    /// database.
     pub held_back: bool,
     /// Why the last fork failed.
     pub failure: Option<String>,

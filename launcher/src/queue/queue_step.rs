@@ -39,7 +39,8 @@ pub enum QueueEvent {
     },
     /// The scheduler has read its cell.
     Acknowledged,
-    /// The config was read again; settings of the server count too, so the scheduler reloads even if nothing has changed here.
+    /// The config was read again; settings of the server count too, so the scheduler reloads even if nothing has
+    /// changed here.
     SettingsChanged,
     /// They are in the cell.
     SettingsSent,
@@ -266,7 +267,7 @@ fn alive(process: Process, ack_by: Option<Instant>, event: QueueEvent, memory: &
     }
 }
 
-/// The scheduler is gone although nobody had told it to end.
+/// The scheduler is gone without having been told to end.
 fn gone(process: Process, departure: Departure, now: Instant, longest: Duration, memory: &mut Memory) -> QueueStep {
     memory.left = departure.left;
     if departure.is_death() {
@@ -318,7 +319,7 @@ fn ending(
             let wait = if urgency < Urgency::Hurry { wait } else { old.then(wait) };
             or_stronger(Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
         }
-        // A queue that is to stay away does so, unless only the config had said it and says otherwise now.
+        // A queue that is to stay disabled does so; only the config can take back what the config wanted.
         (E::EndAsked { urgency, then: then @ Then::Stay { why: Why::Removed(_) }, now, close }, _) => {
             or_stronger(urgency, then, now, close)
         }

@@ -1,7 +1,7 @@
 //! The queues that are to be served, and what becomes of them.
 //!
-//! The loop calls it on every pass. It logs what changes, so a missed event costs one pass, never a stuck queue. What one queue
-//! does is in `queue_entry`.
+//! The loop calls it on every pass. It logs what changes, so a missed event costs one pass, never a stuck queue. What
+//! one queue does is in `queue_entry`.
 
 use crate::queue::database_list::{DatabaseList, FoundDatabase};
 use crate::queue::found_queue::FoundQueue;
@@ -73,7 +73,7 @@ impl QueueTable {
         self.reconcile_found(now);
     }
 
-    /// One pass over all rows: slots first, so that no task takes a scheduler's slot, then starts and the rest.
+    /// One pass over all queues: slots first, so that no task takes a scheduler's slot, then starts and the rest.
     pub fn pass(&mut self, spawner: &Nursery, may_start: bool, open: &impl StartConditions, now: Instant) {
         self.entries.retain(|entry| !(entry.state.is_removed() && entry.state.is_disabled()));
         for entry in &mut self.entries {
@@ -127,7 +127,7 @@ impl QueueTable {
         slots.set_wanted(u32::try_from(waiting.min(room)).unwrap_or(u32::MAX));
     }
 
-    /// A message, or a word of the operator. False: nothing here serves that database.
+    /// A message, or an order of the operator. False: no queue here is of that database.
     #[must_use]
     pub fn request(&mut self, database: u32, request: Request, wait: WaitFor, now: Instant) -> bool {
         let region = self.region.clone();
@@ -173,7 +173,7 @@ impl QueueTable {
             .any(|entry| self.is_local(entry) && entry.database == Some(database) && !entry.state.is_removed())
     }
 
-    /// The users of a database's rows: they may send it messages.
+    /// The users of a database's queues: they may send it messages.
     pub fn users_of(&self, database: u32) -> Vec<String> {
         let rows = self
             .entries
@@ -293,7 +293,7 @@ impl QueueTable {
         }
     }
 
-    /// Signals every scheduler: it looks at everything.
+    /// Signals every scheduler: it runs a full pass.
     pub fn wake_all(&self) {
         self.entries.iter().filter_map(|entry| entry.child.as_ref()).for_each(|child| child.signal(Signal::SIGUSR2));
     }

@@ -1,6 +1,6 @@
 //! When a scheduler that has died is started again. PURE.
 //!
-//! A death after useful work costs nothing: the next one starts at once, unless they come in a row. Everything else
+//! A death after useful work costs nothing: the next one starts at once, unless many follow each other. Everything else
 //! backs off, because a scheduler that failed before its first claim will most likely fail again.
 
 use crate::limits::{DEATHS_MAX, DEATHS_PAUSE, DEATHS_WINDOW, HEALTHY_AFTER, RESTART_FIRST};

@@ -6,7 +6,7 @@ pub fn phase(region: &Region, slot: SlotHandle) -> Option<Phase> {
     region.slots().notes(slot).phase()
 }
 
-/// Why it does not do its work, in its own words.
+/// Why it does not do its work, as it reports it.
 pub fn reason(region: &Region, slot: SlotHandle) -> Option<String> {
     region.slots().notes(slot).reason()
 }
@@ -30,8 +30,8 @@ pub fn all_backends(region: &Region, slot: SlotHandle) -> Vec<i32> {
     workers_backends(region, slot).into_iter().chain(own_backend(region, slot)).collect()
 }
 
-/// It has a session, or a worker at something here. A task on a remote goes on, and waits with its result: whoever leads by then
-/// ends it there before anything is done again.
+/// It has a session, or a worker at something here. A task on a remote goes on, and waits with its result: the next
+/// leader ends it there before anything is done again.
 pub fn serves(region: &Region, slot: SlotHandle) -> bool {
     let slots = region.slots();
     own_backend(region, slot).is_some()

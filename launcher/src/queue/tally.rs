@@ -1,8 +1,8 @@
-//! Which queues are served, and what follows from that: `ready`, the exit status of `status`, and whether an order or a message has
-//! done what it promises.
+//! Which queues are served, and what follows from that: `ready`, the exit status of `status`, and whether an order or a
+//! message has done what it promises.
 //!
-//! A queue is served while its scheduler claims tasks and has its session: a scheduler that waits for its server, its login or
-//! its lock is a process, and no service. READY for the service manager is less: it says that the start is over.
+//! A queue is served while its scheduler claims tasks and has its session: a scheduler that waits for its server, its
+//! login or its lock does not serve. READY for the service manager means less: the start is over.
 
 use crate::queue::found_queue;
 use crate::queue::queue_entry::QueueEntry;
@@ -80,8 +80,9 @@ pub fn is_ready(table: &QueueTable) -> bool {
     table.databases.is_searched() && table.entries.iter().all(settled)
 }
 
-/// Whether a request has come to its end: done, or it cannot be; None while it goes on. A start is done once the queue is served.
-/// `open`: of a message, whose transaction the new scheduler may have to wait for; then a scheduler that waits is enough.
+/// Whether a request has come to its end: done, or it cannot be; None while it goes on. A start is done once the queue
+/// is served. `open`: of a message, whose transaction the new scheduler may have to wait for; then a scheduler that
+/// waits is enough.
 pub fn arrived(
     table: &QueueTable,
     database: u32,

@@ -1,5 +1,5 @@
-//! A queue to serve: one that the config names, or one that "*" has found, with its login resolved. `order` makes of it the
-//! parameters of a scheduler.
+//! A queue to serve: one that the config names, or one that "*" has found, with its login resolved. `order` makes of it
+//! the parameters of a scheduler.
 
 use crate::queue::found_queue::{FoundQueue, is_news};
 use shared::config::Row;
@@ -26,11 +26,11 @@ pub enum Origin {
 pub struct Wanted {
     pub row: Row,
     pub target: Target,
-    /// The launcher's own login in the row's database, if that is on the launcher's server.
+    /// The launcher's own login in the queue's database, if that is on the launcher's server.
     pub installer: Option<Target>,
     /// Where the programs of other versions are.
     pub versions: PathBuf,
-    /// What a task's `remote` may name, the same for all rows.
+    /// What a task's `remote` may name, the same for all queues.
     pub remotes: Entries,
     /// This launcher's name.
     pub launcher: String,
@@ -73,7 +73,7 @@ impl Wanted {
         Duration::from_millis(self.row.settings.close_ms)
     }
 
-    /// Why no scheduler is to run, whatever the server says.
+    /// Why no scheduler may run, no matter what is on the server.
     pub fn unwanted(&self) -> Option<&str> {
         if self.row.enabled { self.refusal.as_deref() } else { Some(CONFIG_SAYS_NO) }
     }
@@ -85,7 +85,7 @@ impl Wanted {
         }
     }
 
-    /// A login of the launcher itself into a database that this row "*" covers.
+    /// A login of the launcher itself into a database that this entry "*" covers.
     pub fn probe_login(&self, database: &str) -> Target {
         let login = self.installer.as_ref().unwrap_or(&self.target);
         Target { database: database.to_owned(), ..login.clone() }
@@ -95,7 +95,7 @@ impl Wanted {
         (&self.row.schema, &self.row.table) == (&other.row.schema, &other.row.table)
     }
 
-    /// What the rows "*" mean for one queue: the row that names its table, else the first one.
+    /// What the entries "*" mean for one queue: the entry that names its table, else the first one.
     pub fn found(every: &[Wanted], database: &str, queue: &FoundQueue) -> Option<Wanted> {
         let same = |row: &&Wanted| row.row.schema == queue.schema && row.row.table == queue.table;
         let mut wanted = every.iter().find(same).or(every.first())?.clone();

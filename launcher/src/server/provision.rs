@@ -1,7 +1,7 @@
 //! Creates what a queue needs and the server lacks: its role and its database.
 //!
-//! Only on the launcher's own server, with the launcher's own rights. What the launcher may not create is logged once, with the
-//! SQL that somebody else can run; the queue is tried again, and the other queues run on.
+//! Only on the launcher's own server, with the launcher's own rights. What the launcher may not create is logged once,
+//! with the SQL that somebody else can run; the queue is tried again, and the other queues run on.
 
 use crate::base::Base;
 use crate::host::Signature;
@@ -142,8 +142,8 @@ async fn look(client: &Client, text: &str, needed: &Needed) -> Result<(&'static 
     Ok((lacks, steps))
 }
 
-/// A short session that creates what is missing. Not the launcher's own: CREATE DATABASE takes long, and the leader must not
-/// fall silent meanwhile.
+/// A short session that creates what is missing. Not the launcher's own: CREATE DATABASE takes long, and the leader
+/// must not fall silent meanwhile.
 #[derive(Debug)]
 struct Creating {
     link: Link<Vec<Provided>>,

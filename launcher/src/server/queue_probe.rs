@@ -1,5 +1,5 @@
-//! The short sessions that read which task tables covered databases have: one at a time, each with the launcher's own login, and
-//! each reads system catalogs only.
+//! The short sessions that read which task tables covered databases have: one at a time, each with the launcher's own
+//! login, and each reads system catalogs only.
 
 use crate::base::Base;
 use crate::limits::ANSWER_TIMEOUT;

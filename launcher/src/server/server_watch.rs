@@ -1,5 +1,5 @@
-//! The repeated queries on the launcher's session: every 200 ms which locks concern us, and at every poll which databases there
-//! are. What one read misses, the next one shows.
+//! The repeated queries on the launcher's session: every 200 ms which locks concern us, and at every poll which
+//! databases there are. What one read misses, the next one shows.
 
 use crate::limits::{WATCH_PERIOD, WATCH_TIMEOUT};
 use crate::loop_command::{LoopCommand, query, query_within};

@@ -183,7 +183,7 @@ fn whoever_leaves_a_state_with_a_slot_for_one_without_releases_it() {
     }
 }
 
-/// Told ever more strongly, as long as it does not go: what, and how long after the first word.
+/// How urgently a scheduler that does not end is told, and how long after the first time.
 fn ladder(asked: QueueEvent, now: Instant) -> Vec<(Urgency, Duration)> {
     let memory = &mut Memory::default();
     let mut state = QueueState::Started { process: process(now) };
