@@ -1,6 +1,6 @@
 //! What every component may read: the region, the launcher's own login, the settings that are not of one queue.
 
-use crate::queue::wanted::Wanted;
+use crate::queue::wanted::WantedQueue;
 use shared::conninfo::Target;
 use shared::region::Region;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// What a config read again may change.
 pub struct Reloaded {
     pub target: Target,
-    pub queues: Vec<Wanted>,
+    pub queues: Vec<WantedQueue>,
     pub operators: Option<String>,
 }
 

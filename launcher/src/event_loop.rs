@@ -5,19 +5,20 @@
 //! schedulers' pidfds; every pass compares what is wanted with what is.
 
 use crate::base::{Base, Reloaded};
-use crate::control::orders::{Orders, Question, not_done};
+use crate::control::orders::{CallerRequest, Orders, not_done};
 use crate::control::service_manager::ServiceManager;
 use crate::embedded::own_server::OwnServer;
+use crate::launcher_session::LauncherSession;
 use crate::leader::leader_state::LeaderEvent;
-use crate::leader::leadership::{Leadership, LockAnswer, Proof};
+use crate::leader::leadership::{LeadProof, Leadership, LockAnswer};
 use crate::limits::STOP_MARGIN;
-use crate::loop_command::{LoopCommand, Query};
+use crate::loop_command::LoopCommand;
 use crate::message::messages::{MessageAnswer, Messages};
 use crate::queue::orphans::reap_orphans;
 use crate::queue::queue_state::Urgency;
 use crate::queue::queue_table::QueueTable;
 use crate::queue::tally;
-use crate::queue::wanted::Wanted;
+use crate::queue::wanted::WantedQueue;
 use crate::server::end_sessions::end_sessions;
 use crate::server::lock_watch::{Locks, MarkerLock};
 use crate::server::open_transactions::OpenTransactions;
@@ -28,8 +29,7 @@ use crate::status::status_report::{Subject, report};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use shared::conninfo::Preferred;
-use shared::db::link::{Link, LinkEvent};
+use shared::db::link::LinkEvent;
 use shared::db::trouble::Trouble;
 use shared::process::spawn::Nursery;
 use shared::process::stopping::{self, StopEvent, Stopping};
@@ -47,7 +47,7 @@ pub struct Parts {
     pub orders: Orders,
     pub server: OwnServer,
     pub manager: ServiceManager,
-    pub queues: Vec<Wanted>,
+    pub queues: Vec<WantedQueue>,
 }
 
 /// What comes back on the launcher's session, by component.
@@ -66,25 +66,11 @@ enum Event {
     Passed,
 }
 
-/// The launcher's own session in its database.
-#[derive(Debug, Default)]
-struct Session {
-    link: Option<Link<Answer>>,
-    /// A session with this login was known to have a backend of its own.
-    proven: bool,
-}
-
-impl Session {
-    fn place(&self) -> Option<(Preferred, String)> {
-        self.link.as_ref().and_then(Link::place)
-    }
-}
-
 pub struct Launcher {
     base: Base,
     spawner: Nursery,
     signals: Bell,
-    session: Session,
+    session: LauncherSession<Answer>,
     leadership: Leadership,
     watch: ServerWatch,
     messages: Messages,
@@ -107,7 +93,7 @@ impl Launcher {
             base,
             spawner,
             signals,
-            session: Session::default(),
+            session: LauncherSession::new(),
             leadership: Leadership::new(now),
             watch: ServerWatch::new(now),
             messages: Messages::default(),
@@ -144,8 +130,7 @@ impl Launcher {
     fn wait(&mut self) -> Vec<Event> {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.orders.socket.poll_fds());
-        let links =
-            [self.session.link.as_ref().and_then(Link::interest), self.probe.interest(), self.provision.interest()];
+        let links = [self.session.interest(), self.probe.interest(), self.provision.interest()];
         fds.extend(links.into_iter().flatten().map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.queues.poll_fds());
         // EINTR and the like: the deadlines bring us back.
@@ -153,9 +138,7 @@ impl Launcher {
         drop(fds);
         let now = Instant::now();
         let mut events: Vec<Event> = self.signals.rung().into_iter().map(Event::Signalled).collect();
-        if let Some(link) = &mut self.session.link {
-            events.extend(link.turn(now).into_iter().map(Event::Link));
-        }
+        events.extend(self.session.drive(now).into_iter().map(Event::Link));
         events.push(Event::Passed);
         events
     }
@@ -163,7 +146,7 @@ impl Launcher {
     fn timeout(&self, now: Instant) -> PollTimeout {
         let deadlines = [
             self.leadership.deadline(),
-            self.session.link.as_ref().and_then(Link::deadline),
+            self.session.deadline(),
             self.watch.deadline(),
             self.probe.deadline(),
             self.provision.deadline(),
@@ -189,7 +172,7 @@ impl Launcher {
             // SIGUSR2, SIGCHLD: a pass follows anyway.
             Event::Signalled(_) => {}
             Event::Link(LinkEvent::Up) => {
-                self.session.proven |= self.session.link.as_ref().is_some_and(Link::is_proven);
+                self.session.connected();
                 self.leader_event(LeaderEvent::Up);
             }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
@@ -224,13 +207,13 @@ impl Launcher {
 
     fn locks_read(&mut self, locks: &Locks, asked_at: HostMoment, now: Instant) {
         match self.leadership.prove(&locks.leaders, asked_at, &self.base) {
-            Proof::Missing => {
+            LeadProof::Missing => {
                 self.session_lost(Trouble::passing("the leader lock is gone from our session"), now);
                 return;
             }
             // A slow answer: the processes that have stood still meanwhile may go on.
-            Proof::Held { resumed: true } => self.queues.wake_all(),
-            Proof::Held { resumed: false } => {}
+            LeadProof::Held { resumed: true } => self.queues.wake_all(),
+            LeadProof::Held { resumed: false } => {}
         }
         for MarkerLock { database, relation, .. } in self.watch.locks_read(locks, now) {
             self.queues.marker_locked(database, relation, now);
@@ -300,19 +283,8 @@ impl Launcher {
     fn run_commands<A: 'static>(&mut self, commands: Vec<LoopCommand<A>>, wrap: fn(A) -> Answer) {
         for command in commands {
             match command {
-                LoopCommand::Query(Query { what, timeout, question }) => {
-                    let signature = self.leadership.signature();
-                    if let Some(link) = &mut self.session.link {
-                        link.ask(what, timeout, |client| {
-                            let answer = question(client, signature);
-                            async move { Ok(wrap(answer.await?)) }
-                        });
-                    }
-                }
-                LoopCommand::Open(target) => {
-                    let link = Link::dial(&target, "pg_conf", Some(&self.base.region), !self.session.proven);
-                    self.session.link = Some(link);
-                }
+                LoopCommand::Query(query) => self.session.ask(query, self.leadership.signature(), wrap),
+                LoopCommand::Open(target) => self.session.open(&target, &self.base.region),
                 LoopCommand::Lead => self.lead(Instant::now()),
                 LoopCommand::EndSchedulers { all } => self.queues.suspend(all, Instant::now()),
             }
@@ -336,7 +308,7 @@ impl Launcher {
 
     /// The session is gone, and with it the queries in flight.
     fn close_session(&mut self) {
-        self.session.link = None;
+        self.session.close();
         self.provision.session_lost();
         self.watch.session_lost();
     }
@@ -352,7 +324,7 @@ impl Launcher {
         self.base.operators = operators;
         if target != self.base.target {
             self.base.target = target;
-            self.session.proven = false;
+            self.session.login_changed();
             self.close_session();
             self.provision.login_changed();
             self.queues.move_home(self.base.target.places.clone());
@@ -392,7 +364,7 @@ impl Launcher {
             return false;
         }
         if self.server.stop() {
-            self.session.link = None;
+            self.session.close();
         }
         self.server.stopped()
     }
@@ -417,12 +389,12 @@ impl Launcher {
     /// Reads what operators ask; what can be answered at once is.
     fn take_requests(&mut self, now: Instant) {
         for (caller, line) in self.orders.socket.drive(now) {
-            let answer = match Question::parse(&line) {
-                Question::Status => Some(self.status()),
-                Question::Unknown => {
+            let answer = match CallerRequest::parse(&line) {
+                CallerRequest::Status => Some(self.status()),
+                CallerRequest::Unknown => {
                     Some(json!({"error": "unknown command; this launcher knows: status, start, stop, restart"}))
                 }
-                Question::Order { request, database } => match self.why_not_at_work() {
+                CallerRequest::Order { request, database } => match self.why_not_at_work() {
                     Some(why) => Some(not_done(&format!("the launcher is not at work: {why}"))),
                     None => self.orders.begin(caller, request, &database, &mut self.queues, now),
                 },

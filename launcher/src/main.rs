@@ -17,6 +17,7 @@ mod embedded;
 mod event_loop;
 mod host;
 mod import;
+mod launcher_session;
 mod leader;
 mod limits;
 mod loop_command;

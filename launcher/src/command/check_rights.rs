@@ -11,7 +11,7 @@ use crate::cli::Place;
 use crate::limits::CHECK_TIMEOUT;
 use crate::queue::found_queue::{is_news, list_queues};
 use crate::queue::login_refusal::owner_refused;
-use crate::queue::wanted::Wanted;
+use crate::queue::wanted::WantedQueue;
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::conninfo::Target;
@@ -29,12 +29,12 @@ use tokio_postgres::Client;
 type Lacks = Vec<String>;
 
 /// Prints the findings about one login.
-struct Findings<'a> {
+struct RightsReport<'a> {
     name: &'a str,
     good: bool,
 }
 
-impl Findings<'_> {
+impl RightsReport<'_> {
     fn print(&mut self, who: &str, found: Result<Lacks, Trouble>) {
         let name = self.name;
         let lacks = found.unwrap_or_else(|trouble| vec![trouble.text]);
@@ -55,12 +55,12 @@ impl Findings<'_> {
 
 pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
     let environment = environment(place);
-    let mut findings = Findings { name, good: true };
+    let mut findings = RightsReport { name, good: true };
     // Resolved before: the caller has printed the mistakes of the config.
     let own = config.target(&environment).ok();
     let rows = config.rows.iter().filter_map(|row| wanted(config, row, &environment).ok());
-    let (every, rows): (Vec<Wanted>, Vec<Wanted>) = rows.partition(|one| one.row.is_every());
-    let local = |one: &Wanted| own.as_ref().is_some_and(|own| one.target.places == own.places);
+    let (every, rows): (Vec<WantedQueue>, Vec<WantedQueue>) = rows.partition(|one| one.row.is_every());
+    let local = |one: &WantedQueue| own.as_ref().is_some_and(|own| one.target.places == own.places);
     let (found, unseen) = match (&own, every.is_empty()) {
         (Some(own), false) => find_queues(own, &every, rows.iter().filter(|one| local(one))),
         _ => (Vec::new(), Vec::new()),
@@ -107,7 +107,7 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
     if findings.good { launcher_status::ORDERLY } else { launcher_status::FAILED }
 }
 
-fn who(one: &Wanted) -> String {
+fn who(one: &WantedQueue) -> String {
     let Row { place, data, schema, table, user, .. } = &one.row;
     format!("{place} {data} {schema}.{table} as {}", quoted(user))
 }
@@ -115,9 +115,9 @@ fn who(one: &Wanted) -> String {
 /// What "*" would serve now, and databases that cannot be searched.
 fn find_queues<'a>(
     own: &Target,
-    every: &[Wanted],
-    named: impl Iterator<Item = &'a Wanted>,
-) -> (Vec<Wanted>, Vec<(String, Trouble)>) {
+    every: &[WantedQueue],
+    named: impl Iterator<Item = &'a WantedQueue>,
+) -> (Vec<WantedQueue>, Vec<(String, Trouble)>) {
     let named: Vec<&str> = named.map(|one| one.row.data.as_str()).collect();
     let databases = one_shot::ask(own, "pgmill check", CHECK_TIMEOUT, |client| async move {
         let rows = client.query(&bare(LIST_DATABASES), &[]).await.map_err(|error| Trouble::of(&error))?;
@@ -131,7 +131,7 @@ fn find_queues<'a>(
     for database in databases.into_iter().filter(|database| !named.contains(&database.as_str())) {
         let login = first.probe_login(&database);
         match one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move { list_queues(&client).await }) {
-            Ok(queues) => found.extend(queues.iter().filter_map(|queue| Wanted::found(every, &database, queue))),
+            Ok(queues) => found.extend(queues.iter().filter_map(|queue| WantedQueue::found(every, &database, queue))),
             Err(trouble) => unseen.push((database, trouble)),
         }
     }
@@ -139,7 +139,7 @@ fn find_queues<'a>(
 }
 
 /// What a queue's user lacks, and who else may put tasks into it.
-fn check_queue(findings: &mut Findings<'_>, one: &Wanted) {
+fn check_queue(findings: &mut RightsReport<'_>, one: &WantedQueue) {
     let helper = one.installer.as_ref().and_then(|login| {
         one_shot::ask(login, "pgmill check", CHECK_TIMEOUT, |client| async move {
             let found = catalog::look(&client, None).await.map_err(|error| Trouble::of(&error))?;

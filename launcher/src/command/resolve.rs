@@ -1,7 +1,7 @@
 //! The queues of a config with their logins, and mistakes that are known only together with the environment.
 
 use crate::limits::LEARNT_BYTES;
-use crate::queue::wanted::{Origin, Wanted};
+use crate::queue::wanted::{Origin, WantedQueue};
 use shared::config::{Config, Environment, Mistake, Row};
 use shared::conninfo::ConninfoError;
 use shared::process::order::{WaitFor, encode};
@@ -22,12 +22,12 @@ pub fn unresolved(config: &Config, environment: Environment<'_>) -> Vec<Mistake>
 }
 
 /// A queue with its login and all parameters of its scheduler.
-pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Result<Wanted, ConninfoError> {
+pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Result<WantedQueue, ConninfoError> {
     let target = config.row_target(row, environment)?;
     let installer = config.installer(row, &target, environment);
     let versions = config.versions.clone().unwrap_or_else(beside_us);
     let (remotes, launcher) = (config.remotes.clone(), config.name.clone());
-    Ok(Wanted { row: row.clone(), target, installer, versions, remotes, launcher, refusal: None, as_owner: false })
+    Ok(WantedQueue { row: row.clone(), target, installer, versions, remotes, launcher, refusal: None, as_owner: false })
 }
 
 /// Where the programs of other versions are, unless the config names a folder: beside this one.
@@ -37,7 +37,7 @@ fn beside_us() -> PathBuf {
 }
 
 /// The parameters of a scheduler must fit into its cell.
-fn untellable(config: &Config, wanted: &Wanted) -> Option<Mistake> {
+fn untellable(config: &Config, wanted: &WantedQueue) -> Option<Mistake> {
     let longest = WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
     let length = encode(&wanted.order(Origin::Named, longest, true)).len() + LEARNT_BYTES;
     if length <= CELL_PAYLOAD_BYTES {

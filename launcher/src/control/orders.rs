@@ -4,7 +4,7 @@
 use crate::control::control_socket::{CallerId, ControlSocket};
 use crate::limits::ORDER_TIMEOUT;
 use crate::queue::queue_table::QueueTable;
-use crate::queue::request::Request;
+use crate::queue::request::QueueRequest;
 use crate::queue::tally;
 use crate::status::queue_report::queue_report;
 use serde_json::{Value, json};
@@ -12,30 +12,30 @@ use shared::process::order::WaitFor;
 use std::time::Instant;
 
 #[derive(Debug)]
-struct Order {
+struct OpenOrder {
     caller: CallerId,
-    request: Request,
+    request: QueueRequest,
     database: u32,
     until: Instant,
 }
 
 /// One line of a caller.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum CallerRequest {
     Status,
-    Order { request: Request, database: String },
+    Order { request: QueueRequest, database: String },
     Unknown,
 }
 
-impl Question {
-    pub fn parse(line: &str) -> Question {
+impl CallerRequest {
+    pub fn parse(line: &str) -> CallerRequest {
         let question: Value = serde_json::from_str(line).unwrap_or(Value::Null);
         let text = |key: &str| question.get(key).and_then(Value::as_str);
         let name = text("command").unwrap_or_default();
-        match (name, Request::of_name(name), text("database")) {
-            ("status", _, _) => Question::Status,
-            (_, Some(request), Some(database)) => Question::Order { request, database: database.to_owned() },
-            (_, Some(_) | None, Some(_) | None) => Question::Unknown,
+        match (name, QueueRequest::of_name(name), text("database")) {
+            ("status", _, _) => CallerRequest::Status,
+            (_, Some(request), Some(database)) => CallerRequest::Order { request, database: database.to_owned() },
+            (_, Some(_) | None, Some(_) | None) => CallerRequest::Unknown,
         }
     }
 }
@@ -44,7 +44,7 @@ impl Question {
 #[derive(Debug)]
 pub struct Orders {
     pub socket: ControlSocket,
-    open: Vec<Order>,
+    open: Vec<OpenOrder>,
 }
 
 impl Orders {
@@ -60,7 +60,7 @@ impl Orders {
     pub fn begin(
         &mut self,
         caller: CallerId,
-        request: Request,
+        request: QueueRequest,
         database: &str,
         queues: &mut QueueTable,
         now: Instant,
@@ -68,21 +68,21 @@ impl Orders {
         let Some(oid) = queues.databases.oid_of(database) else {
             return Some(not_done(&format!("there is no database \"{database}\" on its server")));
         };
-        if request != Request::Stop {
+        if request != QueueRequest::Stop {
             queues.databases.search_again(oid);
         }
         if !queues.request(oid, request, WaitFor::default(), now) && !queues.databases.covers(oid) {
             return Some(not_done(&format!("no row of its config serves database \"{database}\"")));
         }
         shared::info!("order", order = request.name(), database = database);
-        self.open.push(Order { caller, request, database: oid, until: now + ORDER_TIMEOUT });
+        self.open.push(OpenOrder { caller, request, database: oid, until: now + ORDER_TIMEOUT });
         None
     }
 
     /// Answers the orders that are done, or take too long.
     pub fn settle(&mut self, queues: &QueueTable, now: Instant) {
         for order in std::mem::take(&mut self.open) {
-            let searched = order.request == Request::Stop || !queues.databases.is_to_be_searched(order.database);
+            let searched = order.request == QueueRequest::Stop || !queues.databases.is_to_be_searched(order.database);
             let arrived = tally::arrived(queues, order.database, order.request, None);
             match arrived.filter(|_| searched) {
                 None if now < order.until => self.open.push(order),
@@ -101,7 +101,7 @@ pub fn not_done(why: &str) -> Value {
     json!({"done": false, "why": why})
 }
 
-fn outcome(order: &Order, done: bool, queues: &QueueTable) -> Value {
+fn outcome(order: &OpenOrder, done: bool, queues: &QueueTable) -> Value {
     let report = queue_report(queues, None);
     let name = queues.databases.name_of(order.database).unwrap_or_default();
     let of_it = report.as_array().into_iter().flatten().filter(|one| one.get("data").is_some_and(|data| data == name));
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn a_line_is_a_question_only_with_a_known_command_and_its_database() {
-        assert_eq!(Question::parse(r#"{"command": "status"}"#), Question::Status);
-        let stop = Question::Order { request: Request::Stop, database: "app".to_owned() };
-        assert_eq!(Question::parse(r#"{"command": "stop", "database": "app"}"#), stop);
+        assert_eq!(CallerRequest::parse(r#"{"command": "status"}"#), CallerRequest::Status);
+        let stop = CallerRequest::Order { request: QueueRequest::Stop, database: "app".to_owned() };
+        assert_eq!(CallerRequest::parse(r#"{"command": "stop", "database": "app"}"#), stop);
         for line in ["", "[]", r#"{"command": "stop"}"#, r#"{"command": "go", "database": "app"}"#] {
-            assert_eq!(Question::parse(line), Question::Unknown, "{line}");
+            assert_eq!(CallerRequest::parse(line), CallerRequest::Unknown, "{line}");
         }
     }
 }

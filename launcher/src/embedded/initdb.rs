@@ -19,7 +19,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::error::EmbeddedError;
-use super::folder::{Folder, system};
+use super::folder::{DataFolder, system};
 use super::programs::{Programs, clean_environment};
 use super::server_log::ServerLog;
 use super::startup::StartLimit;
@@ -34,7 +34,7 @@ const LOCALE_EVERYWHERE: &str = "C";
 
 /// Makes `DIR/data`. Called only when there is none, or an empty one.
 pub fn make_cluster(
-    folder: &Folder,
+    folder: &DataFolder,
     programs: &Programs,
     user: &SystemUser,
     limit: &mut StartLimit<'_>,
@@ -72,7 +72,7 @@ pub fn make_cluster(
     }
 }
 
-fn remove_unfinished(folder: &Folder) -> Result<(), EmbeddedError> {
+fn remove_unfinished(folder: &DataFolder) -> Result<(), EmbeddedError> {
     let path = folder.unfinished_data();
     match fs::remove_dir_all(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -97,7 +97,7 @@ fn wait_for_predecessor(mut file: File, limit: &mut StartLimit<'_>) -> Result<Fl
 }
 
 fn run(
-    folder: &Folder,
+    folder: &DataFolder,
     programs: &Programs,
     user: &SystemUser,
     locale: &str,

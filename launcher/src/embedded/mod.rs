@@ -34,12 +34,12 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 pub use error::EmbeddedError;
-use folder::{Data, Folder, PORT};
+use folder::{Data, DataFolder, PORT};
 use initdb::SUPERUSER;
-use programs::{Environment, Programs};
-use server::Server;
+use programs::{ProgramSearch, Programs};
+use server::PostgresServer;
 use startup::{StartLimit, ended, launch, start_server};
-use supervision::{Condition, Effect, Phase};
+use supervision::{Condition, Effect, ServerState};
 use system_user::SystemUser;
 
 /// What `check` saw; the caller logs it.
@@ -52,7 +52,7 @@ pub enum ServerEvent {
 
 /// How to stop the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// Sessions are ended, everything is written.
     Fast,
     /// At once; the next start recovers.
@@ -62,11 +62,11 @@ pub enum Stop {
 /// A private server and all that is needed to start it again.
 #[derive(Debug)]
 pub struct Embedded {
-    folder: Folder,
+    folder: DataFolder,
     programs: Programs,
     user: SystemUser,
-    server: Option<Server>,
-    phase: Phase,
+    server: Option<PostgresServer>,
+    phase: ServerState,
     /// Held as long as this launcher supervises the server.
     _lock: File,
 }
@@ -81,15 +81,15 @@ impl Embedded {
     /// As `start`; asks `called_off` all the while, and a yes ends it: an unfinished cluster is
     /// removed, a server that is starting is asked to stop.
     pub fn start_unless(dir: &Path, called_off: &mut dyn FnMut() -> bool) -> Result<Embedded, EmbeddedError> {
-        Embedded::start_in(dir, &Environment::of_this_process(), called_off)
+        Embedded::start_in(dir, &ProgramSearch::of_this_process(), called_off)
     }
 
     fn start_in(
         dir: &Path,
-        environment: &Environment,
+        environment: &ProgramSearch,
         called_off: &mut dyn FnMut() -> bool,
     ) -> Result<Embedded, EmbeddedError> {
-        let folder = Folder::resolve(dir)?;
+        let folder = DataFolder::resolve(dir)?;
         let user = SystemUser::choose(folder.path(), folder.owner()?)?;
         let needed = match folder.inspect_data()? {
             Data::Missing => None,
@@ -111,7 +111,7 @@ impl Embedded {
             programs,
             user,
             server: Some(server),
-            phase: Phase::Ready { since: Instant::now(), restarts: 0 },
+            phase: ServerState::Ready { since: Instant::now(), restarts: 0 },
             _lock: lock,
         })
     }
@@ -158,31 +158,31 @@ impl Embedded {
     }
 
     /// Asks the server to stop, and never starts it again. A second call may ask more strongly.
-    pub fn stop(&mut self, how: Stop) {
+    pub fn stop(&mut self, how: StopMode) {
         let signal = match how {
-            Stop::Fast => Signal::SIGINT,
-            Stop::Immediate => Signal::SIGQUIT,
+            StopMode::Fast => Signal::SIGINT,
+            StopMode::Immediate => Signal::SIGQUIT,
         };
         if let Some(server) = &mut self.server {
             server.signal(&self.folder, signal);
         }
-        self.phase = Phase::Stopping;
+        self.phase = ServerState::Stopping;
     }
 
     /// Has the server ended after `stop`? Does not wait.
     pub fn stopped(&mut self) -> bool {
         let step = self.phase.seen(self.look(), Instant::now());
         match step.next {
-            Phase::Stopped => {
-                self.phase = Phase::Stopped;
+            ServerState::Stopped => {
+                self.phase = ServerState::Stopped;
                 true
             }
             // Not asked to stop: what was seen belongs to `check`.
-            Phase::Starting { .. }
-            | Phase::Late { .. }
-            | Phase::Ready { .. }
-            | Phase::Pausing { .. }
-            | Phase::Stopping => false,
+            ServerState::Starting { .. }
+            | ServerState::Late { .. }
+            | ServerState::Ready { .. }
+            | ServerState::Pausing { .. }
+            | ServerState::Stopping => false,
         }
     }
 
@@ -193,12 +193,12 @@ impl Embedded {
 
     /// The server's pid; `None` while it is down.
     pub fn pid(&self) -> Option<Pid> {
-        self.server.as_ref().map(Server::pid)
+        self.server.as_ref().map(PostgresServer::pid)
     }
 
     /// Was the server found alive instead of started?
     pub fn adopted(&self) -> bool {
-        self.server.as_ref().is_some_and(Server::is_adopted)
+        self.server.as_ref().is_some_and(PostgresServer::is_adopted)
     }
 
     /// The system user who runs the server.

@@ -1,6 +1,6 @@
 //! The embedded server of this launcher, if it has one: watched on every pass, stopped last.
 
-use super::{Embedded, ServerEvent, Stop};
+use super::{Embedded, ServerEvent, StopMode};
 use nix::unistd::Pid;
 use std::time::Instant;
 
@@ -44,7 +44,7 @@ impl OwnServer {
     /// At once, without an orderly end.
     pub fn quit(&mut self) {
         if let Some(server) = &mut self.server {
-            server.stop(Stop::Immediate);
+            server.stop(StopMode::Immediate);
         }
     }
 
@@ -53,7 +53,7 @@ impl OwnServer {
         match &mut self.server {
             Some(server) if !self.stopping => {
                 self.stopping = true;
-                server.stop(Stop::Fast);
+                server.stop(StopMode::Fast);
                 true
             }
             Some(_) | None => false,

@@ -28,7 +28,7 @@ pub struct Programs {
 
 /// Where programs are searched.
 #[derive(Debug, Clone)]
-pub struct Environment {
+pub struct ProgramSearch {
     /// The value of PATH.
     pub search_path: Option<OsString>,
     /// Folders whose children are versions: `/usr/lib/postgresql/17/bin`.
@@ -37,10 +37,10 @@ pub struct Environment {
     pub fixed: Vec<PathBuf>,
 }
 
-impl Environment {
+impl ProgramSearch {
     /// PATH and the usual folders of Debian, Red Hat and a build by hand.
-    pub fn of_this_process() -> Environment {
-        Environment {
+    pub fn of_this_process() -> ProgramSearch {
+        ProgramSearch {
             search_path: std::env::var_os("PATH"),
             versioned: vec!["/usr/lib/postgresql".into(), "/usr".into()],
             fixed: vec!["/usr/local/pgsql/bin".into()],
@@ -91,7 +91,7 @@ impl fmt::Display for LookedAt {
 
 impl Programs {
     /// The first fitting programs of `environment`; `needed` is the major of existing data.
-    pub fn find(environment: &Environment, needed: Option<u32>) -> Result<Programs, ProgramsMissing> {
+    pub fn find(environment: &ProgramSearch, needed: Option<u32>) -> Result<Programs, ProgramsMissing> {
         let mut looked_at = LookedAt::default();
         for folder in candidates(environment) {
             match inspect(&folder) {
@@ -116,7 +116,7 @@ fn fits(major: u32, needed: Option<u32>) -> bool {
 }
 
 /// Every folder that may have them, each once, in order of preference.
-fn candidates(environment: &Environment) -> Vec<PathBuf> {
+fn candidates(environment: &ProgramSearch) -> Vec<PathBuf> {
     let path: Vec<PathBuf> = environment
         .search_path
         .iter()
@@ -240,14 +240,14 @@ mod tests {
         pretend_server(&versioned.join("40/bin"), "40");
         let path = temp.path().join("path");
         pretend_server(&path, "15");
-        let mut environment = Environment {
+        let mut environment = ProgramSearch {
             search_path: Some(path.clone().into_os_string()),
             versioned: vec![versioned.clone()],
             fixed: Vec::new(),
         };
 
         let found =
-            |environment: &Environment, needed| Programs::find(environment, needed).map(|programs| programs.major);
+            |environment: &ProgramSearch, needed| Programs::find(environment, needed).map(|programs| programs.major);
         assert_eq!(found(&environment, None).unwrap(), 15);
         assert_eq!(found(&environment, Some(14)).unwrap(), 14);
         environment.search_path = None;
@@ -266,7 +266,7 @@ mod tests {
         pretend(&half, &["postgres"], "postgres (PostgreSQL) 15.1");
         let old = temp.path().join("old");
         pretend_server(&old, "13");
-        let environment = Environment {
+        let environment = ProgramSearch {
             search_path: Some(std::env::join_paths([&half, &old]).unwrap()),
             versioned: Vec::new(),
             fixed: vec![temp.path().join("absent")],

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 
 use super::error::EmbeddedError;
-use super::folder::Folder;
+use super::folder::DataFolder;
 use super::programs::Programs;
-use super::server::Server;
+use super::server::PostgresServer;
 use super::supervision::Condition;
 use super::system_user::SystemUser;
 
@@ -45,11 +45,11 @@ impl<'a> StartLimit<'a> {
 
 /// Adopts or starts a server and waits until it is ready.
 pub fn start_server(
-    folder: &Folder,
+    folder: &DataFolder,
     programs: &Programs,
     user: &SystemUser,
     limit: &mut StartLimit<'_>,
-) -> Result<Server, EmbeddedError> {
+) -> Result<PostgresServer, EmbeddedError> {
     let predecessor_until = Instant::now() + PREDECESSOR_TIMEOUT;
     loop {
         let mut server = launch(folder, programs, user)?;
@@ -85,22 +85,22 @@ pub fn start_server(
 }
 
 /// The server alive in the folder, or else a new one; neither need be ready.
-pub fn launch(folder: &Folder, programs: &Programs, user: &SystemUser) -> Result<Server, EmbeddedError> {
-    match Server::find_alive(folder, user)? {
+pub fn launch(folder: &DataFolder, programs: &Programs, user: &SystemUser) -> Result<PostgresServer, EmbeddedError> {
+    match PostgresServer::find_alive(folder, user)? {
         Some(server) => Ok(server),
-        None => Server::spawn(folder, programs, user),
+        None => PostgresServer::spawn(folder, programs, user),
     }
 }
 
 /// Did it refuse to start because of another one: sessions of a killed server are still there, or
 /// a server that an earlier launcher had just started was quicker?
-fn has_predecessor(server: &Server) -> bool {
+fn has_predecessor(server: &PostgresServer) -> bool {
     let tail = server.log().tail();
     tail.contains("shared memory block") || tail.contains("lock file")
 }
 
 /// The error of a server that ended before it was ready.
-pub fn ended(server: &Server) -> EmbeddedError {
+pub fn ended(server: &PostgresServer) -> EmbeddedError {
     EmbeddedError::Ended {
         status: server.status().to_owned(),
         log: server.log().path().to_owned(),

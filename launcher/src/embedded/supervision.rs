@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Where the server is in its life; `restarts` counts those since the last minute of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum ServerState {
     Starting { late_at: Instant, restarts: u32 },
     Late { restarts: u32 },
     Ready { since: Instant, restarts: u32 },
@@ -48,77 +48,81 @@ pub enum Effect {
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
-    pub next: Phase,
+    pub next: ServerState,
     pub effect: Effect,
 }
 
-impl Phase {
+impl ServerState {
     pub fn seen(self, condition: Condition, now: Instant) -> Step {
         let (next, effect) = match (self, condition) {
-            (Phase::Starting { restarts, .. } | Phase::Late { restarts }, Condition::Accepting) => {
-                (Phase::Ready { since: now, restarts }, Effect::ReportRestarted)
+            (ServerState::Starting { restarts, .. } | ServerState::Late { restarts }, Condition::Accepting) => {
+                (ServerState::Ready { since: now, restarts }, Effect::ReportRestarted)
             }
-            (Phase::Starting { restarts, .. } | Phase::Late { restarts }, Condition::Gone) => {
+            (ServerState::Starting { restarts, .. } | ServerState::Late { restarts }, Condition::Gone) => {
                 (pause(restarts, now), Effect::ReportStartFailed)
             }
-            (Phase::Starting { late_at, restarts }, Condition::NotReady) if now >= late_at => {
-                (Phase::Late { restarts }, Effect::ReportLate)
+            (ServerState::Starting { late_at, restarts }, Condition::NotReady) if now >= late_at => {
+                (ServerState::Late { restarts }, Effect::ReportLate)
             }
-            (Phase::Starting { .. } | Phase::Late { .. }, Condition::NotReady) => (self, Effect::Nothing),
-            (Phase::Ready { since, restarts }, Condition::Gone) => {
+            (ServerState::Starting { .. } | ServerState::Late { .. }, Condition::NotReady) => (self, Effect::Nothing),
+            (ServerState::Ready { since, restarts }, Condition::Gone) => {
                 let served = now.saturating_duration_since(since);
                 let restarts = if served >= SERVER_HEALTHY_AFTER { 0 } else { restarts };
                 (pause(restarts, now), Effect::ReportDied)
             }
             // Someone else's shutdown shows as not ready first; the end follows.
-            (Phase::Ready { .. }, Condition::NotReady | Condition::Accepting) => (self, Effect::Nothing),
-            (Phase::Pausing { until, .. }, Condition::Gone) if now >= until => (self, Effect::Launch),
-            (Phase::Pausing { .. }, Condition::Gone | Condition::NotReady | Condition::Accepting) => {
+            (ServerState::Ready { .. }, Condition::NotReady | Condition::Accepting) => (self, Effect::Nothing),
+            (ServerState::Pausing { until, .. }, Condition::Gone) if now >= until => (self, Effect::Launch),
+            (ServerState::Pausing { .. }, Condition::Gone | Condition::NotReady | Condition::Accepting) => {
                 (self, Effect::Nothing)
             }
-            (Phase::Stopping | Phase::Stopped, Condition::Gone) => (Phase::Stopped, Effect::Nothing),
-            (Phase::Stopping | Phase::Stopped, Condition::NotReady | Condition::Accepting) => (self, Effect::Nothing),
+            (ServerState::Stopping | ServerState::Stopped, Condition::Gone) => (ServerState::Stopped, Effect::Nothing),
+            (ServerState::Stopping | ServerState::Stopped, Condition::NotReady | Condition::Accepting) => {
+                (self, Effect::Nothing)
+            }
         };
         Step { next, effect }
     }
 
     /// The launch that was asked for has happened.
     #[must_use]
-    pub fn launched(self, now: Instant) -> Phase {
-        Phase::Starting { late_at: now + SERVER_START_TIMEOUT, restarts: self.restarts() }
+    pub fn launched(self, now: Instant) -> ServerState {
+        ServerState::Starting { late_at: now + SERVER_START_TIMEOUT, restarts: self.restarts() }
     }
 
     /// The launch that was asked for could not even begin.
     #[must_use]
-    pub fn launch_failed(self, now: Instant) -> Phase {
+    pub fn launch_failed(self, now: Instant) -> ServerState {
         pause(self.restarts(), now)
     }
 
     /// How long a caller may wait before it observes again, if nothing wakes it earlier.
     pub fn observe_again_in(self, now: Instant) -> Duration {
         match self {
-            Phase::Starting { .. } | Phase::Late { .. } | Phase::Stopping => Duration::from_millis(20),
+            ServerState::Starting { .. } | ServerState::Late { .. } | ServerState::Stopping => {
+                Duration::from_millis(20)
+            }
             // The end of an adopted server sends no signal.
-            Phase::Ready { .. } => Duration::from_millis(500),
-            Phase::Pausing { until, .. } => until.saturating_duration_since(now),
-            Phase::Stopped => SERVER_RESTART_LAST,
+            ServerState::Ready { .. } => Duration::from_millis(500),
+            ServerState::Pausing { until, .. } => until.saturating_duration_since(now),
+            ServerState::Stopped => SERVER_RESTART_LAST,
         }
     }
 
     fn restarts(self) -> u32 {
         match self {
-            Phase::Starting { restarts, .. }
-            | Phase::Late { restarts }
-            | Phase::Ready { restarts, .. }
-            | Phase::Pausing { restarts, .. } => restarts,
-            Phase::Stopping | Phase::Stopped => 0,
+            ServerState::Starting { restarts, .. }
+            | ServerState::Late { restarts }
+            | ServerState::Ready { restarts, .. }
+            | ServerState::Pausing { restarts, .. } => restarts,
+            ServerState::Stopping | ServerState::Stopped => 0,
         }
     }
 }
 
-fn pause(restarts: u32, now: Instant) -> Phase {
+fn pause(restarts: u32, now: Instant) -> ServerState {
     let factor = 2_u32.saturating_pow(restarts);
-    Phase::Pausing {
+    ServerState::Pausing {
         until: now + SERVER_RESTART_FIRST.saturating_mul(factor).min(SERVER_RESTART_LAST),
         restarts: restarts.saturating_add(1),
     }
@@ -130,9 +134,9 @@ mod tests {
 
     use super::*;
 
-    fn paused_until(phase: Phase) -> Instant {
+    fn paused_until(phase: ServerState) -> Instant {
         match phase {
-            Phase::Pausing { until, .. } => until,
+            ServerState::Pausing { until, .. } => until,
             other => panic!("not pausing: {other:?}"),
         }
     }
@@ -140,7 +144,7 @@ mod tests {
     #[test]
     fn rests_double_up_to_the_longest_and_good_service_forgives() {
         let mut now = Instant::now();
-        let mut phase = Phase::Ready { since: now, restarts: 0 };
+        let mut phase = ServerState::Ready { since: now, restarts: 0 };
         let mut rests_s = Vec::new();
         for _ in 0..7 {
             let step = phase.seen(Condition::Gone, now);
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn a_late_server_is_told_about_once_and_may_still_become_ready() {
         let now = Instant::now();
-        let phase = Phase::Pausing { until: now, restarts: 1 }.launched(now);
+        let phase = ServerState::Pausing { until: now, restarts: 1 }.launched(now);
         assert_eq!(phase.seen(Condition::NotReady, now).effect, Effect::Nothing);
         let late = now + SERVER_START_TIMEOUT;
         let step = phase.seen(Condition::NotReady, late);
@@ -178,11 +182,11 @@ mod tests {
     #[test]
     fn a_server_that_is_being_stopped_is_not_started_again() {
         let now = Instant::now();
-        let step = Phase::Stopping.seen(Condition::Accepting, now);
-        assert_eq!((step.next, step.effect), (Phase::Stopping, Effect::Nothing));
+        let step = ServerState::Stopping.seen(Condition::Accepting, now);
+        assert_eq!((step.next, step.effect), (ServerState::Stopping, Effect::Nothing));
         let step = step.next.seen(Condition::Gone, now);
-        assert_eq!((step.next, step.effect), (Phase::Stopped, Effect::Nothing));
+        assert_eq!((step.next, step.effect), (ServerState::Stopped, Effect::Nothing));
         let step = step.next.seen(Condition::Gone, now + SERVER_RESTART_LAST);
-        assert_eq!((step.next, step.effect), (Phase::Stopped, Effect::Nothing));
+        assert_eq!((step.next, step.effect), (ServerState::Stopped, Effect::Nothing));
     }
 }

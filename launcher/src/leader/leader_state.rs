@@ -35,7 +35,7 @@ pub enum LeaderState {
 
 /// Why the lock is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusedBy {
     /// Another launcher of this name is active, or the server is a stand-by.
     Others,
     /// The session by which we led before still has it.
@@ -50,7 +50,7 @@ pub enum LeaderEvent {
     Up,
     Held,
     Refused {
-        by: Refused,
+        by: RefusedBy,
         why: String,
         now: Instant,
     },
@@ -163,11 +163,11 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
             back_off.succeeded();
             (S::Leading, vec![F::Lead])
         }
-        (S::Asking { .. }, E::Refused { by: Refused::Others, why, now }) => {
+        (S::Asking { .. }, E::Refused { by: RefusedBy::Others, why, now }) => {
             let retry_at = now + STANDBY_PERIOD;
             (S::StandingBy { retry_at, regain_by: None }, vec![F::Report(Trouble::standing(why)), F::Resign])
         }
-        (S::Asking { regain_by }, E::Refused { by: Refused::Formers, why, now }) => {
+        (S::Asking { regain_by }, E::Refused { by: RefusedBy::Formers, why, now }) => {
             let retry_at = now + FORMER_PERIOD;
             (S::StandingBy { retry_at, regain_by }, vec![F::Report(Trouble::passing(why))])
         }
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn refused(by: Refused, now: Instant) -> LeaderEvent {
+    fn refused(by: RefusedBy, now: Instant) -> LeaderEvent {
         LeaderEvent::Refused { by, why: "taken".into(), now }
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let mut leader = Leader::new(now);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
-        let said = leader.handle(refused(Refused::Others, now));
+        let said = leader.handle(refused(RefusedBy::Others, now));
         assert_eq!(said, [LeaderEffect::Report(Trouble::standing("taken")), LeaderEffect::Resign]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), []);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + STANDBY_PERIOD }), [LeaderEffect::AskLock]);
@@ -259,7 +259,7 @@ mod tests {
             let way = [
                 LeaderEvent::Passed { now },
                 LeaderEvent::Up,
-                refused(Refused::Formers, now + REGAIN_TIMEOUT - Duration::from_millis(200)),
+                refused(RefusedBy::Formers, now + REGAIN_TIMEOUT - Duration::from_millis(200)),
             ];
             for event in way.into_iter().take(reached) {
                 leader.handle(event);
@@ -279,7 +279,7 @@ mod tests {
         leader.handle(lost(now));
         leader.handle(LeaderEvent::Passed { now });
         leader.handle(LeaderEvent::Up);
-        let said = leader.handle(refused(Refused::Formers, now));
+        let said = leader.handle(refused(RefusedBy::Formers, now));
         assert_eq!(said, [LeaderEffect::Report(Trouble::passing("taken"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + FORMER_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);

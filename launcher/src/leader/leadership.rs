@@ -8,7 +8,7 @@
 
 use crate::base::Base;
 use crate::host::{Host, LeaderSeen, Signature, now_ms};
-use crate::leader::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState, Refused};
+use crate::leader::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState, RefusedBy};
 use crate::limits::{LEASE_DOUBT, WATCH_TIMEOUT};
 use crate::loop_command::{LoopCommand, query_within};
 use shared::conninfo::{Preferred, SessionAttributes, Target};
@@ -47,7 +47,7 @@ pub enum LockAnswer {
 
 /// What a read of pg_locks proves about the leader lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
+pub enum LeadProof {
     /// The lock is ours. `resumed`: the lease had run out, and our processes may go on now.
     Held { resumed: bool },
     /// It is not: the session is not what we think.
@@ -121,13 +121,13 @@ impl Leadership {
     }
 
     /// A read of pg_locks, asked for at that moment: are we among the leaders?
-    pub fn prove(&self, leaders: &[i32], asked_at: HostMoment, base: &Base) -> Proof {
+    pub fn prove(&self, leaders: &[i32], asked_at: HostMoment, base: &Base) -> LeadProof {
         if !self.session.as_ref().is_some_and(|session| leaders.contains(&session.backend)) {
-            return Proof::Missing;
+            return LeadProof::Missing;
         }
         let lapsed = !base.region.leads();
         base.region.prolong_lease(asked_at);
-        Proof::Held { resumed: lapsed && base.region.leads() }
+        LeadProof::Held { resumed: lapsed && base.region.leads() }
     }
 
     /// This launcher leads now.
@@ -159,18 +159,18 @@ impl Leadership {
             }
             LockAnswer::Nobodys => {
                 self.seen = None;
-                (Refused::Others, "the server is a stand-by; waiting for its promotion".to_owned())
+                (RefusedBy::Others, "the server is a stand-by; waiting for its promotion".to_owned())
             }
             LockAnswer::Anothers(seen) => {
                 self.see(seen);
                 let whom = self.seen.as_ref().map(|seen| format!(" {}", seen.whereabouts())).unwrap_or_default();
-                (Refused::Others, format!("another launcher named \"{name}\" is active{whom}; standing by"))
+                (RefusedBy::Others, format!("another launcher named \"{name}\" is active{whom}; standing by"))
             }
             LockAnswer::Formers(backend) => {
                 let why = format!(
                     "the session by which this launcher led (backend {backend}) still holds the leader lock; ending it"
                 );
-                (Refused::Formers, why)
+                (RefusedBy::Formers, why)
             }
         };
         self.handle(LeaderEvent::Refused { by, why, now }, base, place)

@@ -6,7 +6,7 @@
 //! TRANSACTION a message has no process any more; it exists until the transaction is over.
 
 use crate::limits::{MESSAGE_TIMEOUT, MESSAGES_MAX, MESSAGES_PER_SESSION_MAX};
-use crate::queue::request::Request;
+use crate::queue::request::QueueRequest;
 use shared::db::lock_key;
 use shared::process::order::WaitFor;
 use std::time::Instant;
@@ -20,11 +20,11 @@ pub struct MessageKey {
 }
 
 impl MessageKey {
-    pub fn request(self) -> Option<Request> {
+    pub fn request(self) -> Option<QueueRequest> {
         match self.key & lock_key::KIND_MASK {
-            lock_key::MESSAGE_START => Some(Request::Start),
-            lock_key::MESSAGE_STOP => Some(Request::Stop),
-            lock_key::MESSAGE_RESTART => Some(Request::Restart),
+            lock_key::MESSAGE_START => Some(QueueRequest::Start),
+            lock_key::MESSAGE_STOP => Some(QueueRequest::Stop),
+            lock_key::MESSAGE_RESTART => Some(QueueRequest::Restart),
             _ => None,
         }
     }
@@ -44,7 +44,7 @@ pub struct SeenMessage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MessageResult {
     True,
     False,
     Refused,
@@ -58,12 +58,12 @@ pub struct AnswerKey {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum MessageStage {
     Seen,
     Checking,
     Allowed,
     Acting { since: Instant },
-    Answered(Verdict),
+    Answered(MessageResult),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,22 +71,27 @@ struct Message {
     key: MessageKey,
     backend: i32,
     role: u32,
-    stage: Stage,
+    stage: MessageStage,
 }
 
 impl Message {
     fn answer(&self) -> Option<AnswerKey> {
         let kind = match self.stage {
-            Stage::Answered(Verdict::True) => lock_key::ANSWER_TRUE,
-            Stage::Answered(Verdict::False) => lock_key::ANSWER_FALSE,
-            Stage::Answered(Verdict::Refused) => lock_key::ANSWER_REFUSED,
-            Stage::Seen | Stage::Checking | Stage::Allowed | Stage::Acting { .. } => return None,
+            MessageStage::Answered(MessageResult::True) => lock_key::ANSWER_TRUE,
+            MessageStage::Answered(MessageResult::False) => lock_key::ANSWER_FALSE,
+            MessageStage::Answered(MessageResult::Refused) => lock_key::ANSWER_REFUSED,
+            MessageStage::Seen | MessageStage::Checking | MessageStage::Allowed | MessageStage::Acting { .. } => {
+                return None;
+            }
         };
         Some(AnswerKey { key: lock_key::numbered(kind, lock_key::number_of(self.key.key)), backend: self.backend })
     }
 
     fn was_allowed(&self) -> bool {
-        !matches!(self.stage, Stage::Seen | Stage::Checking | Stage::Answered(Verdict::Refused))
+        !matches!(
+            self.stage,
+            MessageStage::Seen | MessageStage::Checking | MessageStage::Answered(MessageResult::Refused)
+        )
     }
 }
 
@@ -112,7 +117,7 @@ impl MessageTable {
                 && self.messages.len() < MESSAGES_MAX
                 && theirs.count() < MESSAGES_PER_SESSION_MAX
             {
-                self.messages.push(Message { key: one.key, backend, role, stage: Stage::Seen });
+                self.messages.push(Message { key: one.key, backend, role, stage: MessageStage::Seen });
             }
         }
         gone.iter().filter_map(Message::answer).collect()
@@ -121,11 +126,11 @@ impl MessageTable {
     /// Messages that are for us and whose senders are to be checked now.
     #[must_use]
     pub fn claim_unchecked(&mut self, ours: impl Fn(u32) -> bool) -> Vec<(MessageKey, u32)> {
-        let fresh = |message: &&mut Message| message.stage == Stage::Seen && ours(message.key.target);
+        let fresh = |message: &&mut Message| message.stage == MessageStage::Seen && ours(message.key.target);
         let fresh = self.messages.iter_mut().filter(fresh);
         fresh
             .map(|message| {
-                message.stage = Stage::Checking;
+                message.stage = MessageStage::Checking;
                 (message.key, message.role)
             })
             .collect()
@@ -134,18 +139,18 @@ impl MessageTable {
     /// What the check came to. Gives the answer, if there is one already.
     #[must_use]
     pub fn checked(&mut self, key: MessageKey, may: bool) -> Option<AnswerKey> {
-        let message = self.find(key).filter(|message| message.stage == Stage::Checking)?;
-        message.stage = if may { Stage::Allowed } else { Stage::Answered(Verdict::Refused) };
+        let message = self.find(key).filter(|message| message.stage == MessageStage::Checking)?;
+        message.stage = if may { MessageStage::Allowed } else { MessageStage::Answered(MessageResult::Refused) };
         message.answer()
     }
 
     /// Messages that are to be acted upon now, in the order in which they were seen.
     #[must_use]
     pub fn claim_allowed(&mut self, now: Instant) -> Vec<MessageKey> {
-        let allowed = self.messages.iter_mut().filter(|message| message.stage == Stage::Allowed);
+        let allowed = self.messages.iter_mut().filter(|message| message.stage == MessageStage::Allowed);
         allowed
             .map(|message| {
-                message.stage = Stage::Acting { since: now };
+                message.stage = MessageStage::Acting { since: now };
                 message.key
             })
             .collect()
@@ -156,7 +161,7 @@ impl MessageTable {
         self.messages
             .iter()
             .filter_map(|message| match message.stage {
-                Stage::Acting { since } => Some((message.key, now >= since + MESSAGE_TIMEOUT)),
+                MessageStage::Acting { since } => Some((message.key, now >= since + MESSAGE_TIMEOUT)),
                 _ => None,
             })
             .collect()
@@ -166,15 +171,15 @@ impl MessageTable {
     #[must_use]
     pub fn settle(&mut self, key: MessageKey, done: bool) -> Option<AnswerKey> {
         let message = self.find(key)?;
-        message.stage = Stage::Answered(if done { Verdict::True } else { Verdict::False });
+        message.stage = MessageStage::Answered(if done { MessageResult::True } else { MessageResult::False });
         message.answer()
     }
 
     /// Our session is a new one: its answers are to be given again, and questions are open again.
     #[must_use]
     pub fn renew(&mut self) -> Vec<AnswerKey> {
-        for message in self.messages.iter_mut().filter(|message| message.stage == Stage::Checking) {
-            message.stage = Stage::Seen;
+        for message in self.messages.iter_mut().filter(|message| message.stage == MessageStage::Checking) {
+            message.stage = MessageStage::Seen;
         }
         self.messages.iter().filter_map(Message::answer).collect()
     }
@@ -192,7 +197,9 @@ impl MessageTable {
 
     fn restarts(&self, database: u32) -> impl Iterator<Item = &Message> {
         self.messages.iter().filter(move |message| {
-            message.key.target == database && message.key.request() == Some(Request::Restart) && message.was_allowed()
+            message.key.target == database
+                && message.key.request() == Some(QueueRequest::Restart)
+                && message.was_allowed()
         })
     }
 

@@ -7,7 +7,7 @@ use crate::base::Base;
 use crate::loop_command::{LoopCommand, query};
 use crate::message::message_table::{AnswerKey, MessageKey, MessageTable, SeenMessage};
 use crate::queue::queue_table::QueueTable;
-use crate::queue::request::Request;
+use crate::queue::request::QueueRequest;
 use crate::queue::start_conditions::StartConditions;
 use crate::queue::tally;
 use shared::db::statement;
@@ -75,7 +75,7 @@ impl Messages {
             let Some(request) = key.request() else { continue };
             let message = (!key.elsewhere()).then_some((key.key, key.target));
             let name = queues.databases.label(key.target);
-            if request != Request::Stop {
+            if request != QueueRequest::Stop {
                 queues.databases.search_again(key.target);
             }
             if queues.request(key.target, request, WaitFor { message, marker: false }, now) {
@@ -93,10 +93,10 @@ impl Messages {
         for (key, late) in self.table.acting(now) {
             let Some(request) = key.request() else { continue };
             let arrived = match request {
-                Request::Start if queues.databases.is_to_be_searched(key.target) => None,
+                QueueRequest::Start if queues.databases.is_to_be_searched(key.target) => None,
                 // What its transaction makes is looked for at its end.
-                Request::Restart if !queues.has_queue(key.target) => Some(queues.databases.covers(key.target)),
-                Request::Start | Request::Stop | Request::Restart => {
+                QueueRequest::Restart if !queues.has_queue(key.target) => Some(queues.databases.covers(key.target)),
+                QueueRequest::Start | QueueRequest::Stop | QueueRequest::Restart => {
                     tally::arrived(queues, key.target, request, Some(open))
                 }
             };

@@ -5,7 +5,7 @@
 //! database which task tables it has. Nothing is made in it.
 
 use crate::queue::found_queue::FoundQueue;
-use crate::queue::wanted::Wanted;
+use crate::queue::wanted::WantedQueue;
 use shared::conninfo::{Place, Target};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -23,7 +23,7 @@ pub struct DatabaseList {
     /// The launcher's own server: the list holds for queues there, and for no others.
     home: Vec<Place>,
     /// The entries "*" of the config.
-    every: Vec<Wanted>,
+    every: Vec<WantedQueue>,
     listed: Vec<FoundDatabase>,
     covered: BTreeSet<u32>,
     /// The task tables of covered databases, as far as these have been searched.
@@ -57,11 +57,11 @@ impl DatabaseList {
     }
 
     /// Whether this queue is on the launcher's own server.
-    pub fn is_local(&self, wanted: &Wanted) -> bool {
+    pub fn is_local(&self, wanted: &WantedQueue) -> bool {
         wanted.target.places == self.home
     }
 
-    pub fn set_every(&mut self, every: Vec<Wanted>) {
+    pub fn set_every(&mut self, every: Vec<WantedQueue>) {
         self.every = every;
     }
 
@@ -124,13 +124,13 @@ impl DatabaseList {
     }
 
     /// Which databases "*" covers now, and the queues that were found in them. `named`: a queue of the config is in it.
-    pub fn cover(&mut self, named: impl Fn(&FoundDatabase) -> bool) -> Vec<(u32, Wanted)> {
+    pub fn cover(&mut self, named: impl Fn(&FoundDatabase) -> bool) -> Vec<(u32, WantedQueue)> {
         let servable = self.listed.iter().filter(|one| one.servable && !self.every.is_empty());
         self.covered = servable.filter(|one| !named(one)).map(|one| one.oid).collect();
         let mut found = Vec::new();
         for one in self.listed.iter().filter(|one| self.covers(one.oid)) {
             for queue in self.queues.get(&one.oid).into_iter().flatten() {
-                found.extend(Wanted::found(&self.every, &one.name, queue).map(|new| (one.oid, new)));
+                found.extend(WantedQueue::found(&self.every, &one.name, queue).map(|new| (one.oid, new)));
             }
         }
         let known: Vec<u32> = self.listed.iter().map(|one| one.oid).collect();

@@ -1,6 +1,6 @@
 //! How a scheduler has left, and what that means for its queue. PURE.
 
-use crate::queue::restart_policy::Death;
+use crate::queue::restart_policy::SchedulerDeath;
 use crate::queue::wanted::Origin;
 use nix::sys::signal::Signal;
 use shared::log::Level;
@@ -14,7 +14,7 @@ pub struct Departure {
     pub end: String,
     /// If it left by itself.
     pub left: Option<ExitCode>,
-    pub death: Death,
+    pub death: SchedulerDeath,
     pub useless: Option<Useless>,
 }
 
@@ -67,17 +67,21 @@ impl Departure {
 }
 
 /// Whether it had been of use, and whether another start cannot help.
-fn verdict(end: End, worked: bool) -> (Death, bool) {
+fn verdict(end: End, worked: bool) -> (SchedulerDeath, bool) {
     match end {
-        End::Killed(Signal::SIGSEGV | Signal::SIGABRT | Signal::SIGBUS | Signal::SIGILL) => (Death::Failure, false),
-        End::Killed(_) | End::Exited(0) => (if worked { Death::AfterWork } else { Death::Failure }, false),
+        End::Killed(Signal::SIGSEGV | Signal::SIGABRT | Signal::SIGBUS | Signal::SIGILL) => {
+            (SchedulerDeath::Failure, false)
+        }
+        End::Killed(_) | End::Exited(0) => {
+            (if worked { SchedulerDeath::AfterWork } else { SchedulerDeath::Failure }, false)
+        }
         End::Exited(status) => {
             use ExitCode as C;
             let useless = match ExitCode::from_status(status) {
                 Some(C::NotInstalled | C::NoCode | C::NoQueue | C::SwitchedOff | C::Permanent) => true,
                 Some(C::Asked | C::BadCell | C::Unsettled | C::Temporary | C::Panic) | None => false,
             };
-            (Death::Failure, useless)
+            (SchedulerDeath::Failure, useless)
         }
     }
 }
@@ -105,9 +109,9 @@ mod tests {
     #[test]
     fn a_killed_scheduler_is_started_again_and_a_crash_counts_as_a_failure() {
         let of = |end, worked| Departure::of(end, worked, None, Origin::Named, PROBE);
-        assert_eq!(of(End::Killed(Signal::SIGKILL), true).death, Death::AfterWork);
-        assert_eq!(of(End::Killed(Signal::SIGKILL), false).death, Death::Failure);
-        assert_eq!(of(End::Killed(Signal::SIGSEGV), true).death, Death::Failure);
+        assert_eq!(of(End::Killed(Signal::SIGKILL), true).death, SchedulerDeath::AfterWork);
+        assert_eq!(of(End::Killed(Signal::SIGKILL), false).death, SchedulerDeath::Failure);
+        assert_eq!(of(End::Killed(Signal::SIGSEGV), true).death, SchedulerDeath::Failure);
         assert_eq!(of(End::Exited(ExitCode::Temporary.status()), true).useless, None);
     }
 }

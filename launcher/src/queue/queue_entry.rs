@@ -6,10 +6,10 @@
 use crate::queue::database_list::FoundDatabase;
 use crate::queue::departure::Departure;
 use crate::queue::login_refusal::{LoginRefusal, owner_refused};
-use crate::queue::queue_state::{Memory, QueueState, Then, Urgency, Why};
+use crate::queue::queue_state::{DisabledReason, QueueMemory, QueueState, Then, Urgency};
 use crate::queue::queue_step::{self, Notice, QueueEffect, QueueEvent};
 use crate::queue::scheduler_slot;
-use crate::queue::wanted::{Origin, Wanted};
+use crate::queue::wanted::{Origin, WantedQueue};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use shared::log::Level;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub struct QueueEntry {
-    pub wanted: Wanted,
+    pub wanted: WantedQueue,
     pub origin: Origin,
     /// The database's OID, once it was seen on the launcher's own server.
     pub database: Option<u32>,
@@ -35,7 +35,7 @@ pub struct QueueEntry {
     /// The server does not let the owner of a found queue in.
     login: LoginRefusal,
     pub state: QueueState,
-    pub memory: Memory,
+    pub memory: QueueMemory,
     pub child: Option<Child>,
     /// The cell in use.
     ticket: Option<Ticket>,
@@ -44,9 +44,11 @@ pub struct QueueEntry {
 }
 
 impl QueueEntry {
-    pub fn new(wanted: Wanted, origin: Origin, database: Option<u32>) -> QueueEntry {
+    pub fn new(wanted: WantedQueue, origin: Origin, database: Option<u32>) -> QueueEntry {
         let enabled = || QueueState::enabled(WaitFor::default());
-        let state = wanted.unwanted().map_or_else(enabled, |why| QueueState::disabled(Why::Unwanted(why.to_owned())));
+        let state = wanted
+            .unwanted()
+            .map_or_else(enabled, |why| QueueState::disabled(DisabledReason::Unwanted(why.to_owned())));
         wanted.log_refusal(None);
         QueueEntry {
             wanted,
@@ -57,7 +59,7 @@ impl QueueEntry {
             missing: None,
             login: LoginRefusal::default(),
             state,
-            memory: Memory::default(),
+            memory: QueueMemory::default(),
             child: None,
             ticket: None,
             sessions_to_end: Vec::new(),
@@ -157,7 +159,7 @@ impl QueueEntry {
         let Some(slot) = self.state.slot() else { return };
         // Whatever has led here: it would run as a user that it must not run as.
         if let Some(why) = self.wanted.refusal.clone() {
-            let (then, close) = (Then::Stay { why: Why::Unwanted(why) }, Duration::ZERO);
+            let (then, close) = (Then::Stay { why: DisabledReason::Unwanted(why) }, Duration::ZERO);
             self.step(region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
             return;
         }
@@ -215,7 +217,7 @@ impl QueueEntry {
     }
 
     /// A queue that is in the new config too.
-    pub fn change(&mut self, region: &Region, mut new: Wanted, now: Instant) {
+    pub fn change(&mut self, region: &Region, mut new: WantedQueue, now: Instant) {
         if let Some(name) = &self.renamed {
             new.target.database.clone_from(name);
             if let Some(installer) = &mut new.installer {
@@ -283,11 +285,11 @@ impl QueueEntry {
         match (was, same) {
             (Some(_), None) => {
                 shared::warning!("database dropped", queue = self.wanted.label());
-                let (then, close) = (Then::Stay { why: Why::Dropped }, Duration::ZERO);
+                let (then, close) = (Then::Stay { why: DisabledReason::Dropped }, Duration::ZERO);
                 self.step(region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
             }
             (Some(_), Some(_)) if self.child.is_some() => self.restart(region, now),
-            (_, Some(_)) if matches!(self.state, QueueState::Disabled { why: Why::Dropped, .. }) => {
+            (_, Some(_)) if matches!(self.state, QueueState::Disabled { why: DisabledReason::Dropped, .. }) => {
                 self.step(region, QueueEvent::StartAsked { now });
             }
             (None | Some(_), None | Some(_)) => {}

@@ -3,8 +3,8 @@
 //! Four states that an operator knows: ENABLED, ALLOCATED, STARTED, DISABLED. STARTED has two edges here, because
 //! nothing in this process waits: Starting (forked, its parameters not read yet) and Ending (told to end, not gone
 //! yet). A slot is held exactly in Allocated, Starting, Started and Ending. Everything that is known of a queue's life
-//! is in its state, or in `Memory` if it outlives states. `queue_step` decides; `queue_entry` carries the effects out
-//! and reports what came of them as events.
+//! is in its state, or in `QueueMemory` if it outlives states. `queue_step` decides; `queue_entry` carries the effects
+//! out and reports what came of them as events.
 
 use crate::limits::{BEAT_TIMEOUT, END_SESSION_AFTER, END_STEP, END_TASKS_AFTER, KILL_AFTER, NO_SLOT_TIMEOUT};
 use crate::queue::restart_policy::RestartPolicy;
@@ -21,13 +21,13 @@ pub enum QueueState {
     /// Holds a slot; the scheduler is to be started at a moment.
     Allocated(Allocated),
     /// Forked; has not read its parameters yet.
-    Starting { process: Process, ack_by: Instant },
+    Starting { process: SchedulerProcess, ack_by: Instant },
     /// The scheduler runs.
-    Started { process: Process },
+    Started { process: SchedulerProcess },
     /// The scheduler was told to end; stronger means follow at a moment.
-    Ending { process: Process, urgency: Urgency, next_at: Instant, then: Then },
+    Ending { process: SchedulerProcess, urgency: Urgency, next_at: Instant, then: Then },
     /// Not wanted any more, or of no use until somebody changes something; looked at again at a moment, if ever.
-    Disabled { why: Why, again_at: Option<Instant> },
+    Disabled { why: DisabledReason, again_at: Option<Instant> },
 }
 
 /// Since when the queue gets no slot. A pass of another scheduler reserves all free slots for a moment: only a lasting
@@ -52,17 +52,17 @@ pub struct Allocated {
 
 /// A scheduler process, as far as its queue's life depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
+pub struct SchedulerProcess {
     pub slot: SlotHandle,
     pub pid: Pid,
     pub began: Instant,
-    pub settings: Settings,
+    pub settings: SettingsSync,
     pub beat: Beat,
 }
 
 /// Whether the scheduler knows the present settings of its queue. It reads them from its cell, one set after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settings {
+pub enum SettingsSync {
     Known,
     /// Changed, and the cell is free.
     Changed,
@@ -98,13 +98,13 @@ pub enum Urgency {
 /// What follows the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    Stay { why: Why },
+    Stay { why: DisabledReason },
     StartAgain { wait: WaitFor },
 }
 
 /// Why a queue is disabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum DisabledReason {
     /// By a message or an order.
     Stopped,
     /// Its database does not exist.
@@ -120,7 +120,7 @@ pub enum Why {
 
 /// What outlives the states of a queue.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct QueueMemory {
     pub restarts: RestartPolicy,
     /// How the last scheduler left, if it left by itself.
     pub left: Option<ExitCode>,
@@ -137,7 +137,7 @@ impl QueueState {
         QueueState::Allocated(Allocated { slot, start_at, wait, held_back: false, failure: None })
     }
 
-    pub fn disabled(why: Why) -> QueueState {
+    pub fn disabled(why: DisabledReason) -> QueueState {
         QueueState::Disabled { why, again_at: None }
     }
 
@@ -152,7 +152,7 @@ impl QueueState {
         }
     }
 
-    pub fn process(&self) -> Option<&Process> {
+    pub fn process(&self) -> Option<&SchedulerProcess> {
         match self {
             QueueState::Enabled { .. } | QueueState::Disabled { .. } | QueueState::Allocated(_) => None,
             QueueState::Starting { process, .. }
@@ -192,14 +192,14 @@ impl QueueState {
     }
 
     pub fn is_stopped(&self) -> bool {
-        matches!(self, QueueState::Disabled { why: Why::Stopped, .. })
+        matches!(self, QueueState::Disabled { why: DisabledReason::Stopped, .. })
     }
 
     /// Nobody wants the queue any more; its scheduler may still be there.
     pub fn is_removed(&self) -> bool {
         match self {
             QueueState::Ending { then: Then::Stay { why }, .. } | QueueState::Disabled { why, .. } => {
-                matches!(why, Why::Removed(_))
+                matches!(why, DisabledReason::Removed(_))
             }
             QueueState::Ending { then: Then::StartAgain { .. }, .. }
             | QueueState::Enabled { .. }
@@ -215,7 +215,7 @@ impl QueueState {
     }
 
     /// Why no scheduler serves the queue, as far as that does not depend on what a scheduler reports.
-    pub fn why(&self, memory: &Memory) -> Option<String> {
+    pub fn why(&self, memory: &QueueMemory) -> Option<String> {
         match self {
             QueueState::Disabled { why, .. } => Some(why.text().to_owned()),
             QueueState::Enabled { .. } => self.lacks_slot().then(|| "no slot is free; raise max_workers".to_owned()),
@@ -238,37 +238,37 @@ impl NoSlot {
     }
 }
 
-impl Process {
-    pub fn new(slot: SlotHandle, pid: Pid, now: Instant) -> Process {
-        Process { slot, pid, began: now, settings: Settings::Sent, beat: Beat { count: 0, seen_at: now } }
+impl SchedulerProcess {
+    pub fn new(slot: SlotHandle, pid: Pid, now: Instant) -> SchedulerProcess {
+        SchedulerProcess { slot, pid, began: now, settings: SettingsSync::Sent, beat: Beat { count: 0, seen_at: now } }
     }
 
-    pub fn with(self, settings: Settings) -> Process {
-        Process { settings, ..self }
+    pub fn with(self, settings: SettingsSync) -> SchedulerProcess {
+        SchedulerProcess { settings, ..self }
     }
 
     /// The scheduler's loop has counted so far. True: it stands still.
-    pub fn beat(self, count: u64, now: Instant) -> (Process, bool) {
+    pub fn beat(self, count: u64, now: Instant) -> (SchedulerProcess, bool) {
         let still = count == self.beat.count;
         let late = still && now >= self.beat.seen_at + BEAT_TIMEOUT;
         let beat = if still && !late { self.beat } else { Beat { count, seen_at: now } };
-        (Process { beat, ..self }, late)
+        (SchedulerProcess { beat, ..self }, late)
     }
 }
 
-impl Settings {
-    pub fn changed(self) -> Settings {
+impl SettingsSync {
+    pub fn changed(self) -> SettingsSync {
         match self {
-            Settings::Known | Settings::Changed => Settings::Changed,
-            Settings::Sent | Settings::SentAndChanged => Settings::SentAndChanged,
+            SettingsSync::Known | SettingsSync::Changed => SettingsSync::Changed,
+            SettingsSync::Sent | SettingsSync::SentAndChanged => SettingsSync::SentAndChanged,
         }
     }
 
     /// The scheduler has read its cell.
-    pub fn acknowledged(self) -> Settings {
+    pub fn acknowledged(self) -> SettingsSync {
         match self {
-            Settings::Known | Settings::Sent => Settings::Known,
-            Settings::Changed | Settings::SentAndChanged => Settings::Changed,
+            SettingsSync::Known | SettingsSync::Sent => SettingsSync::Known,
+            SettingsSync::Changed | SettingsSync::SentAndChanged => SettingsSync::Changed,
         }
     }
 }
@@ -287,14 +287,14 @@ impl Urgency {
     }
 }
 
-impl Why {
+impl DisabledReason {
     pub fn text(&self) -> &str {
         match self {
-            Why::Stopped => "stopped by a message; start it, or restart the launcher",
-            Why::Dropped => "its database was dropped; it is served again once there is one of that name",
-            Why::LauncherEnds => "the launcher ends",
-            Why::Unwanted(text) | Why::Useless(text) => text,
-            Why::Removed(text) => text,
+            DisabledReason::Stopped => "stopped by a message; start it, or restart the launcher",
+            DisabledReason::Dropped => "its database was dropped; it is served again once there is one of that name",
+            DisabledReason::LauncherEnds => "the launcher ends",
+            DisabledReason::Unwanted(text) | DisabledReason::Useless(text) => text,
+            DisabledReason::Removed(text) => text,
         }
     }
 }

@@ -4,7 +4,9 @@
 
 use crate::limits::{END_STEP, FORK_RETRY};
 use crate::queue::departure::Departure;
-use crate::queue::queue_state::{Allocated, Memory, NoSlot, Process, QueueState, Settings, Then, Urgency, Why};
+use crate::queue::queue_state::{
+    Allocated, DisabledReason, NoSlot, QueueMemory, QueueState, SchedulerProcess, SettingsSync, Then, Urgency,
+};
 use nix::unistd::Pid;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::WaitFor;
@@ -133,12 +135,12 @@ fn go(next: S, effects: Vec<F>) -> QueueStep {
     QueueStep { next, effects }
 }
 
-fn end(process: Process, urgency: Urgency, then: Then, now: Instant, close: Duration) -> QueueStep {
+fn end(process: SchedulerProcess, urgency: Urgency, then: Then, now: Instant, close: Duration) -> QueueStep {
     let next_at = now + urgency.next(close).1;
     go(S::Ending { process, urgency, next_at, then }, vec![F::Tell(urgency)])
 }
 
-pub fn step(state: QueueState, event: QueueEvent, memory: &mut Memory) -> QueueStep {
+pub fn step(state: QueueState, event: QueueEvent, memory: &mut QueueMemory) -> QueueStep {
     match state {
         S::Enabled { wait, no_slot } => enabled(wait, no_slot, event, memory),
         S::Allocated(allocated) => step_allocated(allocated, event),
@@ -149,7 +151,7 @@ pub fn step(state: QueueState, event: QueueEvent, memory: &mut Memory) -> QueueS
     }
 }
 
-fn enabled(wait: WaitFor, no_slot: Option<NoSlot>, event: QueueEvent, memory: &Memory) -> QueueStep {
+fn enabled(wait: WaitFor, no_slot: Option<NoSlot>, event: QueueEvent, memory: &QueueMemory) -> QueueStep {
     let same = S::Enabled { wait, no_slot };
     match event {
         E::Passed { .. } => go(same, vec![F::Reserve]),
@@ -161,10 +163,10 @@ fn enabled(wait: WaitFor, no_slot: Option<NoSlot>, event: QueueEvent, memory: &M
             let notice = log.then_some(F::Log(Notice::NoSlot { expected }));
             go(S::Enabled { wait, no_slot: Some(no_slot) }, notice.into_iter().collect())
         }
-        E::StopAsked { .. } => go(S::disabled(Why::Stopped), vec![]),
+        E::StopAsked { .. } => go(S::disabled(DisabledReason::Stopped), vec![]),
         E::RestartAsked { wait: later, .. } => go(S::Enabled { wait: wait.then(later), no_slot }, vec![]),
         E::EndAsked { then: Then::Stay { why }, .. } => go(S::disabled(why), vec![]),
-        E::Unwanted { why, .. } => go(S::disabled(Why::Unwanted(why)), vec![]),
+        E::Unwanted { why, .. } => go(S::disabled(DisabledReason::Unwanted(why)), vec![]),
         E::EndAsked { then: Then::StartAgain { .. }, .. }
         | E::WantedAgain { .. }
         | E::StartAsked { .. }
@@ -190,7 +192,7 @@ fn step_allocated(state: Allocated, event: QueueEvent) -> QueueStep {
         }
         E::HeldBack => go(S::Allocated(Allocated { held_back: true, ..state }), vec![]),
         E::Spawned { pid, now, close } => {
-            go(S::Starting { process: Process::new(slot, pid, now), ack_by: now + close }, vec![])
+            go(S::Starting { process: SchedulerProcess::new(slot, pid, now), ack_by: now + close }, vec![])
         }
         E::SpawnFailed { error, now } => {
             let notice = state.failure.is_none().then(|| F::Log(Notice::ForkFailed { error: error.clone() }));
@@ -198,13 +200,13 @@ fn step_allocated(state: Allocated, event: QueueEvent) -> QueueStep {
             go(S::Allocated(next), notice.into_iter().collect())
         }
         E::SlotLost => go(S::enabled(wait), vec![]),
-        E::StopAsked { .. } => go(S::disabled(Why::Stopped), vec![F::Release]),
+        E::StopAsked { .. } => go(S::disabled(DisabledReason::Stopped), vec![F::Release]),
         E::StartAsked { now } => go(S::Allocated(Allocated { start_at: now, ..state }), vec![]),
         E::RestartAsked { wait: later, now } => {
             go(S::Allocated(Allocated { start_at: now, wait: wait.then(later), ..state }), vec![])
         }
         E::EndAsked { then: Then::Stay { why }, .. } => go(S::disabled(why), vec![F::Release]),
-        E::Unwanted { why, .. } => go(S::disabled(Why::Unwanted(why)), vec![F::Release]),
+        E::Unwanted { why, .. } => go(S::disabled(DisabledReason::Unwanted(why)), vec![F::Release]),
         E::EndAsked { then: Then::StartAgain { .. }, .. }
         | E::WantedAgain { .. }
         | E::SlotGiven { .. }
@@ -218,13 +220,13 @@ fn step_allocated(state: Allocated, event: QueueEvent) -> QueueStep {
 }
 
 /// Starting, which ends at `ack_by`, or Started.
-fn alive(process: Process, ack_by: Option<Instant>, event: QueueEvent, memory: &mut Memory) -> QueueStep {
-    let at = |process: Process, ack_by: Option<Instant>| match ack_by {
+fn alive(process: SchedulerProcess, ack_by: Option<Instant>, event: QueueEvent, memory: &mut QueueMemory) -> QueueStep {
+    let at = |process: SchedulerProcess, ack_by: Option<Instant>| match ack_by {
         Some(ack_by) => S::Starting { process, ack_by },
         None => S::Started { process },
     };
     // Settings go out as soon as the cell is free, and again with the next pass if that fails.
-    let sends = |process: Process| process.settings == Settings::Changed;
+    let sends = |process: SchedulerProcess| process.settings == SettingsSync::Changed;
     match event {
         // Its end is seen as Gone; the cell is freed then, for a child may just be reading.
         E::Passed { now } if ack_by.is_some_and(|by| now >= by) => {
@@ -240,17 +242,19 @@ fn alive(process: Process, ack_by: Option<Instant>, event: QueueEvent, memory: &
             let process = process.with(process.settings.changed());
             go(at(process, ack_by), if sends(process) { vec![F::SendSettings] } else { vec![] })
         }
-        E::SettingsSent => go(at(process.with(Settings::Sent), ack_by), vec![]),
+        E::SettingsSent => go(at(process.with(SettingsSync::Sent), ack_by), vec![]),
         E::BeatSeen { count, now } => {
             let (process, late) = process.beat(count, now);
             let effects = if late { vec![F::Log(Notice::StandsStill), F::Tell(Urgency::Kill)] } else { vec![] };
             go(at(process, ack_by), effects)
         }
-        E::StopAsked { now } => end(process, Urgency::Hurry, Then::Stay { why: Why::Stopped }, now, Duration::ZERO),
+        E::StopAsked { now } => {
+            end(process, Urgency::Hurry, Then::Stay { why: DisabledReason::Stopped }, now, Duration::ZERO)
+        }
         E::RestartAsked { wait, now } => end(process, Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO),
         E::EndAsked { urgency, then, now, close } => end(process, urgency, then, now, close),
         E::Unwanted { why, now, close } => {
-            end(process, Urgency::Finish, Then::Stay { why: Why::Unwanted(why) }, now, close)
+            end(process, Urgency::Finish, Then::Stay { why: DisabledReason::Unwanted(why) }, now, close)
         }
         E::WantedAgain { now, close } => {
             end(process, Urgency::Finish, Then::StartAgain { wait: WaitFor::default() }, now, close)
@@ -268,7 +272,13 @@ fn alive(process: Process, ack_by: Option<Instant>, event: QueueEvent, memory: &
 }
 
 /// The scheduler is gone without having been told to end.
-fn gone(process: Process, departure: Departure, now: Instant, longest: Duration, memory: &mut Memory) -> QueueStep {
+fn gone(
+    process: SchedulerProcess,
+    departure: Departure,
+    now: Instant,
+    longest: Duration,
+    memory: &mut QueueMemory,
+) -> QueueStep {
     memory.left = departure.left;
     if departure.is_death() {
         memory.last_death = Some(departure.end.clone());
@@ -282,20 +292,23 @@ fn gone(process: Process, departure: Departure, now: Instant, longest: Duration,
         }
         Some(useless) => {
             let again_at = useless.again_after.map(|after| now + after);
-            go(S::Disabled { why: Why::Useless(useless.why), again_at }, vec![notice, F::FreeCell, F::Release])
+            go(
+                S::Disabled { why: DisabledReason::Useless(useless.why), again_at },
+                vec![notice, F::FreeCell, F::Release],
+            )
         }
     }
 }
 
 fn ending(
-    process: Process,
+    process: SchedulerProcess,
     urgency: Urgency,
     next_at: Instant,
     then: Then,
     event: QueueEvent,
-    memory: &mut Memory,
+    memory: &mut QueueMemory,
 ) -> QueueStep {
-    let stopped = Then::Stay { why: Why::Stopped };
+    let stopped = Then::Stay { why: DisabledReason::Stopped };
     let same = |then: Then| go(S::Ending { process, urgency, next_at, then }, vec![]);
     let or_stronger = |asked: Urgency, then: Then, now: Instant, close: Duration| {
         if asked > urgency { end(process, asked, then, now, close) } else { same(then) }
@@ -320,16 +333,16 @@ fn ending(
             or_stronger(Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
         }
         // A queue that is to stay disabled does so; only the config can take back what the config wanted.
-        (E::EndAsked { urgency, then: then @ Then::Stay { why: Why::Removed(_) }, now, close }, _) => {
+        (E::EndAsked { urgency, then: then @ Then::Stay { why: DisabledReason::Removed(_) }, now, close }, _) => {
             or_stronger(urgency, then, now, close)
         }
         (E::EndAsked { urgency, now, close, .. }, then @ Then::Stay { .. }) => or_stronger(urgency, then, now, close),
         (E::EndAsked { urgency, then, now, close }, Then::StartAgain { .. }) => or_stronger(urgency, then, now, close),
-        (E::Unwanted { why, .. }, Then::StartAgain { .. } | Then::Stay { why: Why::Removed(_) }) => {
-            same(Then::Stay { why: Why::Unwanted(why) })
+        (E::Unwanted { why, .. }, Then::StartAgain { .. } | Then::Stay { why: DisabledReason::Removed(_) }) => {
+            same(Then::Stay { why: DisabledReason::Unwanted(why) })
         }
         (E::Unwanted { .. }, then) => same(then),
-        (E::WantedAgain { .. }, Then::Stay { why: Why::Unwanted(_) | Why::Removed(_) }) => {
+        (E::WantedAgain { .. }, Then::Stay { why: DisabledReason::Unwanted(_) | DisabledReason::Removed(_) }) => {
             same(Then::StartAgain { wait: WaitFor::default() })
         }
         (E::WantedAgain { .. }, then) => same(then),
@@ -356,17 +369,19 @@ fn ending(
     }
 }
 
-fn disabled(why: Why, again_at: Option<Instant>, event: QueueEvent) -> QueueStep {
+fn disabled(why: DisabledReason, again_at: Option<Instant>, event: QueueEvent) -> QueueStep {
     match event {
         E::Passed { now } if again_at.is_some_and(|at| now >= at) => go(S::enabled(WaitFor::default()), vec![]),
         // A reason that lasts is kept: it says who disabled it, and is not looked at again by itself.
-        E::StopAsked { .. } => go(S::disabled(if again_at.is_some() { Why::Stopped } else { why }), vec![]),
+        E::StopAsked { .. } => go(S::disabled(if again_at.is_some() { DisabledReason::Stopped } else { why }), vec![]),
         E::RestartAsked { wait, .. } => go(S::enabled(wait), vec![]),
         E::StartAsked { .. } | E::WantedAgain { .. } | E::EndAsked { then: Then::StartAgain { .. }, .. } => {
             go(S::enabled(WaitFor::default()), vec![])
         }
-        E::EndAsked { then: Then::Stay { why: why @ Why::Removed(_) }, .. } => go(S::disabled(why), vec![]),
-        E::Unwanted { why: new, .. } if why != Why::Stopped => go(S::disabled(Why::Unwanted(new)), vec![]),
+        E::EndAsked { then: Then::Stay { why: why @ DisabledReason::Removed(_) }, .. } => go(S::disabled(why), vec![]),
+        E::Unwanted { why: new, .. } if why != DisabledReason::Stopped => {
+            go(S::disabled(DisabledReason::Unwanted(new)), vec![])
+        }
         E::Passed { .. }
         | E::Unwanted { .. }
         | E::EndAsked { then: Then::Stay { .. }, .. }

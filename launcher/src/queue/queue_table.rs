@@ -7,11 +7,11 @@ use crate::queue::database_list::{DatabaseList, FoundDatabase};
 use crate::queue::found_queue::FoundQueue;
 use crate::queue::needed::{Needed, Provided};
 use crate::queue::queue_entry::QueueEntry;
-use crate::queue::queue_state::{QueueState, Then, Urgency, Why};
+use crate::queue::queue_state::{DisabledReason, QueueState, Then, Urgency};
 use crate::queue::queue_step::{QueueEffect, QueueEvent};
-use crate::queue::request::Request;
+use crate::queue::request::QueueRequest;
 use crate::queue::start_conditions::StartConditions;
-use crate::queue::wanted::{Origin, Wanted};
+use crate::queue::wanted::{Origin, WantedQueue};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::conninfo::Place;
@@ -49,14 +49,15 @@ impl QueueTable {
     }
 
     /// Takes over a config: new queues are added, missing ones end, changed ones get their new settings.
-    pub fn want(&mut self, wanted: Vec<Wanted>, now: Instant) {
-        let (every, wanted): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|one| one.row.is_every());
+    pub fn want(&mut self, wanted: Vec<WantedQueue>, now: Instant) {
+        let (every, wanted): (Vec<WantedQueue>, Vec<WantedQueue>) =
+            wanted.into_iter().partition(|one| one.row.is_every());
         self.databases.set_every(every);
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Named) {
             if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.state.is_removed() {
                 shared::info!("row removed", queue = entry.wanted.label());
                 let close = entry.wanted.close();
-                let then = Then::Stay { why: Why::Removed("the config no longer has this row") };
+                let then = Then::Stay { why: DisabledReason::Removed("the config no longer has this row") };
                 entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Finish, then, now, close });
             }
         }
@@ -129,7 +130,7 @@ impl QueueTable {
 
     /// A message, or an order of the operator. False: no queue here is of that database.
     #[must_use]
-    pub fn request(&mut self, database: u32, request: Request, wait: WaitFor, now: Instant) -> bool {
+    pub fn request(&mut self, database: u32, request: QueueRequest, wait: WaitFor, now: Instant) -> bool {
         let region = self.region.clone();
         let mut any = false;
         for entry in self.local_in(database) {
@@ -140,9 +141,9 @@ impl QueueTable {
             entry.step(
                 &region,
                 match request {
-                    Request::Start => QueueEvent::StartAsked { now },
-                    Request::Stop => QueueEvent::StopAsked { now },
-                    Request::Restart => QueueEvent::RestartAsked { wait, now },
+                    QueueRequest::Start => QueueEvent::StartAsked { now },
+                    QueueRequest::Stop => QueueEvent::StopAsked { now },
+                    QueueRequest::Restart => QueueEvent::RestartAsked { wait, now },
                 },
             );
         }
@@ -241,7 +242,7 @@ impl QueueTable {
     pub fn end_all(&mut self, urgency: Urgency, now: Instant) {
         for entry in &mut self.entries {
             let close = entry.wanted.close();
-            let then = Then::Stay { why: Why::LauncherEnds };
+            let then = Then::Stay { why: DisabledReason::LauncherEnds };
             entry.step(&self.region, QueueEvent::EndAsked { urgency, then, now, close });
         }
     }
@@ -344,7 +345,7 @@ impl QueueTable {
         let local: Vec<&QueueEntry> = entries.iter().filter(|entry| self.databases.is_local(&entry.wanted)).collect();
         let mut wanted = self.databases.cover(|one| local.iter().any(|entry| named_in(entry, one)));
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Found) {
-            let same = |(oid, new): &(u32, Wanted)| Some(*oid) == entry.database && new.same_table(&entry.wanted);
+            let same = |(oid, new): &(u32, WantedQueue)| Some(*oid) == entry.database && new.same_table(&entry.wanted);
             match wanted.iter().position(same).map(|at| wanted.swap_remove(at)) {
                 Some((_, new)) if entry.wanted != new || entry.state.is_removed() => {
                     entry.change(&self.region, new, now)
@@ -353,7 +354,7 @@ impl QueueTable {
                 None if entry.state.is_removed() => {}
                 None => {
                     shared::info!("queue forgotten", queue = entry.wanted.label());
-                    let then = Then::Stay { why: Why::Removed("its database or its table is gone") };
+                    let then = Then::Stay { why: DisabledReason::Removed("its database or its table is gone") };
                     let close = Duration::ZERO;
                     entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
                 }

@@ -1,22 +1,24 @@
 //! What a user's message or an operator's order asks of the queues of a database.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum QueueRequest {
     Start,
     Stop,
     Restart,
 }
 
-impl Request {
+impl QueueRequest {
     pub fn name(self) -> &'static str {
         match self {
-            Request::Start => "start",
-            Request::Stop => "stop",
-            Request::Restart => "restart",
+            QueueRequest::Start => "start",
+            QueueRequest::Stop => "stop",
+            QueueRequest::Restart => "restart",
         }
     }
 
-    pub fn of_name(name: &str) -> Option<Request> {
-        [Request::Start, Request::Stop, Request::Restart].into_iter().find(|request| request.name() == name)
+    pub fn of_name(name: &str) -> Option<QueueRequest> {
+        [QueueRequest::Start, QueueRequest::Stop, QueueRequest::Restart]
+            .into_iter()
+            .find(|request| request.name() == name)
     }
 }

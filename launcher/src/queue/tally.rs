@@ -8,7 +8,7 @@ use crate::queue::found_queue;
 use crate::queue::queue_entry::QueueEntry;
 use crate::queue::queue_state::{Allocated, QueueState};
 use crate::queue::queue_table::QueueTable;
-use crate::queue::request::Request;
+use crate::queue::request::QueueRequest;
 use crate::queue::start_conditions::StartConditions;
 use crate::queue::wanted::Origin;
 use shared::process::exit_code::ExitCode;
@@ -86,7 +86,7 @@ pub fn is_ready(table: &QueueTable) -> bool {
 pub fn arrived(
     table: &QueueTable,
     database: u32,
-    request: Request,
+    request: QueueRequest,
     open: Option<&dyn StartConditions>,
 ) -> Option<bool> {
     let entries = table.entries.iter().filter(|entry| {
@@ -98,23 +98,25 @@ pub fn arrived(
         let held_back = open.is_some_and(|open| open.held_back(database));
         let waits = open.is_some_and(|open| open.waits_for(database, entry.marker) != WaitFor::default());
         let one = match (request, &entry.state) {
-            (Request::Stop, QueueState::Disabled { .. }) => Some(true),
-            (Request::Stop, _) => None,
-            (Request::Start | Request::Restart, QueueState::Disabled { .. }) => Some(false),
-            (Request::Start | Request::Restart, QueueState::Enabled { .. }) => {
+            (QueueRequest::Stop, QueueState::Disabled { .. }) => Some(true),
+            (QueueRequest::Stop, _) => None,
+            (QueueRequest::Start | QueueRequest::Restart, QueueState::Disabled { .. }) => Some(false),
+            (QueueRequest::Start | QueueRequest::Restart, QueueState::Enabled { .. }) => {
                 entry.state.lacks_slot().then_some(false)
             }
-            (Request::Start | Request::Restart, QueueState::Allocated(Allocated { failure, .. })) => {
+            (QueueRequest::Start | QueueRequest::Restart, QueueState::Allocated(Allocated { failure, .. })) => {
                 if held_back {
                     Some(true)
                 } else {
                     failure.is_some().then_some(false)
                 }
             }
-            (Request::Start | Request::Restart, QueueState::Started { .. }) => {
+            (QueueRequest::Start | QueueRequest::Restart, QueueState::Started { .. }) => {
                 (waits || is_served(entry, &table.region)).then_some(true)
             }
-            (Request::Start | Request::Restart, QueueState::Starting { .. } | QueueState::Ending { .. }) => None,
+            (QueueRequest::Start | QueueRequest::Restart, QueueState::Starting { .. } | QueueState::Ending { .. }) => {
+                None
+            }
         };
         match one {
             Some(true) => done = Some(true),

@@ -23,7 +23,7 @@ pub enum Origin {
 
 /// A queue as the config wants it, with its login resolved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct WantedQueue {
     pub row: Row,
     pub target: Target,
     /// The launcher's own login in the queue's database, if that is on the launcher's server.
@@ -40,8 +40,8 @@ pub struct Wanted {
     pub as_owner: bool,
 }
 
-impl Wanted {
-    pub fn same_queue(&self, other: &Wanted) -> bool {
+impl WantedQueue {
+    pub fn same_queue(&self, other: &WantedQueue) -> bool {
         self.row.identity() == other.row.identity()
     }
 
@@ -91,13 +91,13 @@ impl Wanted {
         Target { database: database.to_owned(), ..login.clone() }
     }
 
-    pub fn same_table(&self, other: &Wanted) -> bool {
+    pub fn same_table(&self, other: &WantedQueue) -> bool {
         (&self.row.schema, &self.row.table) == (&other.row.schema, &other.row.table)
     }
 
     /// What the entries "*" mean for one queue: the entry that names its table, else the first one.
-    pub fn found(every: &[Wanted], database: &str, queue: &FoundQueue) -> Option<Wanted> {
-        let same = |row: &&Wanted| row.row.schema == queue.schema && row.row.table == queue.table;
+    pub fn found(every: &[WantedQueue], database: &str, queue: &FoundQueue) -> Option<WantedQueue> {
+        let same = |row: &&WantedQueue| row.row.schema == queue.schema && row.row.table == queue.table;
         let mut wanted = every.iter().find(same).or(every.first())?.clone();
         database.clone_into(&mut wanted.row.data);
         database.clone_into(&mut wanted.target.database);

@@ -4,7 +4,7 @@ use super::*;
 use crate::limits::{BEAT_TIMEOUT, NO_SLOT_TIMEOUT};
 use crate::queue::departure::Useless;
 use crate::queue::queue_state::Beat;
-use crate::queue::restart_policy::Death;
+use crate::queue::restart_policy::SchedulerDeath;
 use shared::region::Region;
 
 const WAIT: WaitFor = WaitFor { message: Some((1, 2)), marker: false };
@@ -14,28 +14,28 @@ fn slot() -> SlotHandle {
 }
 
 fn stay() -> Then {
-    Then::Stay { why: Why::Dropped }
+    Then::Stay { why: DisabledReason::Dropped }
 }
 
 fn departure(useless: bool) -> Departure {
     let useless = useless.then(|| Useless { why: "why".to_owned(), again_after: None });
-    Departure { end: "killed".to_owned(), left: None, death: Death::AfterWork, useless }
+    Departure { end: "killed".to_owned(), left: None, death: SchedulerDeath::AfterWork, useless }
 }
 
-fn process(at: Instant) -> Process {
-    Process::new(slot(), Pid::from_raw(7), at)
+fn process(at: Instant) -> SchedulerProcess {
+    SchedulerProcess::new(slot(), Pid::from_raw(7), at)
 }
 
 fn states(at: Instant) -> [QueueState; 7] {
-    let known = process(at).with(Settings::Known);
+    let known = process(at).with(SettingsSync::Known);
     [
         QueueState::enabled(WaitFor::default()),
         QueueState::allocated(slot(), at, WaitFor::default()),
         QueueState::Starting { process: process(at), ack_by: at },
         QueueState::Started { process: known },
         QueueState::Ending { process: known, urgency: Urgency::Finish, next_at: at, then: stay() },
-        QueueState::disabled(Why::Dropped),
-        QueueState::Disabled { why: Why::Useless("not installed".to_owned()), again_at: Some(at) },
+        QueueState::disabled(DisabledReason::Dropped),
+        QueueState::Disabled { why: DisabledReason::Useless("not installed".to_owned()), again_at: Some(at) },
     ]
 }
 
@@ -43,7 +43,7 @@ fn events(now: Instant) -> [(&'static str, QueueEvent); 23] {
     let (pid, close) = (Pid::from_raw(7), Duration::from_secs(60));
     let end = |urgency, then| QueueEvent::EndAsked { urgency, then, now, close };
     let gone = |useless: bool| QueueEvent::Gone { departure: departure(useless), now, longest: close };
-    let removed = Then::Stay { why: Why::Removed("gone") };
+    let removed = Then::Stay { why: DisabledReason::Removed("gone") };
     [
         ("Passed (due)", QueueEvent::Passed { now }),
         ("HeldBack", QueueEvent::HeldBack),
@@ -78,7 +78,7 @@ fn table() -> String {
     let mut text = "| state | event | next | effects |\n|---|---|---|---|\n".to_owned();
     for state in states(past) {
         for (name, event) in events(now) {
-            let step = step(state.clone(), event, &mut Memory::default());
+            let step = step(state.clone(), event, &mut QueueMemory::default());
             if step.next.name() != state.name() || !step.effects.is_empty() {
                 let effects: Vec<String> = step.effects.iter().map(shown).collect();
                 let again =
@@ -117,7 +117,7 @@ fn walk(mut state: QueueState, first: Option<QueueEvent>) -> String {
     for _ in 0..12 {
         now += Duration::from_millis(1);
         let event = if todo.is_empty() { QueueEvent::Passed { now } } else { todo.remove(0) };
-        let step = step(state, event, &mut Memory::default());
+        let step = step(state, event, &mut QueueMemory::default());
         state = step.next;
         for effect in step.effects {
             match effect {
@@ -174,7 +174,7 @@ fn whoever_leaves_a_state_with_a_slot_for_one_without_releases_it() {
     let past = Instant::now();
     for state in states(past) {
         for (name, event) in events(past + Duration::from_secs(1)) {
-            let step = step(state.clone(), event, &mut Memory::default());
+            let step = step(state.clone(), event, &mut QueueMemory::default());
             let lost = state.slot().is_some() && step.next.slot().is_none();
             let swept = name == "SlotLost" && state.name() == "ALLOCATED";
             let released = step.effects.contains(&QueueEffect::Release) || swept;
@@ -185,7 +185,7 @@ fn whoever_leaves_a_state_with_a_slot_for_one_without_releases_it() {
 
 /// How urgently a scheduler that does not end is told, and how long after the first time.
 fn ladder(asked: QueueEvent, now: Instant) -> Vec<(Urgency, Duration)> {
-    let memory = &mut Memory::default();
+    let memory = &mut QueueMemory::default();
     let mut state = QueueState::Started { process: process(now) };
     let mut event = asked;
     let mut told = Vec::new();
@@ -229,7 +229,7 @@ fn a_message_ends_a_scheduler_within_two_seconds() {
 #[test]
 fn a_start_never_changes_what_the_next_scheduler_waits_for_and_a_second_restart_does() {
     let now = Instant::now();
-    let memory = &mut Memory::default();
+    let memory = &mut QueueMemory::default();
     let message = WaitFor { message: Some((3, 2)), marker: false };
     let asked =
         step(QueueState::enabled(WaitFor::default()), QueueEvent::RestartAsked { wait: WAIT, now }, memory).next;
@@ -251,7 +251,7 @@ fn a_start_never_changes_what_the_next_scheduler_waits_for_and_a_second_restart_
 #[test]
 fn a_message_that_comes_while_a_scheduler_ends_decides_what_follows() {
     let now = Instant::now();
-    let memory = &mut Memory::default();
+    let memory = &mut QueueMemory::default();
     let started = QueueState::Started { process: process(now) };
     let mut then = |first: QueueEvent, second: QueueEvent| {
         let ending = step(started.clone(), first, memory).next;
@@ -265,15 +265,19 @@ fn a_message_that_comes_while_a_scheduler_ends_decides_what_follows() {
     assert_eq!(then(stop.clone(), start.clone()), Then::StartAgain { wait: WaitFor::default() });
     assert_eq!(then(stop.clone(), restart.clone()), Then::StartAgain { wait: WAIT });
     assert_eq!(then(restart.clone(), start), Then::StartAgain { wait: WAIT });
-    assert_eq!(then(restart, stop), Then::Stay { why: Why::Stopped });
+    assert_eq!(then(restart, stop), Then::Stay { why: DisabledReason::Stopped });
 }
 
 #[test]
 fn a_queue_that_comes_back_into_the_config_while_its_scheduler_ends_is_started_again() {
     let now = Instant::now();
-    let (memory, close) = (&mut Memory::default(), Duration::from_secs(1));
-    let remove =
-        QueueEvent::EndAsked { urgency: Urgency::Finish, then: Then::Stay { why: Why::Removed("gone") }, now, close };
+    let (memory, close) = (&mut QueueMemory::default(), Duration::from_secs(1));
+    let remove = QueueEvent::EndAsked {
+        urgency: Urgency::Finish,
+        then: Then::Stay { why: DisabledReason::Removed("gone") },
+        now,
+        close,
+    };
     let removed = step(QueueState::Started { process: process(now) }, remove, memory).next;
     assert!(removed.is_removed());
     let back = step(removed.clone(), QueueEvent::WantedAgain { now, close }, memory).next;
@@ -285,7 +289,7 @@ fn a_queue_that_comes_back_into_the_config_while_its_scheduler_ends_is_started_a
 #[test]
 fn a_lack_of_slots_is_logged_once_and_only_if_it_lasts() {
     let now = Instant::now();
-    let memory = &mut Memory::default();
+    let memory = &mut QueueMemory::default();
     let mut state = QueueState::enabled(WaitFor::default());
     let mut logged = Vec::new();
     for at in [now, now + Duration::from_secs(1), now + NO_SLOT_TIMEOUT, now + NO_SLOT_TIMEOUT * 2] {
@@ -299,7 +303,7 @@ fn a_lack_of_slots_is_logged_once_and_only_if_it_lasts() {
 #[test]
 fn settings_that_change_while_the_cell_is_in_use_are_sent_once_it_is_free() {
     let now = Instant::now();
-    let memory = &mut Memory::default();
+    let memory = &mut QueueMemory::default();
     let starting = QueueState::Starting { process: process(now), ack_by: now };
     let changed = step(starting, QueueEvent::SettingsChanged, memory);
     assert_eq!(changed.effects, []);
@@ -311,13 +315,13 @@ fn settings_that_change_while_the_cell_is_in_use_are_sent_once_it_is_free() {
     assert_eq!(step(sent.next.clone(), QueueEvent::Passed { now }, memory).effects, []);
     let known = step(sent.next, QueueEvent::Acknowledged, memory);
     assert_eq!(known.effects, [QueueEffect::FreeCell]);
-    assert_eq!(known.next, QueueState::Started { process: process(now).with(Settings::Known) });
+    assert_eq!(known.next, QueueState::Started { process: process(now).with(SettingsSync::Known) });
 }
 
 #[test]
 fn a_loop_that_stands_still_is_killed_and_one_that_counts_is_not() {
     let now = Instant::now();
-    let (memory, late) = (&mut Memory::default(), now + BEAT_TIMEOUT);
+    let (memory, late) = (&mut QueueMemory::default(), now + BEAT_TIMEOUT);
     let counted = step(QueueState::Started { process: process(now) }, QueueEvent::BeatSeen { count: 3, now }, memory);
     let beat = Beat { count: 3, seen_at: now };
     assert_eq!((counted.next.process().unwrap().beat, counted.effects.as_slice()), (beat, [].as_slice()));
