@@ -9,6 +9,7 @@ pub mod install;
 pub mod order;
 pub mod output;
 pub mod serve;
+pub mod sql;
 pub mod status;
 pub mod uninstall;
 pub mod upgrade;

@@ -78,6 +78,7 @@ mod signals;
 mod slots;
 mod soak;
 mod split_brain;
+mod sql_command;
 mod status;
 mod strangers;
 mod table_swap;
