@@ -4,10 +4,10 @@
 use super::check::{self, wanted};
 use super::{environment, read_config};
 use crate::cli::{Cli, Place};
-use crate::control_socket::ControlSocket;
+use crate::control::control_socket::ControlSocket;
+use crate::control::service_manager::ServiceManager;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
-use crate::service_manager::ServiceManager;
 use nix::sys::signal::Signal;
 use shared::config::{Config, Environment, Mistake, fixed_keys};
 use shared::conninfo::Conninfo;

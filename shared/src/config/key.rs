@@ -48,6 +48,14 @@ pub(super) const ROW: &[Key] = &[
     reloaded("upgrade", r#""never""#),
 ];
 
+/// Older names, which are accepted as well.
+const ALIASES: &[(&str, &str)] = &[("lend", "pool")];
+
+/// The present name of a key.
+pub(super) fn current(key: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == key).map_or(key, |(_, name)| name)
+}
+
 impl Key {
     pub fn built_in(&self) -> Option<Json> {
         Json::parse(self.built_in).ok()

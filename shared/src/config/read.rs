@@ -128,10 +128,13 @@ impl Walk<'_> {
         for (key, json) in pairs {
             let shown = shown_key(key);
             let inner = if place.is_empty() { shown } else { format!("{place}.{shown}") };
-            if seen.insert(key) {
-                unique.push((inner, key.as_str(), json));
-            } else {
+            let name = key::current(key);
+            if seen.insert(name) {
+                unique.push((inner, name, json));
+            } else if name == key {
                 self.note(&inner, "stands twice".to_owned());
+            } else {
+                self.note(&inner, format!("stands twice: it is an older name of {name}"));
             }
         }
         unique

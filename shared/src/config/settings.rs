@@ -72,8 +72,8 @@ settings! {
     "restart" restart_ms: u64 = 300_000, |json| value::duration_ms(json, 1..=LONGEST_MS), [];
     /// Finished tasks older than this are deleted; none by default.
     "keep" keep_ms: Option<u64> = None, |json| value::duration_ms(json, 1..=KEEP_MS).map(Some), ["pg_task.keep"];
-    /// Workers may inherit a connection that an earlier one has left clean.
-    "lend" lend: bool = true, value::boolean, [];
+    /// Workers inherit pooled connections.
+    "pool" lend: bool = true, value::boolean, [];
     /// Live workers may take several short tasks at once.
     "batch" batch: bool = true, value::boolean, [];
     /// The commit of a task's end waits for the disk.

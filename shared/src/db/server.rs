@@ -18,6 +18,8 @@ use tokio_postgres::error::SqlState;
 
 /// What the server complains of when a session is not where its scheduler is.
 const ELSEWHERE: &str = "pgmill: this session is not on the server of its scheduler";
+/// What to do about two servers.
+const FENCE: &str = "stop or fence the server that is not the primary, or take its host out of connect";
 const INVALID_TEXT: &[u8] = b"22P02";
 
 /// A server process tree, as it names itself, and where it was reached.
@@ -107,10 +109,11 @@ pub fn is_elsewhere(code: Option<&[u8]>, message: Option<&[u8]>) -> bool {
 
 /// Two sessions of ours that should be on one server.
 pub fn apart(who: &str, here: &ServerName, there: &str) -> String {
-    format!(
-        "{who} is connected to server {here}, but {there}; stop or fence the server that is not the primary, or take its \
-         host out of connect"
-    )
+    format!("{who} is connected to server {here}, but {there}; {FENCE}")
+}
+
+pub fn is_apart(text: &str) -> bool {
+    text.ends_with(FENCE)
 }
 
 /// The name of the server on the other side of this client.
