@@ -62,6 +62,7 @@ fn main() -> ExitCode {
             command::import::pg_cron(&cli.place, options)
         }
         Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
+        Some(Command::Sql { name }) => command::sql::run(&cli.place, name.as_deref()),
         Some(Command::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
         Some(Command::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),
         Some(Command::Graph { flow, database, at, svg }) => {

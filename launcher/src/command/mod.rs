@@ -11,6 +11,7 @@ pub mod order;
 pub mod output;
 mod resolve;
 pub mod serve;
+pub mod sql;
 pub mod status;
 pub mod uninstall;
 pub mod upgrade;
