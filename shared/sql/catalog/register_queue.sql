@@ -1,3 +1,3 @@
 -- A served task table becomes known to the catalog.
 -- parameters: table OID; locks: the row; caller: scheduler, as the queue's user
-SELECT mill.s_register($1)
+SELECT mill_private.s_register($1)

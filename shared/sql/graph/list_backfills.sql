@@ -1,3 +1,3 @@
 -- Back-fills that can go on, with the room in their flows.
 -- parameters: how many; locks: none; caller: scheduler that keeps the graph
-SELECT * FROM mill.s_list_backfills($1)
+SELECT * FROM mill_private.s_list_backfills($1)

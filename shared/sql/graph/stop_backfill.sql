@@ -1,3 +1,3 @@
 -- A back-fill that nobody can go on with says why.
 -- parameters: id, trouble; locks: the row; caller: scheduler that keeps the graph
-SELECT mill.s_stop_backfill($1, $2)
+SELECT mill_private.s_stop_backfill($1, $2)

@@ -6,4 +6,4 @@
 SELECT (SELECT ceil(extract(epoch FROM plan - clock_timestamp()) * 1000)::float8 FROM {queue}
          WHERE state = 'PLAN' AND held AND job IS NULL AND plan < 'infinity' ORDER BY plan LIMIT 1) AS ms,
        p.version, p.due_ms, p.wait_ms AS waiting_ms, p.fill, p.orders, p.recalls, p.leftover
-  FROM mill_private.q{oid}_pulse(COALESCE($1::timestamptz, '-infinity'), $2::bool) AS p
+  FROM mill_private.q{oid}_poll_jobs(COALESCE($1::timestamptz, '-infinity'), $2::bool) AS p

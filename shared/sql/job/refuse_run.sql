@@ -1,3 +1,3 @@
 -- The queue refuses the row of this run: its job is paused with the reason, and the run held.
 -- parameters: run, the refusal; locks: the run; caller: scheduler
-SELECT mill_private.q{oid}_refuse($1::bigint, $2::text)
+SELECT mill_private.q{oid}_refuse_run($1::bigint, $2::text)

@@ -7,6 +7,7 @@ mod batches;
 mod books;
 mod by_itself;
 mod calendar;
+mod catalog_text;
 mod cli;
 mod clock;
 mod command_output;

@@ -181,13 +181,14 @@ fn a_catalog_that_a_stranger_made_first_is_not_believed() {
         .batch_execute(
             "CREATE TABLE public.caught (who text); GRANT ALL ON public.caught TO PUBLIC; \
              CREATE SCHEMA mill; GRANT ALL ON SCHEMA mill TO PUBLIC; \
+             CREATE SCHEMA mill_private; GRANT ALL ON SCHEMA mill_private TO PUBLIC; \
              CREATE TABLE mill.meta (version text); INSERT INTO mill.meta VALUES ('../../../../tmp/evil'); \
              CREATE TABLE mill.queue (relid oid, schema name, name name, owner name); GRANT ALL ON ALL TABLES IN SCHEMA mill TO PUBLIC; \
              CREATE FUNCTION mill.s_version() RETURNS text LANGUAGE sql AS \
              'INSERT INTO public.caught VALUES (current_user); SELECT ''../../tmp/evil''::text'; \
-             CREATE FUNCTION mill.s_register(oid) RETURNS void LANGUAGE sql AS \
+             CREATE FUNCTION mill_private.s_register(oid) RETURNS void LANGUAGE sql AS \
              'INSERT INTO public.caught VALUES (current_user)'; \
-             CREATE FUNCTION mill.s_clock() RETURNS interval LANGUAGE sql AS \
+             CREATE FUNCTION mill_private.s_clock() RETURNS interval LANGUAGE sql AS \
              'INSERT INTO public.caught VALUES (current_user); SELECT interval ''1 year'''",
         )
         .expect("a trap");
@@ -506,11 +507,11 @@ fn a_role_that_owns_its_table_and_not_the_catalog_gets_no_more_of_it() {
         "UPDATE mill.queue SET owner = 'x'",
         "DELETE FROM mill.queue",
         "INSERT INTO mill.queue VALUES (1, 'a', 'b', 'c')",
-        "SELECT mill.s_register('public.task'::regclass)",
+        "SELECT mill_private.s_register('public.task'::regclass)",
         "SELECT * FROM mill_private.run FOR UPDATE",
         "UPDATE mill_private.run SET held = true",
-        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_put(1, NULL)', 'public.task'::regclass::oid); END$$",
-        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_end(1, 1, ''DONE'', NULL, NULL, NULL, NULL, NULL)', 'public.task'::regclass::oid); END$$",
+        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_insert_runs(1, NULL)', 'public.task'::regclass::oid); END$$",
+        "DO $$BEGIN EXECUTE format('SELECT mill_private.q%s_end_run(1, 1, ''DONE'', NULL, NULL, NULL, NULL, NULL)', 'public.task'::regclass::oid); END$$",
         "ALTER TABLE mill.meta OWNER TO CURRENT_USER",
         "CREATE TABLE mill.mine ()",
         "CREATE FUNCTION mill.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
