@@ -3,21 +3,22 @@
 //! A parent that must not die does little: no user SQL, no long query, nothing that blocks. It polls the signal pipe,
 //! its own session, the control socket and the schedulers' pidfds; every pass reconciles what is wanted with what is.
 
-use crate::control_socket::ControlSocket;
-use crate::discovery::FoundDatabase;
+use crate::control::control_socket::ControlSocket;
+use crate::control::orders::Orders;
+use crate::control::service_manager::ServiceManager;
 use crate::embedded::{Embedded, ServerEvent, Stop};
-use crate::hearing::{Ear, Hearing};
-use crate::leader_state::{Leader, LeaderEvent};
-use crate::leadership::{Asked, Leadership};
-use crate::lock_watch::Locks;
-use crate::maker::{Lacking, Making, Report, look_for_missing};
-use crate::message_table::MessageKey;
-use crate::orders::Orders;
-use crate::queue_probe::QueueProbe;
-use crate::row_state::Rung;
-use crate::row_table::RowTable;
-use crate::service_manager::ServiceManager;
-use crate::wanted::Wanted;
+use crate::leader::leader_state::{Leader, LeaderEvent};
+use crate::leader::leadership::{Asked, Leadership};
+use crate::limits::{ANSWER_TIMEOUT, PROVISION_PERIOD, REAP_MAX, STOP_MARGIN};
+use crate::message::message_table::MessageKey;
+use crate::queue::database_list::FoundDatabase;
+use crate::queue::queue_state::Urgency;
+use crate::queue::queue_table::QueueTable;
+use crate::queue::wanted::Wanted;
+use crate::server::lock_watch::Locks;
+use crate::server::provision::{Lacking, Provisioning, Report, look_for_missing};
+use crate::server::queue_probe::QueueProbe;
+use crate::server::server_watch::{ServerWatch, WatchStatements};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
@@ -34,10 +35,6 @@ use shared::sys::wait;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Over the schedulers' own time to finish.
-const MARGIN: Duration = Duration::from_secs(5);
 
 /// What a config read again may change.
 pub struct Reloaded {
@@ -67,9 +64,6 @@ pub struct Parts {
     pub reload: Reload,
 }
 
-/// How often roles and databases that rows lack are looked for.
-const MAKE_AGAIN: Duration = Duration::from_secs(10);
-
 /// What comes back from the maintenance database.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -77,7 +71,7 @@ pub(crate) enum Answer {
     Lock(Asked),
     /// What rows need: there, or to be made.
     Needed(Vec<Report>, Vec<Lacking>),
-    Listening(Rc<Hearing>),
+    Listening(Rc<WatchStatements>),
     Locks {
         locks: Locks,
         asked_at: HostMoment,
@@ -102,11 +96,11 @@ enum Event {
 
 pub struct Launcher {
     pub(crate) parts: Parts,
-    pub(crate) rows: RowTable,
+    pub(crate) rows: QueueTable,
     pub(crate) leader: Leader,
     pub(crate) leadership: Leadership,
     pub(crate) link: Option<Link<Answer>>,
-    pub(crate) ear: Ear,
+    pub(crate) ear: ServerWatch,
     probe: QueueProbe,
     /// What operators have asked for through the control socket.
     pub(crate) orders: Orders,
@@ -120,14 +114,14 @@ pub struct Launcher {
     /// What rows need is being looked at.
     looking: bool,
     /// And made.
-    making: Option<Making>,
+    making: Option<Provisioning>,
     pub(crate) next_making: Instant,
 }
 
 impl Launcher {
     pub fn new(mut parts: Parts) -> Launcher {
         let now = Instant::now();
-        let mut rows = RowTable::new(&parts.region, parts.target.places.clone(), parts.probe);
+        let mut rows = QueueTable::new(&parts.region, parts.target.places.clone(), parts.probe);
         let probe = QueueProbe::new(parts.probe);
         rows.want(std::mem::take(&mut parts.rows), now);
         Launcher {
@@ -136,7 +130,7 @@ impl Launcher {
             leader: Leader::new(now),
             leadership: Leadership::new(),
             link: None,
-            ear: Ear::new(now),
+            ear: ServerWatch::new(now),
             probe,
             orders: Orders::default(),
             proven: false,
@@ -177,7 +171,7 @@ impl Launcher {
         fds.extend(self.parts.control.poll_fds());
         fds.extend(self.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.probe.interest().map(|(fd, flags)| PollFd::new(fd, flags)));
-        fds.extend(self.making.as_ref().and_then(Making::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.making.as_ref().and_then(Provisioning::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
         fds.extend(self.rows.poll_fds());
         // EINTR and the like: the deadlines bring us back.
         let _ = poll(&mut fds, self.timeout(now));
@@ -201,7 +195,7 @@ impl Launcher {
             self.link.as_ref().and_then(Link::deadline),
             self.ear.deadline(),
             self.probe.deadline(),
-            self.making.as_ref().and_then(Making::deadline),
+            self.making.as_ref().and_then(Provisioning::deadline),
             self.orders.deadline(),
             self.rows.deadline(),
             self.parts.control.deadline(),
@@ -218,7 +212,7 @@ impl Launcher {
         let now = Instant::now();
         match event {
             Event::Rang(Signal::SIGTERM) => {
-                self.stop(StopEvent::Finish { now, close: self.rows.longest_close() + MARGIN });
+                self.stop(StopEvent::Finish { now, close: self.rows.longest_close() + STOP_MARGIN });
             }
             Event::Rang(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
             Event::Rang(Signal::SIGHUP) => self.reload(now),
@@ -233,7 +227,7 @@ impl Launcher {
                 self.looking = false;
                 self.rows.made(there);
                 if !lacking.is_empty() {
-                    self.making = Some(Making::begin(&self.parts.target, &self.parts.region, lacking));
+                    self.making = Some(Provisioning::begin(&self.parts.target, &self.parts.region, lacking));
                 }
             }
             Event::Link(LinkEvent::Answered(Answer::Listening(hearing))) => self.listening(hearing, now),
@@ -300,11 +294,11 @@ impl Launcher {
         if !may || self.looking || self.making.is_some() || now < self.next_making {
             return;
         }
-        self.next_making = now + MAKE_AGAIN;
+        self.next_making = now + PROVISION_PERIOD;
         let (needed, signature) = (self.rows.needed(&self.parts.target.places), self.signature());
         if let (Some(link), false) = (&mut self.link, needed.is_empty()) {
             self.looking = true;
-            link.ask("looking for what rows need", PATIENCE, |client| async move {
+            link.ask("looking for what rows need", ANSWER_TIMEOUT, |client| async move {
                 let (there, lacking) = look_for_missing(client, needed, signature).await?;
                 Ok(Answer::Needed(there, lacking))
             });
@@ -314,7 +308,7 @@ impl Launcher {
     /// Workers of a dead scheduler become our children: their slots are swept, then they are let go.
     fn reap_orphans(&mut self) {
         // Bounded by what can have ended at once; the rest comes with the next pass.
-        for _ in 0..4096 {
+        for _ in 0..REAP_MAX {
             let Some((pid, end)) = wait::any_ended() else { return };
             let servers = self.parts.embedded.as_ref().and_then(Embedded::pid);
             if self.rows.has_child(pid) || servers == Some(pid) {
@@ -345,7 +339,7 @@ impl Launcher {
             return;
         }
         self.stopping = step.next;
-        let rung = if step.cancel_tasks { Rung::Cancel } else { Rung::Finish };
+        let rung = if step.cancel_tasks { Urgency::Cancel } else { Urgency::Finish };
         let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
         shared::info!("launcher stops", how = how);
         self.parts.manager.stopping(how);
@@ -383,9 +377,9 @@ impl Launcher {
 
     /// The ladder of each row ends with SIGKILL, so this is for a process that even that does not end.
     fn rows_given_up(&self) -> bool {
-        self.stopping
-            .deadline()
-            .is_some_and(|until| matches!(self.stopping, Stopping::Cancel { .. }) && Instant::now() >= until + MARGIN)
+        self.stopping.deadline().is_some_and(|until| {
+            matches!(self.stopping, Stopping::Cancel { .. }) && Instant::now() >= until + STOP_MARGIN
+        })
     }
 
     /// The session is gone, and with it the questions in flight.

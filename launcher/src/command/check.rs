@@ -2,17 +2,15 @@
 
 use super::{check_rights, environment, on_its_server, print, print_error, read_config};
 use crate::cli::Place;
-use crate::row_entry::Origin;
-use crate::wanted::Wanted;
+use crate::limits::LEARNT_BYTES;
+use crate::queue::queue_entry::Origin;
+use crate::queue::wanted::Wanted;
 use shared::config::{Config, Environment, Mistake, Row};
 use shared::conninfo::ConninfoError;
 use shared::process::exit_code::launcher_status;
 use shared::process::order::{WaitFor, encode};
 use shared::region::CELL_PAYLOAD_BYTES;
 use std::path::PathBuf;
-
-/// Room for what a process learns on its way and hands down.
-const LEARNT_BYTES: usize = 64;
 
 pub fn run(place: &Place, connect: bool) -> u8 {
     let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());

@@ -7,9 +7,10 @@
 use super::check::wanted;
 use super::{environment, print, print_error};
 use crate::cli::Place;
-use crate::found_queue::{is_news, list_queues};
-use crate::row_entry::owner_refused;
-use crate::wanted::Wanted;
+use crate::limits::CHECK_TIMEOUT;
+use crate::queue::found_queue::{is_news, list_queues};
+use crate::queue::queue_entry::owner_refused;
+use crate::queue::wanted::Wanted;
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::conninfo::Target;
@@ -21,10 +22,7 @@ use shared::db::trouble::{Trouble, refuses_login};
 use shared::db::{catalog, one_shot};
 use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio_postgres::Client;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What one login lacks, each with what to do.
 type Lacks = Vec<String>;
@@ -71,7 +69,7 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
         let served = found.iter().filter(|one| one.refusal.is_none());
         let here = rows.iter().chain(served).filter(|one| local(one));
         let pairs: Vec<(String, String)> = here.map(|one| (one.row.user.clone(), one.row.data.clone())).collect();
-        let lacks = one_shot::ask(own, "pgmill check", PATIENCE, |client| launcher_lacks(client, pairs));
+        let lacks = one_shot::ask(own, "pgmill check", CHECK_TIMEOUT, |client| launcher_lacks(client, pairs));
         let lacks = lacks.map(|(lacks, made)| {
             to_be_made = made;
             lacks
@@ -88,7 +86,7 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
     for row in &every {
         // The login by which its databases are looked at.
         let login = row.probe_login(&row.target.database);
-        let answer = one_shot::ask(&login, "pgmill check", PATIENCE, |client| async move {
+        let answer = one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move {
             client.batch_execute("SELECT 1").await.map_err(|error| Trouble::of(&error))?;
             Ok(Lacks::new())
         });
@@ -120,7 +118,7 @@ fn find_queues<'a>(
     named: impl Iterator<Item = &'a Wanted>,
 ) -> (Vec<Wanted>, Vec<(String, Trouble)>) {
     let named: Vec<&str> = named.map(|one| one.row.data.as_str()).collect();
-    let databases = one_shot::ask(own, "pgmill check", PATIENCE, |client| async move {
+    let databases = one_shot::ask(own, "pgmill check", CHECK_TIMEOUT, |client| async move {
         let rows = client.query(&bare(LIST_DATABASES), &[]).await.map_err(|error| Trouble::of(&error))?;
         let servable = rows.iter().filter(|row| row.get("servable"));
         Ok(servable.map(|row| row.get("name")).collect::<Vec<String>>())
@@ -131,7 +129,7 @@ fn find_queues<'a>(
     let Some(first) = every.first() else { return (found, unseen) };
     for database in databases.into_iter().filter(|database| !named.contains(&database.as_str())) {
         let login = first.probe_login(&database);
-        match one_shot::ask(&login, "pgmill check", PATIENCE, |client| async move { list_queues(&client).await }) {
+        match one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move { list_queues(&client).await }) {
             Ok(queues) => found.extend(queues.iter().filter_map(|queue| Wanted::found(every, &database, queue))),
             Err(trouble) => unseen.push((database, trouble)),
         }
@@ -142,14 +140,14 @@ fn find_queues<'a>(
 /// What a queue's user lacks, and who else may put tasks into it.
 fn check_queue(teller: &mut Teller<'_>, one: &Wanted) {
     let helper = one.installer.as_ref().and_then(|login| {
-        one_shot::ask(login, "pgmill check", PATIENCE, |client| async move {
+        one_shot::ask(login, "pgmill check", CHECK_TIMEOUT, |client| async move {
             let found = catalog::look(&client, None).await.map_err(|error| Trouble::of(&error))?;
             Ok(Helper { makes: found.get("may"), admits: found.get("ours") })
         })
         .ok()
     });
     let (schema, table) = (one.row.schema.clone(), one.row.table.clone());
-    let answer = one_shot::ask(&one.target, "pgmill check", PATIENCE, |client| async move {
+    let answer = one_shot::ask(&one.target, "pgmill check", CHECK_TIMEOUT, |client| async move {
         let inserters = inserters(&client, &schema, &table).await?;
         Ok((row_lacks(client, schema, table, helper).await?, inserters))
     });

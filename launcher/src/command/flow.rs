@@ -3,10 +3,10 @@
 //! The document goes to `mill.apply` in one transaction; what it says is checked there, with the place of every mistake.
 //! The picture is `dot_text`'s; as SVG it is drawn by Graphviz, where that is installed.
 
-use super::install::PATIENCE;
 use super::{login_in, print, print_error, read_config};
 use crate::cli::Place;
 use crate::dot_text;
+use crate::limits::INSTALL_TIMEOUT;
 use serde_json::Value;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
@@ -41,7 +41,7 @@ fn database_of(place: &Place, named: Option<&str>) -> Result<String, u8> {
 fn ask(place: &Place, named: Option<&str>, question: Question) -> Result<String, u8> {
     let database = database_of(place, named)?;
     let (_, target) = login_in(place, &database)?;
-    one_shot::ask(&target, "pgmill flow", PATIENCE, |client| put(client, question)).map_err(|trouble| {
+    one_shot::ask(&target, "pgmill flow", INSTALL_TIMEOUT, |client| put(client, question)).map_err(|trouble| {
         print_error(&format!("{database}: {trouble}"));
         launcher_status::FAILED
     })

@@ -5,10 +5,10 @@
 //! job, it runs twice, and that is said too. A job runs as its queue's user here; one that was another role's comes in
 //! paused, because the queue's user may be the stronger.
 
-use super::install::PATIENCE;
 use super::{login_in, print, print_error};
 use crate::cli::{ImportOptions, Place};
 use crate::import::pg_cron::{Job, Journey, Row, names};
+use crate::limits::INSTALL_TIMEOUT;
 use shared::calendar::Interval;
 use shared::config::Config;
 use shared::db::trouble::Trouble;
@@ -68,7 +68,7 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
         Ok(login) => login,
         Err(status) => return status,
     };
-    let found = match one_shot::ask(&source, "pgmill import", PATIENCE, |client| read(client, journey)) {
+    let found = match one_shot::ask(&source, "pgmill import", INSTALL_TIMEOUT, |client| read(client, journey)) {
         Ok(found) => found,
         Err(trouble) => return fail(from, &trouble),
     };
@@ -78,7 +78,7 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
     let found = Rc::new(found);
     let (rows, options_here) = (Rc::clone(&found), options.clone());
     let write = |client| write(client, config, rows, options_here);
-    match one_shot::ask(&target, "pgmill import", PATIENCE, write) {
+    match one_shot::ask(&target, "pgmill import", INSTALL_TIMEOUT, write) {
         Ok(fates) => tell(options, &found.rows, &fates),
         Err(trouble) => return fail(&options.database, &trouble),
     }

@@ -6,6 +6,7 @@
 
 use super::{login_in, print, print_error};
 use crate::cli::Place;
+use crate::limits::INSTALL_TIMEOUT;
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::db::identifier::quoted;
@@ -14,10 +15,7 @@ use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot, statement};
 use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio_postgres::Client;
-
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn print_text() -> u8 {
     print(&catalog::install_text(VERSION));
@@ -48,7 +46,7 @@ pub fn run(place: &Place, database: &str, owner: Option<&str>) -> u8 {
     };
     let rows = Rows::of(&config, database);
     let (wanted, asked) = (rows.clone(), owner.map(str::to_owned));
-    match one_shot::ask(&target, "pgmill install", PATIENCE, |client| install(client, wanted, asked)) {
+    match one_shot::ask(&target, "pgmill install", INSTALL_TIMEOUT, |client| install(client, wanted, asked)) {
         Ok(Outcome::Installed(owners)) => {
             print(&format!("{database}: catalog mill {VERSION} installed, with public.task"));
             tell_owners(database, &rows, &owners);

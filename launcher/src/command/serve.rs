@@ -4,12 +4,12 @@
 use super::check::{self, wanted};
 use super::{environment, read_config};
 use crate::cli::{Cli, Place};
-use crate::control_socket::ControlSocket;
+use crate::control::control_socket::ControlSocket;
+use crate::control::service_manager::ServiceManager;
 use crate::embedded::Embedded;
 use crate::event_loop::{Launcher, Parts, Reloaded};
-use crate::service_manager::ServiceManager;
 use nix::sys::signal::Signal;
-use shared::config::{Config, Environment, Mistake};
+use shared::config::{Config, Environment, Mistake, fixed_keys};
 use shared::conninfo::Conninfo;
 use shared::process::exit_code::launcher_status;
 use shared::process::fault;
@@ -210,6 +210,7 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
 struct Fixed {
     name: String,
     max_workers: u32,
+    connections: Option<u32>,
     poll_ms: u64,
     probe_ms: u64,
     control: PathBuf,
@@ -217,9 +218,8 @@ struct Fixed {
 
 impl Fixed {
     fn of(config: &Config) -> Fixed {
-        let Config { name, max_workers, poll_ms, probe_ms, control, .. } = config;
-        let (poll_ms, probe_ms) = (*poll_ms, *probe_ms);
-        Fixed { name: name.clone(), max_workers: *max_workers, poll_ms, probe_ms, control: control.clone() }
+        let Config { name, max_workers, connections, poll_ms, probe_ms, control, .. } = config.clone();
+        Fixed { name, max_workers, connections, poll_ms, probe_ms, control }
     }
 }
 
@@ -227,7 +227,9 @@ fn reload(place: &Place, server: Option<&Conninfo>, fixed: &Fixed) -> Option<Rel
     let config = read_config(place);
     let read = config.and_then(|mut config| {
         if Fixed::of(&config) != *fixed {
-            shared::warning!("name, max_workers, poll, probe and control take effect at the next start");
+            let keys: Vec<&str> = fixed_keys().collect();
+            let (last, first) = keys.split_last().unwrap_or((&"", &[]));
+            shared::warning!(format!("{} and {last} take effect at the next start", first.join(", ")));
         }
         connect_to(&mut config, server);
         logins(&config, &environment(place))

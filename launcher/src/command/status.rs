@@ -2,16 +2,14 @@
 
 use super::{check, print, print_error, read_config};
 use crate::cli::Place;
-use crate::status_report::as_text;
+use crate::limits::{COMMAND_TIMEOUT, STATUS_PERIOD};
+use crate::status::status_report::as_text;
 use serde_json::Value;
 use shared::process::exit_code::launcher_status;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
     let config = match read_config(place) {
@@ -25,7 +23,7 @@ pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
         if ready || wait.is_none() || Instant::now() >= until {
             return tell(&config.control, answer, json);
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(STATUS_PERIOD);
     }
 }
 
@@ -62,8 +60,8 @@ pub(super) fn ask(socket: &Path) -> std::io::Result<Value> {
 /// Puts a question to the running launcher.
 pub fn put(socket: &Path, question: &Value) -> std::io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(COMMAND_TIMEOUT))?;
+    stream.set_write_timeout(Some(COMMAND_TIMEOUT))?;
     let mut line = String::new();
     let question = format!("{question}\n");
     let answered = stream.write_all(question.as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut line));

@@ -12,6 +12,7 @@
 //! follows no link in it, takes no second name of a file, and never gives away a folder that
 //! has things in it.
 
+use crate::limits::SOCKET_PATH_MAX;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -27,8 +28,6 @@ use super::system_user::{Owner, SystemUser};
 
 /// The port names the socket file; nothing listens on a network.
 pub const PORT: u16 = 5432;
-/// A socket's path has room for 108 bytes, the closing zero included.
-const SOCKET_PATH_LIMIT: usize = 107;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
@@ -101,7 +100,7 @@ impl Folder {
             }
             found => found.map_err(system("finding the folder", dir))?,
         };
-        let limit = SOCKET_PATH_LIMIT - format!("/.s.PGSQL.{PORT}").len();
+        let limit = SOCKET_PATH_MAX - format!("/.s.PGSQL.{PORT}").len();
         let length = path.as_os_str().len();
         if length > limit {
             return Err(FolderError::TooLong { path, length, limit });

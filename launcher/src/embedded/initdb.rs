@@ -1,4 +1,4 @@
-//! Making the cluster: `initdb` into `DIR/data.new`, renamed to `DIR/data` when it is whole.
+//! Provisioning the cluster: `initdb` into `DIR/data.new`, renamed to `DIR/data` when it is whole.
 //!
 //! A kill at any moment leaves either no `data` or a complete one; what lies in `data.new` is
 //! thrown away by the next start. An initdb that outlived its launcher still has the log open,

@@ -24,6 +24,7 @@ mod system_user;
 #[cfg(test)]
 mod tests;
 
+use crate::limits::{INITDB_TIMEOUT, SERVER_START_TIMEOUT};
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,8 +37,8 @@ use folder::{Data, Folder, PORT};
 use initdb::SUPERUSER;
 use programs::{Environment, Programs};
 use server::Server;
-use startup::{INITDB_LIMIT, Patience, ended, launch, start_server};
-use supervision::{Effect, Phase, START_LIMIT, Sight};
+use startup::{Patience, ended, launch, start_server};
+use supervision::{Effect, Phase, Sight};
 use system_user::SystemUser;
 
 /// What `check` saw; the caller logs it.
@@ -99,10 +100,10 @@ impl Embedded {
         let lock = folder.lock(&user)?;
         // Once more, now that nobody else can be making it.
         if folder.inspect_data()? == Data::Missing {
-            let mut patience = Patience::new(INITDB_LIMIT, called_off);
+            let mut patience = Patience::new(INITDB_TIMEOUT, called_off);
             initdb::make_cluster(&folder, &programs, &user, &mut patience)?;
         }
-        let mut patience = Patience::new(START_LIMIT, called_off);
+        let mut patience = Patience::new(SERVER_START_TIMEOUT, called_off);
         let server = start_server(&folder, &programs, &user, &mut patience)?;
         Ok(Embedded {
             folder,
@@ -142,7 +143,7 @@ impl Embedded {
                 why: format!(
                     "pid {} is not ready after {} s, still waiting for it: {}",
                     server.pid(),
-                    START_LIMIT.as_secs(),
+                    SERVER_START_TIMEOUT.as_secs(),
                     server.strange_address(&self.folder).unwrap_or_else(|| server.log().tail())
                 ),
             }),

@@ -4,6 +4,7 @@
 //! `server.log.old` then, so that at most two files remain. The server writes by itself; nothing
 //! of ours stands in between, so that a launcher that dies takes no line along.
 
+use crate::limits::{SERVER_LOG_MAX_BYTES, SERVER_LOG_TAIL_BYTES, SERVER_LOG_TAIL_LINES};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,10 +14,6 @@ use nix::fcntl::OFlag;
 
 use super::folder::{Folder, FolderError, open_own, system};
 use super::system_user::SystemUser;
-
-const LIMIT_BYTES: u64 = 10 * 1024 * 1024;
-const TAIL_BYTES: u64 = 4096;
-const TAIL_LINES: usize = 8;
 
 /// The log as one program found it when it was started.
 #[derive(Debug)]
@@ -30,7 +27,7 @@ pub struct ServerLog {
 impl ServerLog {
     /// Opens the log for appending, after putting a large one aside.
     pub fn open(folder: &Folder, user: &SystemUser) -> Result<ServerLog, FolderError> {
-        Self::open_within(folder, user, LIMIT_BYTES)
+        Self::open_within(folder, user, SERVER_LOG_MAX_BYTES)
     }
 
     /// Opens the log that a running program may be writing to, whatever its size.
@@ -69,9 +66,9 @@ impl ServerLog {
             .open(&self.path)
             .and_then(|mut file| {
                 let end = file.metadata()?.len();
-                let from = end.saturating_sub(TAIL_BYTES).max(self.begin);
+                let from = end.saturating_sub(SERVER_LOG_TAIL_BYTES).max(self.begin);
                 file.seek(SeekFrom::Start(from))?;
-                file.take(TAIL_BYTES).read_to_end(&mut bytes)
+                file.take(SERVER_LOG_TAIL_BYTES).read_to_end(&mut bytes)
             });
         match read {
             Ok(_) => last_lines(&String::from_utf8_lossy(&bytes)),
@@ -87,7 +84,7 @@ fn length(file: &File, path: &Path) -> Result<u64, FolderError> {
 
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let skipped = lines.len().saturating_sub(TAIL_LINES);
+    let skipped = lines.len().saturating_sub(SERVER_LOG_TAIL_LINES);
     let last: Vec<&str> = lines.into_iter().skip(skipped).collect();
     last.join(" | ")
 }

@@ -6,6 +6,7 @@
 //! What can go wrong: the server ends (its last lines are in the error), is late (it is left
 //! alone, since it may be recovering), or listens elsewhere because someone started it by hand.
 
+use crate::limits::{LOOKS_BEFORE_RETRY, PREDECESSOR_TIMEOUT, STARTUP_PERIOD};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -17,12 +18,6 @@ use super::programs::Programs;
 use super::server::Server;
 use super::supervision::Sight;
 use super::system_user::SystemUser;
-
-pub const INITDB_LIMIT: Duration = Duration::from_secs(300);
-/// Sessions of a killed server hold its memory for a moment, and the next one refuses to start.
-const PREDECESSOR_LIMIT: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const LOOKS_BEFORE_RETRY: u32 = 10;
 
 /// A time limit and a caller who may lose interest.
 pub struct Patience<'a> {
@@ -44,7 +39,7 @@ impl<'a> Patience<'a> {
         if (self.called_off)() {
             return Err(EmbeddedError::CalledOff);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(STARTUP_PERIOD);
         Ok(())
     }
 }
@@ -56,7 +51,7 @@ pub fn start_server(
     user: &SystemUser,
     patience: &mut Patience<'_>,
 ) -> Result<Server, EmbeddedError> {
-    let predecessor_until = Instant::now() + PREDECESSOR_LIMIT;
+    let predecessor_until = Instant::now() + PREDECESSOR_TIMEOUT;
     loop {
         let mut server = launch(folder, programs, user)?;
         let adopted = server.is_adopted();

@@ -12,13 +12,8 @@
 //! Starting --gone--> Resting              any --stop asked--> Stopping --gone--> Stopped
 //! ```
 
+use crate::limits::{SERVER_HEALTHY_AFTER, SERVER_RESTART_FIRST, SERVER_RESTART_LAST, SERVER_START_TIMEOUT};
 use std::time::{Duration, Instant};
-
-/// How long a start may take before somebody is told.
-pub const START_LIMIT: Duration = Duration::from_secs(60);
-const FIRST_REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(30);
-const GOOD_SERVICE: Duration = Duration::from_secs(60);
 
 /// Where the server is in its life; `rests` counts the rests since the last good service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +67,7 @@ impl Phase {
             (Phase::Starting { .. } | Phase::Late { .. }, Sight::NotReady) => (self, Effect::Nothing),
             (Phase::Ready { since, rests }, Sight::Gone) => {
                 let served = now.saturating_duration_since(since);
-                let rests = if served >= GOOD_SERVICE { 0 } else { rests };
+                let rests = if served >= SERVER_HEALTHY_AFTER { 0 } else { rests };
                 (rest(rests, now), Effect::TellDied)
             }
             // Someone else's shutdown shows as not ready first; the end follows.
@@ -88,7 +83,7 @@ impl Phase {
     /// The launch that was asked for has happened.
     #[must_use]
     pub fn launched(self, now: Instant) -> Phase {
-        Phase::Starting { late_at: now + START_LIMIT, rests: self.rests() }
+        Phase::Starting { late_at: now + SERVER_START_TIMEOUT, rests: self.rests() }
     }
 
     /// The launch that was asked for could not even begin.
@@ -104,7 +99,7 @@ impl Phase {
             // An adopted server's end rings no bell.
             Phase::Ready { .. } => Duration::from_millis(500),
             Phase::Resting { until, .. } => until.saturating_duration_since(now),
-            Phase::Stopped => LONGEST_REST,
+            Phase::Stopped => SERVER_RESTART_LAST,
         }
     }
 
@@ -121,7 +116,10 @@ impl Phase {
 
 fn rest(rests: u32, now: Instant) -> Phase {
     let factor = 2_u32.saturating_pow(rests);
-    Phase::Resting { until: now + FIRST_REST.saturating_mul(factor).min(LONGEST_REST), rests: rests.saturating_add(1) }
+    Phase::Resting {
+        until: now + SERVER_RESTART_FIRST.saturating_mul(factor).min(SERVER_RESTART_LAST),
+        rests: rests.saturating_add(1),
+    }
 }
 
 #[cfg(test)]
@@ -155,10 +153,10 @@ mod tests {
 
         let step = phase.seen(Sight::Accepting, now);
         assert_eq!(step.effect, Effect::TellRestarted);
-        let later = now + GOOD_SERVICE;
+        let later = now + SERVER_HEALTHY_AFTER;
         let step = step.next.seen(Sight::Gone, later);
         assert_eq!(step.effect, Effect::TellDied);
-        assert_eq!(rested_until(step.next) - later, FIRST_REST);
+        assert_eq!(rested_until(step.next) - later, SERVER_RESTART_FIRST);
     }
 
     #[test]
@@ -166,7 +164,7 @@ mod tests {
         let now = Instant::now();
         let phase = Phase::Resting { until: now, rests: 1 }.launched(now);
         assert_eq!(phase.seen(Sight::NotReady, now).effect, Effect::Nothing);
-        let late = now + START_LIMIT;
+        let late = now + SERVER_START_TIMEOUT;
         let step = phase.seen(Sight::NotReady, late);
         assert_eq!(step.effect, Effect::TellLate);
         let again = step.next.seen(Sight::NotReady, late);
@@ -182,7 +180,7 @@ mod tests {
         assert_eq!((step.next, step.effect), (Phase::Stopping, Effect::Nothing));
         let step = step.next.seen(Sight::Gone, now);
         assert_eq!((step.next, step.effect), (Phase::Stopped, Effect::Nothing));
-        let step = step.next.seen(Sight::Gone, now + LONGEST_REST);
+        let step = step.next.seen(Sight::Gone, now + SERVER_RESTART_LAST);
         assert_eq!((step.next, step.effect), (Phase::Stopped, Effect::Nothing));
     }
 }

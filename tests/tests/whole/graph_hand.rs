@@ -131,10 +131,7 @@ fn a_person_cancels_skips_and_marks() {
     mill.eventually("left runs", || {
         one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'WORK' AND input LIKE '%600%'") == 1
     });
-    assert_eq!(
-        told(&database, "cancel('left', '2026-01-02')"),
-        "1 run cancelled (1 under way, asked to stop)"
-    );
+    assert_eq!(told(&database, "cancel('left', '2026-01-02')"), "1 run cancelled (1 under way, asked to stop)");
     wait_ended(&mill, &database, "alarm", 1);
     linger(Duration::from_millis(300));
     assert_eq!(ended(&database, "left", "true"), 2);

@@ -1,0 +1,6 @@
+//! What the launcher asks its own server, and what it makes there.
+
+pub mod lock_watch;
+pub mod provision;
+pub mod queue_probe;
+pub mod server_watch;
