@@ -253,9 +253,9 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
     Ok(Prepared {
         queue: queue.clone(),
         relid,
-        walk_few: text(queue.fill_take_walk(WALK_FEW)).await?,
-        walk_many: text(queue.fill_take_walk(WALK_MANY)).await?,
-        groups: text(queue.fill_take_groups()).await?,
+        walk_few: text(queue.fill_claim_walk(WALK_FEW)).await?,
+        walk_many: text(queue.fill_claim_walk(WALK_MANY)).await?,
+        groups: text(queue.fill_claim_heads()).await?,
         one_group: text(queue.fill_take_one_group()).await?,
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         session_defaults: text(statement::bare(statement::SESSION_DEFAULTS)).await?,

@@ -10,9 +10,9 @@ macro_rules! fragments {
 }
 
 fragments! {
-    "batch_row"
     "begin_columns"
     "busy"
+    "claim_choice"
     "claim_columns"
     "claim_tail"
     "expired"
@@ -23,7 +23,6 @@ fragments! {
     "own_backend"
     "plain"
     "plain_row"
-    "row_texts"
     "run_setup"
     "running"
     "scan_start"
@@ -33,7 +32,6 @@ fragments! {
     "still_planned"
     "still_working"
     "task_lock"
-    "task_row"
     "young"
 }
 

@@ -2,6 +2,7 @@
 
 use super::fragment::FRAGMENTS;
 use super::*;
+use crate::config::ColumnDefaults;
 use std::collections::BTreeSet;
 
 fn queue() -> Queue {
@@ -23,7 +24,7 @@ fn forms(path: &str, text: &str) -> Vec<String> {
             let floors = [None, Some(Crowd::Alone), Some(Crowd::Others)];
             floors.into_iter().map(|floor| queue.fill_take_batch(floor, None)).collect()
         }
-        "task/take_walk" => vec![queue.fill_take_walk(64)],
+        "task/claim_walk" => vec![queue.fill_claim_walk(64)],
         "task/make_table" => vec![queue.fill_make_table(&ColumnDefaults::default())],
         "task/finish_batch" => vec![queue.fill_finish_batch("DONE")],
         "task/expire_tasks" | "task/repeat_task" | "task/crash_task" => vec![queue.fill_repeating(text, &copied)],

@@ -26,7 +26,7 @@ const QUERIES: [(&str, &str); 5] = [
 ];
 
 pub fn measure(rig: &Rig) -> Vec<Line> {
-    let database = rig.queue();
+    let database = rig.queue(None);
     let member = format!("{}_member", database.owner());
     database.run(&format!(
         "CREATE ROLE {member} LOGIN; GRANT INSERT ON public.task TO {member}; SELECT mill.grant('{member}', 'use')"
