@@ -1,19 +1,26 @@
 //! The launcher decides which databases live; it is also the operator's one binary.
 //!
-//! `cli` is the command line, `command` the one-shot commands and the start of the long one, `event_loop` the loop.
-//! Decisions are in pure rooms: `leader_state`, `queue_state`, `restart_policy`, `message_table`, `lock_watch`.
+//! `cli` is the command line, `command` the one-shot commands and the start of the long one. `event_loop` owns the
+//! components, hands them events and runs the commands that they return: `leader` (is this launcher the active one),
+//! `queue` (the life of each queue), `server` (queries on the launcher's own server), `message` (messages of users),
+//! `control` (operators and the service manager), `embedded` (the private PostgreSQL). Pure decisions: `leader_state`,
+//! `queue_state`, `queue_step`, `restart_policy`, `message_table`, `lock_watch`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+mod base;
 mod cli;
 mod command;
 mod control;
 mod dot_text;
 mod embedded;
 mod event_loop;
+mod host;
 mod import;
+mod launcher_session;
 mod leader;
 mod limits;
+mod loop_command;
 mod message;
 mod queue;
 mod server;
@@ -55,6 +62,7 @@ fn main() -> ExitCode {
             command::import::pg_cron(&cli.place, options)
         }
         Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
+        Some(Command::Sql { name }) => command::sql::run(&cli.place, name.as_deref()),
         Some(Command::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
         Some(Command::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),
         Some(Command::Graph { flow, database, at, svg }) => {

@@ -11,7 +11,7 @@ pub mod duration;
 mod file;
 mod json;
 mod key;
-pub(crate) mod nearest;
+pub mod nearest;
 mod read;
 mod settings;
 mod value;

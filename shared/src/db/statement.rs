@@ -4,14 +4,16 @@
 //! what the statements of a queue differ in. A statement names its queue by placeholders, because a table's name cannot be a
 //! parameter. Nothing else is ever put into SQL text, but for the config's column defaults, as literals.
 
+mod forms;
 mod fragment;
 mod list;
 mod queue;
 mod render;
 mod task_row;
 
+pub use forms::{Form, forms};
 pub use list::*;
-pub use queue::{Crowd, Dress, Queue};
+pub use queue::{CLAIM_WALKS, Crowd, Dress, Queue};
 pub use render::{head, parameters};
 pub use task_row::{RowValue, TASK_ROW};
 

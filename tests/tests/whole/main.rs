@@ -91,6 +91,7 @@ mod signals;
 mod slots;
 mod soak;
 mod split_brain;
+mod sql_command;
 mod status;
 mod stopping;
 mod strangers;

@@ -37,6 +37,9 @@ pub enum Dress {
     Run,
 }
 
+/// How many rows the short and the long walk look at: eight per slot that may be filled.
+pub const CLAIM_WALKS: [usize; 2] = [64, 800];
+
 /// The place of a row among those that wait; where all have the same max and priority, the id tells.
 const KEY: &str = r#"ARRAY[- t."max"::bigint, - t.priority::bigint, t.id]"#;
 const KEY_BEHIND: &str = "t.id";
@@ -111,7 +114,7 @@ impl Queue {
     }
 
     /// A statement that calls the entry points of this queue, whose table has that OID.
-    pub fn fill_of_jobs(&self, statement: &str, relid: u32) -> String {
+    pub fn fill_of_jobs(&self, statement: &str, relid: impl Display) -> String {
         render(statement, Some(self), &[("oid", Value::Text(relid.to_string()))])
     }
 

@@ -4,6 +4,8 @@
 //! differ from row to row, `{batch_row}`; and the scheduler those of a plain task as one array of texts, `{row_texts}`. Times
 //! are numbers: a task may change how its session writes and reads dates.
 
+use crate::db::identifier::quoted;
+
 #[derive(Clone, Copy, Debug)]
 pub struct RowValue {
     pub name: &'static str,
@@ -52,13 +54,16 @@ pub const TASK_ROW: &[RowValue] = &[
 
 /// The parts of statements that are made from the list, as templates.
 pub(super) fn part(name: &str) -> Option<String> {
-    let named = |value: &RowValue| format!("{} AS \"{}\"", value.expression, value.name);
-    let list = |values: Vec<String>| values.join(", ");
+    let named = |value: &RowValue| {
+        let is_column = value.expression.trim_start_matches("t.").trim_matches('"') == value.name;
+        if is_column { value.expression.to_owned() } else { format!("{} AS {}", value.expression, quoted(value.name)) }
+    };
+    let list = |values: Vec<String>| values.join(",\n    ");
     Some(match name {
         "task_row" => list(TASK_ROW.iter().map(named).collect()),
         "batch_row" => list(TASK_ROW.iter().filter(|value| value.in_batch).map(named).collect()),
         "row_texts" => {
-            let texts = TASK_ROW.iter().map(|value| format!("t.\"{}\"::text", value.name));
+            let texts = TASK_ROW.iter().map(|value| format!("t.{}::text", quoted(value.name)));
             format!("ARRAY[{}]", list(texts.collect()))
         }
         _ => return None,

@@ -9,32 +9,6 @@ fn queue() -> Queue {
     Queue { schema: "public".into(), table: "task".into() }
 }
 
-/// A statement in every form that differs in its parameters.
-fn forms(path: &str, text: &str) -> Vec<String> {
-    let queue = queue();
-    let copied = ["data".to_owned()];
-    match path {
-        "task/take_next" => {
-            let dresses = [None, Some(Dress::Task), Some(Dress::Run)];
-            let forms =
-                dresses.into_iter().flat_map(|dress| [false, true].map(|floor| (dress, floor && dress.is_some())));
-            forms.map(|(dress, floor)| queue.fill_take_next(dress, floor, Some(7))).collect()
-        }
-        "task/take_batch" => {
-            let floors = [None, Some(Crowd::Alone), Some(Crowd::Others)];
-            floors.into_iter().map(|floor| queue.fill_take_batch(floor, None)).collect()
-        }
-        "task/claim_walk" => vec![queue.fill_claim_walk(64)],
-        "task/make_table" => vec![queue.fill_make_table(&ColumnDefaults::default())],
-        "task/finish_batch" => vec![queue.fill_finish_batch("DONE")],
-        "task/expire_tasks" | "task/repeat_task" | "task/crash_task" => vec![queue.fill_repeating(text, &copied)],
-        "job/make_run_triggers" => vec![queue.fill_run_triggers(16400, 10)],
-        path if path.starts_with("job/") => vec![queue.fill_of_jobs(text, 16400)],
-        path if path.starts_with("task/") => vec![queue.fill(text)],
-        _ => vec![bare(text)],
-    }
-}
-
 /// The text without what stands in quotes and comments.
 fn code(text: &str) -> String {
     let mut code = String::new();
@@ -60,7 +34,7 @@ fn every_name_of_a_parameter_is_listed_and_every_listed_one_is_used() {
         let names: BTreeSet<&str> = parameters(text).map(|(name, _)| name).collect();
         assert_eq!(names.len(), listed, "{path}: a name is listed twice");
         let mut most = 0;
-        for form in forms(path, text) {
+        for Form { text: form, .. } in forms(path, text, &queue()) {
             let code = code(&form).replace("::", " ");
             assert_eq!(marked(&code, ":"), BTreeSet::new(), "{path}: these parameters are not listed\n{form}");
             let numbers = marked(&code, "$");
@@ -75,9 +49,12 @@ fn every_name_of_a_parameter_is_listed_and_every_listed_one_is_used() {
 #[test]
 fn every_name_in_braces_is_known() {
     for (path, text) in STATEMENTS {
-        for form in forms(path, text) {
+        for Form { text: form, .. } in forms(path, text, &queue()) {
             let left: Vec<&str> = marked(&form, "{").into_iter().collect();
-            assert!(left.iter().all(|word| *word == "SELECT"), "{path}: {left:?} stands in braces\n{form}");
+            assert!(
+                left.iter().all(|word| ["SELECT", "oid", "user"].contains(word)),
+                "{path}: {left:?} stands in braces\n{form}"
+            );
         }
     }
 }
