@@ -199,10 +199,10 @@ impl Components {
         self.stop.exit = Some(ExitCode::NoCode);
     }
 
-    /// The server has written something, or there was nothing to write.
+    /// The server has written something, or there was nothing to write. The next turn tells if an outage is over.
     pub fn written(&mut self) {
         if self.attempts.table.record_refusal().is_none() {
-            self.session.written(&self.base);
+            self.session.write_pause.accepted();
         }
     }
 
@@ -224,7 +224,7 @@ impl Components {
             Refused::Termination(backend) => self.pool.terminated(backend, false, now),
             _ => {}
         }
-        if let Some(until) = self.session.write_pause.deadline(now) {
+        if let Some(until) = self.session.write_pause.pauses_until(now) {
             self.claims.timer.hold_off(until);
         }
     }

@@ -363,7 +363,10 @@ impl Scheduler {
     fn watch_recorders(&mut self, now: Instant) {
         if let Some(why) = self.parts.attempts.table.record_refusal() {
             self.parts.session.report_write_pause(&why, &self.parts.base, now);
+        } else if self.parts.session.state.working() && self.parts.session.write_pause.ends(now) {
+            self.parts.session.report_end(&self.parts.base);
         } else if self.parts.session.write_pause.is_told()
+            && !self.parts.session.write_pause.has_written()
             && self.parts.attempts.table.has_recorded_all()
             && !self.parts.session.write_pause.pauses(now)
         {

@@ -14,9 +14,16 @@ use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
 use shared::db::refusal::Refusal;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
+use std::time::{Duration, Instant};
 
-/// Opens the block that the input runs in.
-pub(crate) const BEGIN: &[u8] = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
+/// The pause after an attempt that could not be committed, and the longest.
+const UNDONE_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_UNDONE_PAUSE: Duration = Duration::from_secs(5);
+
+fn undone_pause(attempt: i32) -> Duration {
+    let doublings = attempt.clamp(1, 6).unsigned_abs() - 1;
+    (UNDONE_PAUSE * (1 << doublings)).min(LONGEST_UNDONE_PAUSE)
+}
 
 impl Run<'_> {
     /// What must not be sent at all.
@@ -69,13 +76,8 @@ impl Run<'_> {
             Err(QueryError::Link(_)) => Next::Leave(ExitCode::Temporary),
             // Nothing of it has happened, and nothing is wrong with it: it runs again.
             Err(QueryError::Server(error)) if refusal_of(&error) == Refusal::Machine => {
-                shared::info!(
-                    "an atomic task is undone: the server cannot commit it",
-                    task = self.row.task,
-                    error = error
-                );
                 let rolled_back = session.execute("ROLLBACK", &[]).is_ok();
-                self.return_undone(rolled_back.then_some(session))
+                self.return_undone(rolled_back.then_some(session), &error)
             }
             Err(QueryError::Server(error)) => {
                 let text = error_text(&error, Some(&self.row.input), self.row.verbosity);
@@ -89,11 +91,21 @@ impl Run<'_> {
         }
     }
 
-    /// Back to PLAN, as soon as the server can write that.
-    fn return_undone(&self, mut session: Option<Session>) -> Next {
-        let answer = self
-            .recorder()
-            .record(&mut session, 0, |session, _| self.book.plan_again(session, self.row, INTERRUPTED, None));
+    /// Back to PLAN after a pause, as soon as the server can write that. The next attempt may meet the same server.
+    fn return_undone(&self, mut session: Option<Session>, error: &ServerError) -> Next {
+        let attempt = self.row.attempt;
+        let text = "an atomic task is undone: the server cannot commit it";
+        if attempt.count_ones() == 1 {
+            shared::warning!(text, task = self.row.task, attempt = attempt, error = error);
+        } else {
+            shared::debug!(text, task = self.row.task, attempt = attempt, error = error);
+        }
+        let recorder = self.recorder();
+        if !recorder.rests(Instant::now() + undone_pause(attempt)) {
+            return Next::Leave(ExitCode::Temporary);
+        }
+        let answer =
+            recorder.record(&mut session, 0, |session, _| self.book.plan_again(session, self.row, INTERRUPTED, None));
         if let Some(session) = session {
             session.close();
         }

@@ -5,11 +5,8 @@
 //! What can go wrong on the way is the infrastructure's (exit 111: the scheduler looks and plans again) or the
 //! task's own (written into the row).
 
-use crate::atomic::BEGIN;
 use crate::batch;
-use crate::book::{
-    self, BEGIN as BEGIN_TEXT, Book, COMMIT, Consequences, Finished, Floor, Record, Reuse, TaskRow, Wish,
-};
+use crate::book::{self, BEGIN, Book, COMMIT, Consequences, Finished, Floor, Record, Reuse, TaskRow, Wish};
 use crate::error_text::error_text;
 use crate::format::{Output, Texts, Watch};
 use crate::outcome::{
@@ -468,17 +465,15 @@ impl Run<'_> {
         let limit = usize::try_from(self.order.output_limit).unwrap_or(usize::MAX);
         let mut log = TaskLog::new(self.row.task, self.watchdog);
         let mut output = Output::new(&self.row.format, self.row.verbosity, &self.row.input, limit, &mut log);
-        let mut ran = Ok(Heard::Ran);
-        if self.row.atomic {
-            output.own_statement();
-            ran = session.run(BEGIN, &mut output).map(|()| Heard::Ran);
-        }
-        if ran.is_ok() && self.dresses_late() {
+        let mut ran = if self.row.atomic {
+            // Behind a BEGIN that is refused the input would run outside of any block.
+            session.run_behind(&[BEGIN], &self.row.input, &mut output)
+        } else if self.dresses_late() {
             let dress = session::quick_dress(self.order, self.row);
-            ran = session.run_behind(&[BEGIN_TEXT, &dress, COMMIT], &self.row.input, &mut output);
-        } else if ran.is_ok() {
-            ran = session.run(&self.row.input, &mut output).map(|()| Heard::Ran);
-        }
+            session.run_behind(&[BEGIN, &dress, COMMIT], &self.row.input, &mut output)
+        } else {
+            session.run(&self.row.input, &mut output).map(|()| Heard::Ran)
+        };
         if matches!(ran, Ok(Heard::Ran)) && !self.row.atomic && session.status() != TransactionStatus::Idle {
             output.own_statement();
             ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);

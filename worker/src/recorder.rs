@@ -145,17 +145,22 @@ impl<'a> Recorder<'a> {
         self.notes.set_reason(why);
         self.notes.set_phase(if passes { Phase::Recording } else { Phase::Running });
         if !self.waits.replace(true) {
-            self.watchdog.wake();
             ring_parent(getppid());
         }
+        if self.rests(until) {
+            return Ok(());
+        }
+        shared::warning!("a result is given up: the worker was told to end", task = self.task, why = why);
+        Err(ExitCode::Temporary)
+    }
+
+    /// Does nothing until then. False: the worker was told to end meanwhile.
+    pub(crate) fn rests(&self, until: Instant) -> bool {
+        self.watchdog.wake();
         loop {
-            if self.watchdog.interrupted() {
-                shared::warning!("a result is given up: the worker was told to end", task = self.task, why = why);
-                return Err(ExitCode::Temporary);
-            }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
+            if left.is_zero() || self.watchdog.interrupted() {
+                return left.is_zero();
             }
             thread::sleep(left.min(GLANCE));
         }

@@ -2,12 +2,12 @@
 
 use crate::book::{BEGIN, COMMIT, RENEWAL, TaskRow};
 use crate::wire::{ConnectError, QueryError, Session};
-use shared::conninfo::Target;
+use shared::conninfo::{Place, Target};
 use shared::db::identifier::{literal, qualified};
 use shared::db::lock_key;
 pub use shared::db::pinned::WATCH as WATCHED;
-use shared::db::server::{NAME_SERVER, NAME_SERVER_BRIEFLY, ServerName, apart, is_elsewhere, proof_item};
-use shared::db::statement::bare;
+use shared::db::server::{ServerName, apart, is_elsewhere, proof_item};
+use shared::db::statement::{NAME_SERVER, NAME_SERVER_BRIEFLY, bare};
 use shared::process::order::{Gifts, Offered, WorkerOrder, encode};
 use shared::region::{Permit, Region, Seat, SlotHandle, server_key};
 use shared::sys::pass;
@@ -129,7 +129,7 @@ pub fn reopen(order: &WorkerOrder, effects: bool) -> Result<Session, NotReopened
     if !effects {
         return Ok(session);
     }
-    let name = name_server(&mut session).map_err(|error| yet(&error))?;
+    let name = name_server(&mut session, order).map_err(|error| yet(&error))?;
     if name.has_the_data_of(&home.name) {
         return Ok(session);
     }
@@ -143,8 +143,8 @@ fn scheduler_proof() -> Option<i64> {
     REGION.get()?.scheduler_proof(*slot)
 }
 
-/// Which server a session is on.
-fn name_server(session: &mut Session) -> Result<ServerName, QueryError> {
+/// Which server a session is on; its place as the scheduler calls it, which compares them.
+fn name_server(session: &mut Session, order: &WorkerOrder) -> Result<ServerName, QueryError> {
     let rows = match session.execute(&bare(NAME_SERVER), &[]) {
         Err(QueryError::Server(refusal)) if refusal.code() == Some(b"42501") => {
             session.execute(&bare(NAME_SERVER_BRIEFLY), &[])
@@ -154,13 +154,14 @@ fn name_server(session: &mut Session) -> Result<ServerName, QueryError> {
     let mut values = rows.into_iter().next().unwrap_or_default().into_iter();
     let mut next = || values.next().flatten().and_then(|text| String::from_utf8(text).ok());
     let facts = [next(), next(), next()];
-    Ok(ServerName::new(session.whereabouts(), facts))
+    let place = order.target.places.get(session.place()).map_or_else(|| session.whereabouts(), Place::to_string);
+    Ok(ServerName::new(place, facts))
 }
 
 /// A session that did not pass the proof: on which server it is, and on which its scheduler was. If that is one and the same,
 /// the scheduler's session has only been made anew.
 pub fn elsewhere(session: &mut Session, order: &WorkerOrder) -> String {
-    let name = name_server(session);
+    let name = name_server(session, order);
     match (name, &order.home) {
         (Ok(here), Some(home)) if scheduler_proof() == Some(home.proof) && !here.has_the_data_of(&home.name) => {
             apart("a worker", &here, &format!("its scheduler is connected to server {}", home.name))

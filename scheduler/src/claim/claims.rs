@@ -216,7 +216,7 @@ impl Claims {
                 commands.push(Command::Note(Some(reason.clone())));
             }
             let text = format!("its workers cannot begin; their tasks are planned again: {reason}");
-            commands.push(Command::Report(Trouble::passing(text)));
+            commands.push(Command::Report(Trouble::between(text)));
         }
         shared::debug!("worker left its task", queue = turn.label(), task = worker.task, end = worker.end);
     }

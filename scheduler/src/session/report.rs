@@ -46,16 +46,9 @@ impl QueueSession {
     /// The server does not write: in the log when that begins, and once in a while.
     pub fn report_write_pause(&mut self, why: &str, base: &Base, now: Instant) {
         let text = format!("the server does not write: {why}; results are kept until it does");
-        if self.write_pause.is_due(now) {
+        if self.write_pause.lasts(now) {
             self.said.remind();
         }
         self.report(Trouble { kind: TroubleKind::Short, text }, base);
-    }
-
-    /// The server has written something, or there was nothing to write.
-    pub fn written(&mut self, base: &Base) {
-        if self.write_pause.succeeded() {
-            self.report_end(base);
-        }
     }
 }
