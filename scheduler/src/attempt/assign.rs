@@ -6,7 +6,8 @@
 
 use super::attempt_id::AttemptId;
 use super::attempt_state::Door;
-use super::attempt_table::{Claim, ToStart};
+use super::attempt_table::Claim;
+use super::attempt_table::bulk::ToStart;
 use super::attempts::Attempts;
 use crate::limits::STEADY_FORKS;
 use crate::pool::connection_pool::{Checkout, ConnectionPool};

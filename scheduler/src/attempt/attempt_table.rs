@@ -25,12 +25,9 @@ use std::rc::Rc;
 use std::time::Instant;
 use worker::TaskRow;
 
-mod bulk;
-mod reap;
+pub mod bulk;
+pub mod reap;
 mod rows;
-
-pub use bulk::ToStart;
-pub use reap::WorkerEnd;
 
 /// What the run of a job is closed with when its worker is gone: nobody knows better, or we stopped it ourselves.
 const CRASHED: &str = "crashed";

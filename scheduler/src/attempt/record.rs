@@ -6,7 +6,7 @@
 
 use super::attempt_id::AttemptId;
 use super::attempt_state::Door;
-use super::attempt_table::WorkerEnd;
+use super::attempt_table::reap::WorkerEnd;
 use super::attempts::{AttemptAnswer, Attempts};
 use super::ends::{Ends, unless_refused};
 use crate::command::{Command, Refused, refusable};

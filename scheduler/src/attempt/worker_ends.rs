@@ -1,6 +1,7 @@
 //! Workers that have ended: their connections, results and rows.
 
-use super::attempt_table::{AttemptTable, WorkerEnd};
+use super::attempt_table::AttemptTable;
+use super::attempt_table::reap::WorkerEnd;
 use super::attempts::{AttemptAnswer, Attempts};
 use crate::command::{Command, Purpose};
 use crate::pool::connection_pool::ConnectionPool;

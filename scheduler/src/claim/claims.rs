@@ -9,7 +9,7 @@ use super::pass_request::PassResult;
 use super::poll_timer::PollTimer;
 use super::process_limit::{ProcessLimit, is_shortage};
 use crate::attempt::assign::NotStarted;
-use crate::attempt::attempt_table::WorkerEnd;
+use crate::attempt::attempt_table::reap::WorkerEnd;
 use crate::attempt::attempts::{Attempts, StartHealth};
 use crate::attempt::group::Group;
 use crate::command::Command;
