@@ -13,7 +13,7 @@ mod task_row;
 
 pub use forms::{Form, forms};
 pub use list::*;
-pub use queue::{CLAIM_WALKS, Crowd, Dress, Queue};
+pub use queue::{Crowd, Dress, Queue};
 pub use render::{head, parameters};
 pub use task_row::{RowValue, TASK_ROW};
 

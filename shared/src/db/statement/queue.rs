@@ -37,9 +37,6 @@ pub enum Dress {
     Run,
 }
 
-/// How many rows the short and the long walk look at: eight per slot that may be filled.
-pub const CLAIM_WALKS: [usize; 2] = [64, 800];
-
 /// The place of a row among those that wait; where all have the same max and priority, the id tells.
 const KEY: &str = r#"ARRAY[- t."max"::bigint, - t.priority::bigint, t.id]"#;
 const KEY_BEHIND: &str = "t.id";
