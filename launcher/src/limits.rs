@@ -5,14 +5,14 @@ use std::time::Duration;
 
 // The launcher's own server.
 
-/// How long the server may take for an answer. After that the connection is closed: these queries read a few rows of system
-/// catalogs, and a server that does not answer them in this time is gone.
+/// How long the server may take for an answer. After that the connection is closed: these queries read a few rows of
+/// system catalogs, and a server that does not answer them in this time is gone.
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often pg_locks is read. A sender of a message waits for one such read, and a DROP DATABASE waits five seconds for our
-/// sessions.
+/// How often pg_locks is read. A sender of a message waits for one such read, and a DROP DATABASE waits five seconds
+/// for our sessions.
 pub const WATCH_PERIOD: Duration = Duration::from_millis(200);
-/// The read of pg_locks also proves that this launcher leads, so it may not take longer than the silence after which the server
-/// ends the session.
+/// The read of pg_locks also proves that this launcher leads, so it may not take longer than the silence after which
+/// the server ends the session.
 pub const WATCH_TIMEOUT: Duration = Duration::from_millis(SILENCE_MS);
 /// How often missing roles and databases are looked for: a person creates them, and waits for this.
 pub const PROVISION_PERIOD: Duration = Duration::from_secs(10);
@@ -30,8 +30,8 @@ pub const RECONNECT_LAST: Duration = Duration::from_secs(1);
 pub const STANDBY_PERIOD: Duration = Duration::from_millis(300);
 /// How often the launcher asks for the lock while its own former session is being ended: that takes milliseconds.
 pub const FORMER_PERIOD: Duration = Duration::from_millis(100);
-/// How long the schedulers of a leader that has lost its session go on: most reconnects take less, and each restart of a
-/// scheduler interrupts its tasks.
+/// How long the schedulers of a leader that has lost its session go on: most reconnects take less, and each restart of
+/// a scheduler interrupts its tasks.
 pub const REGAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long after its session was lost a leader's processes go on as before: most reconnects take less.
 pub const LEASE_DOUBT: Duration = Duration::from_millis(300);
@@ -47,26 +47,28 @@ pub const MESSAGES_PER_SESSION_MAX: usize = 64;
 
 // The life of a queue.
 
-/// How long a scheduler waits for a slot until that is logged. A pass of another scheduler reserves all free slots for a
-/// moment.
+/// How long a scheduler waits for a slot until that is logged. A pass of another scheduler reserves all free slots for
+/// a moment.
 pub const NO_SLOT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A scheduler that could not be forked is forked again after this.
 pub const FORK_RETRY: Duration = Duration::from_secs(1);
 /// A scheduler whose loop has not counted a beat for this long is killed. Its loop wakes every five seconds.
 pub const BEAT_TIMEOUT: Duration = Duration::from_secs(30);
-/// A scheduler that a message ends: how long until its workers' sessions are ended through the server, until its own is, and
-/// until the process is killed. Two seconds in all, because the sender of the message waits for five.
+/// A scheduler that a message ends: how long until its workers' sessions are ended through the server, until its own
+/// is, and until the process is killed. Two seconds in all, because the sender of the message waits for five.
 pub const END_TASKS_AFTER: Duration = Duration::from_millis(500);
 pub const END_SESSION_AFTER: Duration = Duration::from_millis(500);
 pub const KILL_AFTER: Duration = Duration::from_secs(1);
-/// Between the steps of every other end. No session is ended through the server then: the scheduler plans its tasks again
-/// first.
+/// Between the steps of every other end. No session is ended through the server then: the scheduler plans its tasks
+/// again first.
 pub const END_STEP: Duration = Duration::from_secs(2);
-/// Deaths after useful work cost nothing, unless there are more than this many within the window; then each start waits.
+/// Deaths after useful work cost nothing, unless there are more than this many within the window; then each start
+/// waits.
 pub const DEATHS_MAX: usize = 5;
 pub const DEATHS_WINDOW: Duration = Duration::from_secs(10);
 pub const DEATHS_PAUSE: Duration = Duration::from_secs(1);
-/// The first pause after a scheduler that failed before its first claim; it doubles up to the queue's setting "restart".
+/// The first pause after a scheduler that failed before its first claim; it doubles up to the queue's setting
+/// "restart".
 pub const RESTART_FIRST: Duration = Duration::from_secs(1);
 /// A scheduler that has run for this long begins with the first pause again.
 pub const HEALTHY_AFTER: Duration = Duration::from_secs(10 * 60);

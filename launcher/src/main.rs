@@ -1,19 +1,26 @@
 //! The launcher decides which databases live; it is also the operator's one binary.
 //!
-//! `cli` is the command line, `command` the one-shot commands and the start of the long one, `event_loop` the loop.
-//! Decisions are in pure rooms: `leader_state`, `queue_state`, `restart_policy`, `message_table`, `lock_watch`.
+//! `cli` is the command line, `command` the one-shot commands and the start of the long one. `event_loop` owns the
+//! components, hands them events and runs the commands that they return: `leader` (is this launcher the active one),
+//! `queue` (the life of each queue), `server` (queries on the launcher's own server), `message` (messages of users),
+//! `control` (operators and the service manager), `embedded` (the private PostgreSQL). Pure decisions: `leader_state`,
+//! `queue_state`, `queue_step`, `restart_policy`, `message_table`, `lock_watch`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+mod base;
 mod cli;
 mod command;
 mod control;
 mod dot_text;
 mod embedded;
 mod event_loop;
+mod host;
 mod import;
+mod launcher_session;
 mod leader;
 mod limits;
+mod loop_command;
 mod message;
 mod queue;
 mod server;

@@ -1,6 +1,6 @@
-//! `launcher fsck`: are the books of a database in order? Looks twice, a second apart, and tells what was wrong both
-//! times: what a healthy system passes through for a moment is no fault. Slots are compared with processes, too, where a
-//! launcher answers.
+//! `launcher fsck`: is the catalog of a database consistent? It compares twice, a second apart, and prints the
+//! differences that it finds both times: a healthy system passes through some of them for a moment. Slots are compared
+//! with processes too, where a launcher answers.
 
 use super::{login_in, print, print_error, status};
 use crate::cli::Place;
@@ -20,8 +20,8 @@ pub fn run(place: &Place, database: &str) -> u8 {
         Err(status) => return status,
     };
     let mut lasting: Option<BTreeSet<String>> = None;
-    for look in 0..2 {
-        if look > 0 {
+    for comparison in 0..2 {
+        if comparison > 0 {
             std::thread::sleep(FSCK_PAUSE);
         }
         let found = match one_shot::ask(&target, "pgmill fsck", INSTALL_TIMEOUT, differences) {

@@ -1,6 +1,6 @@
 //! `launcher status`: asks the running launcher over its control socket.
 
-use super::{check, print, print_error, read_config};
+use super::{print, print_error, print_mistakes, read_config};
 use crate::cli::Place;
 use crate::limits::{COMMAND_TIMEOUT, STATUS_PERIOD};
 use crate::status::status_report::as_text;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
     let config = match read_config(place) {
         Ok(config) => config,
-        Err(mistakes) => return check::tell("config", &mistakes),
+        Err(mistakes) => return print_mistakes("config", &mistakes),
     };
     let until = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     loop {
@@ -67,7 +67,7 @@ pub fn put(socket: &Path, question: &Value) -> std::io::Result<Value> {
     let answered = stream.write_all(question.as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut line));
     match answered {
         Ok(0) => return Err(turned_away()),
-        // It hung up with our question unread, which a stranger's is.
+        // It closed the connection with our request unread: that is how it refuses another user.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
             return Err(turned_away());
         }

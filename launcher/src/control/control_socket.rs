@@ -1,9 +1,9 @@
 //! The control socket: where `launcher status` and its like ask a running launcher.
 //!
 //! A Unix socket of mode 0600; besides, the peer's credentials are checked: our own uid and uid 0 may ask. One JSON
-//! line in, one JSON line out, at once or when there is something to tell. Nothing here blocks: callers that are slow,
-//! silent or too many are dropped. A live socket of another launcher is an error with its pid; a dead one is replaced.
-//! Every second `keep` compares the file with the bound socket and binds again if the file was removed.
+//! line in, one JSON line out, at once or once there is something to report. Nothing here blocks: callers that are
+//! slow, silent or too many are dropped. A live socket of another launcher is an error with its pid; a dead one is
+//! replaced. Every second `keep` compares the file with the bound socket and binds again if the file was removed.
 
 use crate::limits::{CALL_TIMEOUT, CALLERS_MAX, REQUEST_MAX_BYTES, SOCKET_CHECK_PERIOD};
 use nix::errno::Errno;
@@ -58,8 +58,8 @@ struct Caller {
     deadline: Instant,
 }
 
-/// Device and inode of a file. The kernel keeps the inode of a bound socket as long as the socket is open, so no later file
-/// can have the same pair.
+/// Device and inode of a file. The kernel keeps the inode of a bound socket as long as the socket is open, so no later
+/// file can have the same pair.
 type FileId = (u64, u64);
 
 #[derive(Debug)]
@@ -72,8 +72,8 @@ pub struct ControlSocket {
     /// Why the file could not be bound again; logged once per cause.
     refused: Option<String>,
     /// No call can be taken before this moment: there is no descriptor for it.
-    deaf_until: Option<Instant>,
-    said_deaf: bool,
+    accept_after: Option<Instant>,
+    refusal_logged: bool,
     callers: Vec<Caller>,
     calls: u64,
 }
@@ -89,8 +89,8 @@ impl ControlSocket {
             file: file_id(path),
             next_check: Instant::now() + SOCKET_CHECK_PERIOD,
             refused: None,
-            deaf_until: None,
-            said_deaf: false,
+            accept_after: None,
+            refusal_logged: false,
             callers: Vec::new(),
             calls: 0,
         })
@@ -141,24 +141,24 @@ impl ControlSocket {
             PollFd::new(caller.stream.as_fd(), flags)
         });
         // A call that cannot be taken would wake the loop again at once.
-        let listener = self.deaf_until.is_none().then(|| PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        let listener = self.accept_after.is_none().then(|| PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         listener.into_iter().chain(callers)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.callers.iter().map(|caller| caller.deadline).chain([self.next_check]).chain(self.deaf_until).min()
+        self.callers.iter().map(|caller| caller.deadline).chain([self.next_check]).chain(self.accept_after).min()
     }
 
-    /// Takes calls and reads questions; each is answered by `reply`, now or later.
+    /// Accepts calls and reads questions; each is answered by `reply`, now or later.
     #[must_use]
-    pub fn turn(&mut self, now: Instant) -> Vec<(CallerId, String)> {
-        if self.deaf_until.is_some_and(|until| now >= until) {
-            self.deaf_until = None;
+    pub fn drive(&mut self, now: Instant) -> Vec<(CallerId, String)> {
+        if self.accept_after.is_some_and(|until| now >= until) {
+            self.accept_after = None;
         }
-        while self.deaf_until.is_none() {
+        while self.accept_after.is_none() {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => {
-                    self.said_deaf = false;
+                    self.refusal_logged = false;
                     stream
                 }
                 Err(error) => {
@@ -166,7 +166,7 @@ impl ControlSocket {
                     break;
                 }
             };
-            if self.callers.len() < CALLERS_MAX && welcome(&stream) && stream.set_nonblocking(true).is_ok() {
+            if self.callers.len() < CALLERS_MAX && may_ask(&stream) && stream.set_nonblocking(true).is_ok() {
                 self.calls += 1;
                 let (id, deadline) = (CallerId(self.calls), now + CALL_TIMEOUT);
                 let (question, answer) = (Vec::new(), None);
@@ -174,30 +174,30 @@ impl ControlSocket {
             }
         }
         let mut questions = Vec::new();
-        self.callers.retain_mut(|caller| now < caller.deadline && caller.listen(&mut questions));
+        self.callers.retain_mut(|caller| now < caller.deadline && caller.read(&mut questions));
         questions
     }
 
     fn cannot_accept(&mut self, error: &io::Error, now: Instant) {
         let short = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
         if short.iter().any(|errno| error.raw_os_error() == Some(*errno as i32)) {
-            if !std::mem::replace(&mut self.said_deaf, true) {
+            if !std::mem::replace(&mut self.refusal_logged, true) {
                 shared::warning!("control socket cannot take a call; trying every second", error = error);
             }
-            self.deaf_until = Some(now + SOCKET_CHECK_PERIOD);
+            self.accept_after = Some(now + SOCKET_CHECK_PERIOD);
         }
     }
 
-    /// A caller who has hung up gets none.
+    /// Without effect if the caller has closed its connection.
     pub fn reply(&mut self, id: CallerId, answer: &str) {
         if let Some(caller) = self.callers.iter_mut().find(|caller| caller.id == id) {
             caller.answer = Some(format!("{answer}\n").into_bytes());
         }
     }
 
-    /// Writes what can be written; who has heard everything is let go.
+    /// Writes what can be written; a caller with a whole answer is dropped.
     pub fn flush(&mut self) {
-        self.callers.retain_mut(Caller::speak);
+        self.callers.retain_mut(Caller::write);
     }
 
     /// Removes the socket file, if it is still ours.
@@ -210,7 +210,7 @@ impl ControlSocket {
 
 impl Caller {
     /// False when the call is over.
-    fn listen(&mut self, questions: &mut Vec<(CallerId, String)>) -> bool {
+    fn read(&mut self, questions: &mut Vec<(CallerId, String)>) -> bool {
         if self.answer.is_none() {
             let mut bytes = [0u8; 1024];
             loop {
@@ -235,7 +235,7 @@ impl Caller {
     }
 
     /// False when the call is over.
-    fn speak(&mut self) -> bool {
+    fn write(&mut self) -> bool {
         let Some(rest) = &mut self.answer else { return true };
         while !rest.is_empty() {
             match self.stream.write(rest) {
@@ -250,7 +250,7 @@ impl Caller {
 }
 
 /// Our own uid and root.
-fn welcome(stream: &UnixStream) -> bool {
+fn may_ask(stream: &UnixStream) -> bool {
     let own = nix::unistd::geteuid().as_raw();
     match getsockopt(stream, sockopt::PeerCredentials) {
         Ok(peer) if peer.uid() == own || peer.uid() == 0 => true,
@@ -281,7 +281,8 @@ fn make_way(path: &Path) -> Result<(), ControlError> {
     }
 }
 
-/// Calls the program that listens on a socket; gives its pid. Does not wait: a full backlog shows a living listener, too.
+/// Calls the program that listens on a socket; gives its pid. Does not wait: a full backlog shows a living listener,
+/// too.
 fn call(path: &Path) -> nix::Result<Option<i32>> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
@@ -314,7 +315,7 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let mut caller = UnixStream::connect(&path).unwrap();
         caller.write_all(b"{\"command\":\"status\"}\n").unwrap();
-        for (caller, question) in control.turn(Instant::now()) {
+        for (caller, question) in control.drive(Instant::now()) {
             control.reply(caller, &format!("heard {question}"));
         }
         control.flush();
@@ -333,10 +334,10 @@ mod tests {
         let now = Instant::now();
         let mut caller = UnixStream::connect(&path).unwrap();
         caller.write_all(b"wait\n").unwrap();
-        let asked = control.turn(now);
+        let asked = control.drive(now);
         control.flush();
         assert_eq!(asked.len(), 1);
-        assert_eq!(control.turn(now), []);
+        assert_eq!(control.drive(now), []);
         control.reply(asked[0].0, "done");
         control.flush();
         let mut line = String::new();
@@ -373,9 +374,9 @@ mod tests {
         let silent = UnixStream::connect(&path).unwrap();
         let mut endless = UnixStream::connect(&path).unwrap();
         endless.write_all(&vec![b'x'; REQUEST_MAX_BYTES + 1024]).unwrap();
-        assert_eq!(control.turn(now), []);
+        assert_eq!(control.drive(now), []);
         assert_eq!(control.callers.len(), 1);
-        assert_eq!(control.turn(now + CALL_TIMEOUT), []);
+        assert_eq!(control.drive(now + CALL_TIMEOUT), []);
         assert!(control.callers.is_empty());
         drop(silent);
         control.close();
@@ -397,7 +398,7 @@ mod tests {
                     caller
                 })
                 .collect();
-            let questions = control.turn(now);
+            let questions = control.drive(now);
             let asked = questions.len();
             for (caller, question) in questions {
                 assert!(!question.contains('\n'));
@@ -407,7 +408,7 @@ mod tests {
             let lines = calls.iter().filter(|bytes| bytes.contains(&b'\n')).count();
             proptest::prop_assert!(asked <= lines);
             drop(callers);
-            let _ = control.turn(now + CALL_TIMEOUT);
+            let _ = control.drive(now + CALL_TIMEOUT);
             proptest::prop_assert!(control.callers.is_empty());
             control.close();
         }

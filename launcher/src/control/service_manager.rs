@@ -1,9 +1,10 @@
-//! A word to the service manager that has started us, in systemd's protocol: datagrams to the socket that
-//! `NOTIFY_SOCKET` names. Without one, nothing is said.
+//! Messages to the service manager that has started us, in systemd's protocol: datagrams to the socket that
+//! `NOTIFY_SOCKET` names. Without that variable nothing is sent.
 //!
-//! READY once every row is served or has its reason; RELOADING and READY around a reload; STOPPING at the end; WATCHDOG
-//! from the loop itself, at half of the time that the manager allows: a loop that stands still stays silent and is ended.
-//! A manager that does not listen costs nothing: the socket does not block, and a word that is lost is said again.
+//! READY once every queue is served or has its reason; RELOADING and READY around a reload; STOPPING at the end;
+//! WATCHDOG from the loop itself, at half of the time that the manager allows: a loop that stands still sends nothing
+//! and is ended. A manager that does not read costs nothing: the socket does not block, and a lost WATCHDOG is followed
+//! by the next one.
 
 use nix::time::{ClockId, clock_gettime};
 use std::os::linux::net::SocketAddrExt;
@@ -15,6 +16,8 @@ pub struct ServiceManager {
     socket: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
     next_beat: Instant,
+    /// READY has been logged and sent since the last reload.
+    announced: bool,
 }
 
 impl ServiceManager {
@@ -29,27 +32,41 @@ impl ServiceManager {
         let ours = environment("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
         let limit = environment("WATCHDOG_USEC").and_then(|text| text.parse::<u64>().ok()).filter(|usec| *usec > 0);
         let watchdog = limit.filter(|_| ours && socket.is_some()).map(|usec| Duration::from_micros(usec) / 2);
-        ServiceManager { socket, watchdog, next_beat: Instant::now() }
+        ServiceManager { socket, watchdog, next_beat: Instant::now(), announced: false }
+    }
+
+    /// Every wanted queue is served or has its reason: logged and sent once.
+    pub fn announce(&mut self, status: &str, slots: u32) {
+        if !self.announced {
+            shared::info!("ready", slots = slots);
+            self.announced = true;
+            self.ready(status);
+        }
+    }
+
+    /// The config has changed: READY is announced again.
+    pub fn announce_again(&mut self) {
+        self.announced = false;
     }
 
     pub fn ready(&self, status: &str) {
-        self.say(&format!("READY=1\nSTATUS={status}"));
+        self.send(&format!("READY=1\nSTATUS={status}"));
     }
 
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
-        self.say(&format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the config again", now.as_micros()));
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the config again", now.as_micros()));
     }
 
     pub fn stopping(&self, status: &str) {
-        self.say(&format!("STOPPING=1\nSTATUS={status}"));
+        self.send(&format!("STOPPING=1\nSTATUS={status}"));
     }
 
     /// On every pass of the loop.
     pub fn beat(&mut self, now: Instant) {
         if let Some(pause) = self.watchdog.filter(|_| now >= self.next_beat) {
             self.next_beat = now + pause;
-            self.say("WATCHDOG=1");
+            self.send("WATCHDOG=1");
         }
     }
 
@@ -57,7 +74,7 @@ impl ServiceManager {
         self.watchdog.map(|_| self.next_beat)
     }
 
-    fn say(&self, text: &str) {
+    fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }

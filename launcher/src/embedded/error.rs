@@ -14,7 +14,7 @@ use super::system_user::SystemUserError;
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    DataFolder(#[from] FolderError),
     #[error(transparent)]
     Programs(#[from] ProgramsMissing),
     #[error(transparent)]

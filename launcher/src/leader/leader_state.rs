@@ -35,7 +35,7 @@ pub enum LeaderState {
 
 /// Why the lock is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusedBy {
     /// Another launcher of this name is active, or the server is a stand-by.
     Others,
     /// The session by which we led before still has it.
@@ -50,7 +50,7 @@ pub enum LeaderEvent {
     Up,
     Held,
     Refused {
-        by: Refused,
+        by: RefusedBy,
         why: String,
         now: Instant,
     },
@@ -68,8 +68,8 @@ pub enum LeaderEvent {
 pub enum LeaderEffect {
     Dial,
     AskLock,
-    Say(Trouble),
-    /// The lock is ours: rows may live.
+    Report(Trouble),
+    /// The lock is ours: schedulers may start.
     Lead,
     /// It may not be ours any more: nothing is begun for now.
     Doubt,
@@ -163,18 +163,18 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
             back_off.succeeded();
             (S::Leading, vec![F::Lead])
         }
-        (S::Asking { .. }, E::Refused { by: Refused::Others, why, now }) => {
+        (S::Asking { .. }, E::Refused { by: RefusedBy::Others, why, now }) => {
             let retry_at = now + STANDBY_PERIOD;
-            (S::StandingBy { retry_at, regain_by: None }, vec![F::Say(Trouble::standing(why)), F::Resign])
+            (S::StandingBy { retry_at, regain_by: None }, vec![F::Report(Trouble::standing(why)), F::Resign])
         }
-        (S::Asking { regain_by }, E::Refused { by: Refused::Formers, why, now }) => {
+        (S::Asking { regain_by }, E::Refused { by: RefusedBy::Formers, why, now }) => {
             let retry_at = now + FORMER_PERIOD;
-            (S::StandingBy { retry_at, regain_by }, vec![F::Say(Trouble::passing(why))])
+            (S::StandingBy { retry_at, regain_by }, vec![F::Report(Trouble::passing(why))])
         }
         (S::Leading, E::Lost { trouble, now }) => {
             // At once: nobody knows better than us that the lock has come free.
             let regain_by = S::Leading.regain_by(now);
-            (S::Down { retry_at: now, regain_by }, vec![F::Doubt, F::Say(trouble)])
+            (S::Down { retry_at: now, regain_by }, vec![F::Doubt, F::Report(trouble)])
         }
         (
             state @ (S::Down { .. } | S::Dialling { .. } | S::Asking { .. } | S::StandingBy { .. }),
@@ -182,7 +182,7 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
         ) => {
             back_off.set_cap(trouble.retry_cap());
             let regain_by = state.regain_by(now);
-            (S::Down { retry_at: back_off.next(now), regain_by }, vec![F::Say(trouble)])
+            (S::Down { retry_at: back_off.next(now), regain_by }, vec![F::Report(trouble)])
         }
         (
             state @ (S::Down { .. } | S::Dialling { .. } | S::Asking { .. } | S::StandingBy { .. } | S::Leading),
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn refused(by: Refused, now: Instant) -> LeaderEvent {
+    fn refused(by: RefusedBy, now: Instant) -> LeaderEvent {
         LeaderEvent::Refused { by, why: "taken".into(), now }
     }
 
@@ -229,8 +229,8 @@ mod tests {
         let mut leader = Leader::new(now);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
-        let said = leader.handle(refused(Refused::Others, now));
-        assert_eq!(said, [LeaderEffect::Say(Trouble::standing("taken")), LeaderEffect::Resign]);
+        let said = leader.handle(refused(RefusedBy::Others, now));
+        assert_eq!(said, [LeaderEffect::Report(Trouble::standing("taken")), LeaderEffect::Resign]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), []);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + STANDBY_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
@@ -240,9 +240,9 @@ mod tests {
     fn a_lost_session_is_dialled_at_once_and_a_lock_regained_in_time_ends_nobody() {
         let now = Instant::now();
         let mut leader = leading(now);
-        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Doubt, LeaderEffect::Say(Trouble::passing("gone"))]);
+        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Doubt, LeaderEffect::Report(Trouble::passing("gone"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
-        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Say(Trouble::passing("gone"))]);
+        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Report(Trouble::passing("gone"))]);
         let soon = now + REGAIN_TIMEOUT - Duration::from_millis(1);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: soon }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
@@ -259,7 +259,7 @@ mod tests {
             let way = [
                 LeaderEvent::Passed { now },
                 LeaderEvent::Up,
-                refused(Refused::Formers, now + REGAIN_TIMEOUT - Duration::from_millis(200)),
+                refused(RefusedBy::Formers, now + REGAIN_TIMEOUT - Duration::from_millis(200)),
             ];
             for event in way.into_iter().take(reached) {
                 leader.handle(event);
@@ -279,8 +279,8 @@ mod tests {
         leader.handle(lost(now));
         leader.handle(LeaderEvent::Passed { now });
         leader.handle(LeaderEvent::Up);
-        let said = leader.handle(refused(Refused::Formers, now));
-        assert_eq!(said, [LeaderEffect::Say(Trouble::passing("taken"))]);
+        let said = leader.handle(refused(RefusedBy::Formers, now));
+        assert_eq!(said, [LeaderEffect::Report(Trouble::passing("taken"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + FORMER_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
     }

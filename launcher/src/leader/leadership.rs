@@ -1,20 +1,21 @@
-//! Leading and standing by: carries out what `leader_state` decides, and keeps what must be known of the session that
-//! leads, ours or another launcher's.
+//! Leading and standing by: carries out what `leader_state` decides, and keeps what must be known of the leading
+//! session, ours or another launcher's.
 //!
-//! The lock is asked for on the launcher's own session, which from then on must not be silent: the server ends it after
-//! a while, so that a host that froze or was cut off does not lead for ever. Each look at the locks (`hearing`) proves
-//! that we still lead and prolongs the lease in the region, which all our processes go by.
+//! The launcher asks for the lock on its own session. From then on that session must not be silent: the server ends it
+//! after a while, so that a host that froze or was cut off does not lead for ever. Each read of pg_locks
+//! (`server_watch`) proves that this launcher still leads, and prolongs the lease in the region, which all its
+//! processes go by.
 
-use crate::event_loop::{Answer, Launcher};
-use crate::leader::host::{Host, LeaderSeen, now_ms};
-use crate::leader::leader_state::{LeaderEffect, LeaderEvent, LeaderState, Refused};
+use crate::base::Base;
+use crate::host::{Host, LeaderSeen, Signature, now_ms};
+use crate::leader::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState, RefusedBy};
 use crate::limits::{LEASE_DOUBT, WATCH_TIMEOUT};
-use crate::server::lock_watch::Locks;
+use crate::loop_command::{LoopCommand, query_within};
 use shared::conninfo::{Preferred, SessionAttributes, Target};
-use shared::db::link::Link;
 use shared::db::lock_key;
+use shared::db::saying::Saying;
 use shared::db::server::{draw_proof, halves, name_server};
-use shared::db::statement::{self, bare};
+use shared::db::statement;
 use shared::db::trouble::Trouble;
 use shared::limits::SILENCE_MS;
 use shared::region::{HostMoment, LeaderServer, server_key};
@@ -32,9 +33,9 @@ pub struct LeaderSession {
 
 /// What came of asking for the lock.
 #[derive(Clone, Debug)]
-pub enum Asked {
+pub enum LockAnswer {
     Held {
-        seat: LeaderSession,
+        session: LeaderSession,
         asked_at: HostMoment,
         server: LeaderServer,
     },
@@ -45,50 +46,74 @@ pub enum Asked {
     Formers(i32),
 }
 
+/// What a read of pg_locks proves about the leader lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeadProof {
+    /// The lock is ours. `resumed`: the lease had run out, and our processes may go on now.
+    Held { resumed: bool },
+    /// It is not: the session is not what we think.
+    Missing,
+}
+
+/// The place of the server that the launcher's session is on, if it has one.
+pub type PlaceOfSession<'a> = &'a dyn Fn() -> Option<(Preferred, String)>;
+
 #[derive(Debug)]
 pub struct Leadership {
+    leader: Leader,
     pub host: Host,
     /// The session by which we lead, or led last.
-    seat: Option<LeaderSession>,
+    session: Option<LeaderSession>,
     since_ms: u64,
     /// Who leads while we stand by.
     pub seen: Option<LeaderSeen>,
-    /// The server on which we lead, or led last, and its place among the hosts.
-    pub server: Option<String>,
+    /// The place among the hosts of the server on which we lead, or led last.
     place: Option<usize>,
-}
-
-/// Statements of ours say whose they are.
-#[derive(Clone, Debug)]
-pub struct Signature {
-    host: Host,
-    since_ms: u64,
-}
-
-impl Signature {
-    pub fn sign(&self, text: &str) -> String {
-        self.host.signed(&bare(text), self.since_ms)
-    }
+    /// Why this launcher does not lead.
+    waits: Saying,
 }
 
 impl Leadership {
-    pub fn new() -> Leadership {
-        Leadership { host: Host::own(), seat: None, since_ms: 0, seen: None, server: None, place: None }
+    pub fn new(now: Instant) -> Leadership {
+        Leadership {
+            leader: Leader::new(now),
+            host: Host::own(),
+            session: None,
+            since_ms: 0,
+            seen: None,
+            place: None,
+            waits: Saying::default(),
+        }
     }
 
-    /// What is dialled: first the server on which we led last, because a former primary may be back on a host before it. But
-    /// only where a stand-by is not taken for it.
-    fn target(&self, target: &Target) -> Target {
-        let writes = matches!(target.attributes, SessionAttributes::ReadWrite | SessionAttributes::Primary);
-        let prefer = self.place.filter(|_| writes).map(|place| Preferred { place, address: None });
-        Target { prefer, ..target.clone() }
+    pub fn leads(&self) -> bool {
+        self.leader.state == LeaderState::Leading
+    }
+
+    /// Another launcher leads, and is seen.
+    pub fn stands_by(&self) -> bool {
+        let refused = matches!(self.leader.state, LeaderState::StandingBy { .. } | LeaderState::Asking { .. });
+        refused && self.seen.is_some()
+    }
+
+    /// Why this launcher does not lead.
+    pub fn why(&self) -> Option<&str> {
+        self.waits.current()
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.leader.deadline()
+    }
+
+    pub fn signature(&self) -> Signature {
+        Signature { host: self.host.clone(), since_ms: self.since_ms }
     }
 
     /// Ourselves, as the leader.
     pub fn own(&self) -> LeaderSeen {
         LeaderSeen {
-            backend: self.seat.as_ref().map_or(0, |seat| seat.backend),
-            began: self.seat.as_ref().map(|seat| seat.began.clone()),
+            backend: self.session.as_ref().map_or(0, |session| session.backend),
+            began: self.session.as_ref().map(|session| session.began.clone()),
             address: None,
             host: Some(self.host.name.clone()),
             pid: i32::try_from(self.host.pid).ok(),
@@ -96,7 +121,113 @@ impl Leadership {
         }
     }
 
-    /// What was known of the same session is not forgotten because it just says something else.
+    /// A read of pg_locks, asked for at that moment: are we among the leaders?
+    pub fn prove(&self, leaders: &[i32], asked_at: HostMoment, base: &Base) -> LeadProof {
+        if !self.session.as_ref().is_some_and(|session| leaders.contains(&session.backend)) {
+            return LeadProof::Missing;
+        }
+        let lapsed = !base.region.leads();
+        base.region.prolong_lease(asked_at);
+        LeadProof::Held { resumed: lapsed && base.region.leads() }
+    }
+
+    /// This launcher leads now.
+    pub fn begin(&mut self) {
+        if self.waits.end() {
+            shared::info!("launcher works again");
+        }
+    }
+
+    pub fn answered(
+        &mut self,
+        answer: LockAnswer,
+        base: &Base,
+        place: PlaceOfSession<'_>,
+        now: Instant,
+    ) -> Vec<LoopCommand<LockAnswer>> {
+        let name = &base.name;
+        let (by, why) = match answer {
+            LockAnswer::Held { session, asked_at, server } => {
+                shared::info!("launcher leads", server = server.name, backend = session.backend);
+                base.region.set_term(session.backend);
+                base.region.set_leader_server(&server);
+                self.place = Some(server.place);
+                base.region.prolong_lease(asked_at);
+                self.session = Some(session);
+                self.since_ms = now_ms();
+                self.seen = None;
+                return self.handle(LeaderEvent::Held, base, place);
+            }
+            LockAnswer::Nobodys => {
+                self.seen = None;
+                (RefusedBy::Others, "the server is a stand-by; waiting for its promotion".to_owned())
+            }
+            LockAnswer::Anothers(seen) => {
+                self.see(seen);
+                let whom = self.seen.as_ref().map(|seen| format!(" {}", seen.whereabouts())).unwrap_or_default();
+                (RefusedBy::Others, format!("another launcher named \"{name}\" is active{whom}; standing by"))
+            }
+            LockAnswer::Formers(backend) => {
+                let why = format!(
+                    "the session by which this launcher led (backend {backend}) still holds the leader lock; ending it"
+                );
+                (RefusedBy::Formers, why)
+            }
+        };
+        self.handle(LeaderEvent::Refused { by, why, now }, base, place)
+    }
+
+    pub fn handle(
+        &mut self,
+        event: LeaderEvent,
+        base: &Base,
+        place: PlaceOfSession<'_>,
+    ) -> Vec<LoopCommand<LockAnswer>> {
+        let mut commands = Vec::new();
+        for effect in self.leader.handle(event) {
+            match effect {
+                LeaderEffect::Dial => commands.push(LoopCommand::Open(Box::new(self.target(&base.target)))),
+                LeaderEffect::AskLock => commands.extend(self.ask_lock(base, place)),
+                LeaderEffect::Report(trouble) => {
+                    let reason = trouble.text.clone();
+                    if self.waits.begin(trouble) {
+                        shared::warning!("launcher waits", reason = reason);
+                    }
+                }
+                LeaderEffect::Lead => commands.push(LoopCommand::Lead),
+                LeaderEffect::Doubt => base.region.shorten_lease(LEASE_DOUBT),
+                LeaderEffect::LetGo => {
+                    base.region.end_lease();
+                    commands.push(LoopCommand::EndSchedulers { all: false });
+                }
+                LeaderEffect::Resign => {
+                    base.region.end_lease();
+                    commands.push(LoopCommand::EndSchedulers { all: true });
+                }
+            }
+        }
+        commands
+    }
+
+    /// The hosts that are tried: first the server on which we led last, because a former primary may be back on a host
+    /// before it. But only where a stand-by is not taken for it.
+    fn target(&self, target: &Target) -> Target {
+        let writes = matches!(target.attributes, SessionAttributes::ReadWrite | SessionAttributes::Primary);
+        let prefer = self.place.filter(|_| writes).map(|place| Preferred { place, address: None });
+        Target { prefer, ..target.clone() }
+    }
+
+    fn ask_lock(&self, base: &Base, place: PlaceOfSession<'_>) -> Option<LoopCommand<LockAnswer>> {
+        let (name, former, hosts) = (base.name.clone(), self.session.clone(), server_key(&base.target));
+        let (preferred, place) = place()?;
+        let at = LeaderServer { hosts, place: preferred.place, proof: draw_proof(), name: place };
+        Some(query_within("asking for the leader lock", WATCH_TIMEOUT, |client, signature| {
+            let signature = Signature { since_ms: now_ms(), ..signature };
+            ask_lock(client, name, former, signature, at)
+        }))
+    }
+
+    /// What was known of the same session is not forgotten because its present statement bears no signature.
     fn see(&mut self, seen: Option<LeaderSeen>) {
         let same = |old: &LeaderSeen, new: &LeaderSeen| (old.backend, &old.began) == (new.backend, &new.began);
         self.seen = match (self.seen.take(), seen) {
@@ -106,136 +237,13 @@ impl Leadership {
     }
 }
 
-impl Launcher {
-    pub(crate) fn leading(&self) -> bool {
-        self.leader.state == LeaderState::Leading
-    }
-
-    pub(crate) fn signature(&self) -> Signature {
-        Signature { host: self.leadership.host.clone(), since_ms: self.leadership.since_ms }
-    }
-
-    /// A look at the locks, asked for at that moment: is ours among them? If not, the session is not what we think.
-    pub(crate) fn prove(&mut self, locks: &Locks, asked_at: HostMoment, now: Instant) -> bool {
-        let ours = self.leadership.seat.as_ref().is_some_and(|seat| locks.leaders.contains(&seat.backend));
-        if ours {
-            let lapsed = !self.parts.region.leads();
-            self.parts.region.prolong_lease(asked_at);
-            if lapsed && self.parts.region.leads() {
-                // A slow answer: those that have stood still meanwhile may go on.
-                self.rows.ring_all();
-            }
-        } else {
-            self.session_lost(Trouble::passing("the leader lock is gone from our session"), now);
-        }
-        ours
-    }
-
-    pub(crate) fn session_lost(&mut self, trouble: Trouble, now: Instant) {
-        self.hang_up();
-        self.leader_event(LeaderEvent::Lost { trouble, now });
-    }
-
-    pub(crate) fn lock_answered(&mut self, asked: Asked, now: Instant) {
-        let name = &self.parts.name;
-        let refused = match asked {
-            Asked::Held { seat, asked_at, server } => {
-                shared::info!("launcher leads", server = server.name, backend = seat.backend);
-                self.parts.region.set_term(seat.backend);
-                self.parts.region.set_leader_server(&server);
-                self.leadership.place = Some(server.place);
-                self.leadership.server = Some(server.name);
-                self.parts.region.prolong_lease(asked_at);
-                self.leadership.seat = Some(seat);
-                self.leadership.since_ms = now_ms();
-                self.leadership.seen = None;
-                return self.leader_event(LeaderEvent::Held);
-            }
-            Asked::Nobodys => {
-                self.leadership.seen = None;
-                (Refused::Others, "the server is a stand-by; waiting for its promotion".to_owned())
-            }
-            Asked::Anothers(seen) => {
-                self.leadership.see(seen);
-                let whom = self.leadership.seen.as_ref().map(|seen| format!(" {}", seen.whereabouts()));
-                let whom = whom.unwrap_or_default();
-                (Refused::Others, format!("another launcher named \"{name}\" is active{whom}; standing by"))
-            }
-            Asked::Formers(backend) => {
-                let why = format!(
-                    "the session by which this launcher led (backend {backend}) still holds the leader lock; ending it"
-                );
-                (Refused::Formers, why)
-            }
-        };
-        let (by, why) = refused;
-        self.leader_event(LeaderEvent::Refused { by, why, now });
-    }
-
-    pub(crate) fn leader_event(&mut self, event: LeaderEvent) {
-        for effect in self.leader.handle(event) {
-            match effect {
-                LeaderEffect::Dial => {
-                    let (region, target) = (Some(&self.parts.region), self.leadership.target(&self.parts.target));
-                    self.link = Some(Link::dial(&target, "pg_conf", region, !self.proven));
-                }
-                LeaderEffect::AskLock => {
-                    let (name, seat) = (self.parts.name.clone(), self.leadership.seat.clone());
-                    let signature = Signature { since_ms: now_ms(), ..self.signature() };
-                    let hosts = server_key(&self.parts.target);
-                    if let Some(link) = &mut self.link
-                        && let Some((preferred, place)) = link.place()
-                    {
-                        let at = LeaderServer { hosts, place: preferred.place, proof: draw_proof(), name: place };
-                        link.ask("asking for the leader lock", WATCH_TIMEOUT, |client| {
-                            ask_lock(client, name, seat, signature, at)
-                        });
-                    }
-                }
-                LeaderEffect::Say(trouble) => {
-                    let reason = trouble.text.clone();
-                    if self.said.begin(trouble) {
-                        shared::warning!("launcher waits", reason = reason);
-                    }
-                }
-                LeaderEffect::Lead => self.lead(),
-                LeaderEffect::Doubt => self.parts.region.shorten_lease(LEASE_DOUBT),
-                LeaderEffect::LetGo => {
-                    self.parts.region.end_lease();
-                    let told = self.rows.suspend(false, Instant::now());
-                    if told > 0 {
-                        shared::warning!("the leader lock is not to be had back; schedulers end", schedulers = told);
-                    }
-                }
-                LeaderEffect::Resign => {
-                    self.parts.region.end_lease();
-                    let told = self.rows.suspend(true, Instant::now());
-                    if told > 0 {
-                        shared::warning!("this launcher does not lead any more; schedulers end", schedulers = told);
-                    }
-                }
-            }
-        }
-    }
-
-    fn lead(&mut self) {
-        self.next_making = Instant::now();
-        self.begin_hearing();
-        if self.said.end() {
-            shared::info!("launcher works again");
-        }
-        // Those that are left in place may go on.
-        self.rows.ring_all();
-    }
-}
-
 async fn ask_lock(
     client: Rc<Client>,
     name: String,
     former: Option<LeaderSession>,
     signature: Signature,
     at: LeaderServer,
-) -> Result<Answer, Trouble> {
+) -> Result<LockAnswer, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let server = name_server(&client, at.name.clone()).await?;
     let (asked_at, silence) = (HostMoment::now(), SILENCE_MS.to_string());
@@ -243,13 +251,13 @@ async fn ask_lock(
     let hold = signature.sign(statement::HOLD_LEADER);
     let row = client.query_one(&hold, &[&lock_key::LEADER, &name, &silence, &high, &low]).await.map_err(trouble)?;
     if row.get("standby") {
-        return Ok(Answer::Lock(Asked::Nobodys));
+        return Ok(LockAnswer::Nobodys);
     }
     if row.get("held") {
         let began: Option<String> = row.get("began");
-        let seat = LeaderSession { backend: row.get("backend"), began: began.unwrap_or_default() };
+        let session = LeaderSession { backend: row.get("backend"), began: began.unwrap_or_default() };
         let server = LeaderServer { name: server.to_string(), ..at };
-        return Ok(Answer::Lock(Asked::Held { seat, asked_at, server }));
+        return Ok(LockAnswer::Held { session, asked_at, server });
     }
     let look = signature.sign(statement::LOOK_LEADER);
     let seen = client.query_opt(&look, &[&lock_key::LEADER, &name]).await.map_err(trouble)?;
@@ -268,7 +276,7 @@ async fn ask_lock(
     {
         let end = signature.sign(statement::END_FORMER);
         client.query_opt(&end, &[&backend, &began]).await.map_err(trouble)?;
-        return Ok(Answer::Lock(Asked::Formers(backend)));
+        return Ok(LockAnswer::Formers(backend));
     }
-    Ok(Answer::Lock(Asked::Anothers(seen)))
+    Ok(LockAnswer::Anothers(seen))
 }

@@ -1,5 +1,4 @@
 //! Which launcher of a name is the active one.
 
-pub mod host;
 pub mod leader_state;
 pub mod leadership;

@@ -1,36 +1,15 @@
 //! Messages of users, from the moment their lock is seen until it is gone. PURE.
 //!
-//! A message is the lock of an open transaction, so the truth is what the last look at pg_locks showed; here stands how
-//! far we have come with each: who sent it is checked, then it is acted upon, then answered. The answer stays until
-//! the message is gone. A message outlives our own session: what has been done is not done twice, only answered anew.
-//! After PREPARE TRANSACTION a message has no process any more; it stands until the transaction is over.
+//! A message is the lock of an open transaction, so the last read of pg_locks says which messages exist. This table
+//! keeps the stage of each: its sender is checked, then it is acted upon, then answered. The answer stays until the
+//! message is gone. A message outlives the launcher's own session: the new session only answers again. After PREPARE
+//! TRANSACTION a message has no process any more; it exists until the transaction is over.
 
 use crate::limits::{MESSAGE_TIMEOUT, MESSAGES_MAX, MESSAGES_PER_SESSION_MAX};
+use crate::queue::request::QueueRequest;
 use shared::db::lock_key;
 use shared::process::order::WaitFor;
 use std::time::Instant;
-
-/// What is asked of a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    Start,
-    Stop,
-    Restart,
-}
-
-impl Command {
-    pub fn name(self) -> &'static str {
-        match self {
-            Command::Start => "start",
-            Command::Stop => "stop",
-            Command::Restart => "restart",
-        }
-    }
-
-    pub fn of_name(name: &str) -> Option<Command> {
-        [Command::Start, Command::Stop, Command::Restart].into_iter().find(|command| command.name() == name)
-    }
-}
 
 /// The lock of a message: in which database it is held, its first key, and the database that is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +20,11 @@ pub struct MessageKey {
 }
 
 impl MessageKey {
-    pub fn command(self) -> Option<Command> {
+    pub fn request(self) -> Option<QueueRequest> {
         match self.key & lock_key::KIND_MASK {
-            lock_key::MESSAGE_START => Some(Command::Start),
-            lock_key::MESSAGE_STOP => Some(Command::Stop),
-            lock_key::MESSAGE_RESTART => Some(Command::Restart),
+            lock_key::MESSAGE_START => Some(QueueRequest::Start),
+            lock_key::MESSAGE_STOP => Some(QueueRequest::Stop),
+            lock_key::MESSAGE_RESTART => Some(QueueRequest::Restart),
             _ => None,
         }
     }
@@ -65,7 +44,7 @@ pub struct SeenMessage {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum MessageResult {
     True,
     False,
     Refused,
@@ -79,12 +58,12 @@ pub struct AnswerKey {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum MessageStage {
     Seen,
     Checking,
     Allowed,
     Acting { since: Instant },
-    Answered(Verdict),
+    Answered(MessageResult),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -92,22 +71,27 @@ struct Message {
     key: MessageKey,
     backend: i32,
     role: u32,
-    stage: Stage,
+    stage: MessageStage,
 }
 
 impl Message {
     fn answer(&self) -> Option<AnswerKey> {
         let kind = match self.stage {
-            Stage::Answered(Verdict::True) => lock_key::ANSWER_TRUE,
-            Stage::Answered(Verdict::False) => lock_key::ANSWER_FALSE,
-            Stage::Answered(Verdict::Refused) => lock_key::ANSWER_REFUSED,
-            Stage::Seen | Stage::Checking | Stage::Allowed | Stage::Acting { .. } => return None,
+            MessageStage::Answered(MessageResult::True) => lock_key::ANSWER_TRUE,
+            MessageStage::Answered(MessageResult::False) => lock_key::ANSWER_FALSE,
+            MessageStage::Answered(MessageResult::Refused) => lock_key::ANSWER_REFUSED,
+            MessageStage::Seen | MessageStage::Checking | MessageStage::Allowed | MessageStage::Acting { .. } => {
+                return None;
+            }
         };
         Some(AnswerKey { key: lock_key::numbered(kind, lock_key::number_of(self.key.key)), backend: self.backend })
     }
 
     fn was_allowed(&self) -> bool {
-        !matches!(self.stage, Stage::Seen | Stage::Checking | Stage::Answered(Verdict::Refused))
+        !matches!(
+            self.stage,
+            MessageStage::Seen | MessageStage::Checking | MessageStage::Answered(MessageResult::Refused)
+        )
     }
 }
 
@@ -129,11 +113,11 @@ impl MessageTable {
             let known = self.messages.iter().any(|message| message.key == one.key);
             // Without a process there is nobody to check and nobody to answer.
             let theirs = self.messages.iter().filter(|message| Some(message.backend) == one.backend);
-            if let (false, Some(backend), Some(role), Some(_)) = (known, one.backend, one.role, one.key.command())
+            if let (false, Some(backend), Some(role), Some(_)) = (known, one.backend, one.role, one.key.request())
                 && self.messages.len() < MESSAGES_MAX
                 && theirs.count() < MESSAGES_PER_SESSION_MAX
             {
-                self.messages.push(Message { key: one.key, backend, role, stage: Stage::Seen });
+                self.messages.push(Message { key: one.key, backend, role, stage: MessageStage::Seen });
             }
         }
         gone.iter().filter_map(Message::answer).collect()
@@ -142,11 +126,11 @@ impl MessageTable {
     /// Messages that are for us and whose senders are to be checked now.
     #[must_use]
     pub fn claim_unchecked(&mut self, ours: impl Fn(u32) -> bool) -> Vec<(MessageKey, u32)> {
-        let fresh = |message: &&mut Message| message.stage == Stage::Seen && ours(message.key.target);
+        let fresh = |message: &&mut Message| message.stage == MessageStage::Seen && ours(message.key.target);
         let fresh = self.messages.iter_mut().filter(fresh);
         fresh
             .map(|message| {
-                message.stage = Stage::Checking;
+                message.stage = MessageStage::Checking;
                 (message.key, message.role)
             })
             .collect()
@@ -155,18 +139,18 @@ impl MessageTable {
     /// What the check came to. Gives the answer, if there is one already.
     #[must_use]
     pub fn checked(&mut self, key: MessageKey, may: bool) -> Option<AnswerKey> {
-        let message = self.find(key).filter(|message| message.stage == Stage::Checking)?;
-        message.stage = if may { Stage::Allowed } else { Stage::Answered(Verdict::Refused) };
+        let message = self.find(key).filter(|message| message.stage == MessageStage::Checking)?;
+        message.stage = if may { MessageStage::Allowed } else { MessageStage::Answered(MessageResult::Refused) };
         message.answer()
     }
 
     /// Messages that are to be acted upon now, in the order in which they were seen.
     #[must_use]
     pub fn claim_allowed(&mut self, now: Instant) -> Vec<MessageKey> {
-        let allowed = self.messages.iter_mut().filter(|message| message.stage == Stage::Allowed);
+        let allowed = self.messages.iter_mut().filter(|message| message.stage == MessageStage::Allowed);
         allowed
             .map(|message| {
-                message.stage = Stage::Acting { since: now };
+                message.stage = MessageStage::Acting { since: now };
                 message.key
             })
             .collect()
@@ -177,7 +161,7 @@ impl MessageTable {
         self.messages
             .iter()
             .filter_map(|message| match message.stage {
-                Stage::Acting { since } => Some((message.key, now >= since + MESSAGE_TIMEOUT)),
+                MessageStage::Acting { since } => Some((message.key, now >= since + MESSAGE_TIMEOUT)),
                 _ => None,
             })
             .collect()
@@ -187,15 +171,15 @@ impl MessageTable {
     #[must_use]
     pub fn settle(&mut self, key: MessageKey, done: bool) -> Option<AnswerKey> {
         let message = self.find(key)?;
-        message.stage = Stage::Answered(if done { Verdict::True } else { Verdict::False });
+        message.stage = MessageStage::Answered(if done { MessageResult::True } else { MessageResult::False });
         message.answer()
     }
 
     /// Our session is a new one: its answers are to be given again, and questions are open again.
     #[must_use]
     pub fn renew(&mut self) -> Vec<AnswerKey> {
-        for message in self.messages.iter_mut().filter(|message| message.stage == Stage::Checking) {
-            message.stage = Stage::Seen;
+        for message in self.messages.iter_mut().filter(|message| message.stage == MessageStage::Checking) {
+            message.stage = MessageStage::Seen;
         }
         self.messages.iter().filter_map(Message::answer).collect()
     }
@@ -213,7 +197,9 @@ impl MessageTable {
 
     fn restarts(&self, database: u32) -> impl Iterator<Item = &Message> {
         self.messages.iter().filter(move |message| {
-            message.key.target == database && message.key.command() == Some(Command::Restart) && message.was_allowed()
+            message.key.target == database
+                && message.key.request() == Some(QueueRequest::Restart)
+                && message.was_allowed()
         })
     }
 

@@ -1,20 +1,13 @@
-//! Which databases there are, and what "*" makes of them.
+//! The databases of the launcher's own server, and which of them "*" covers.
 //!
-//! The list of databases is read at every poll. A database that the config names is known by its OID from then on: it may
-//! be renamed under us (we go on under the new name), or be dropped (its rows stay away until there is one of that
-//! name again). Every other database that takes connections is covered by the rows "*": `queue_probe` reads from its
-//! system catalogs which task tables it has, and each gets an entry. Nothing is made in such a database.
+//! The list is read at every poll (`server_watch`). Every database that takes connections and that no queue of the
+//! config names is covered by the entries "*" of the config. `queue_probe` reads from the system catalogs of such a
+//! database which task tables it has. Nothing is made in it.
 
 use crate::queue::found_queue::FoundQueue;
-use crate::queue::queue_entry::{Origin, QueueEntry};
-use crate::queue::queue_state::{QueueEvent, QueueState, Then, Urgency};
-use crate::queue::queue_table::QueueTable;
-use crate::queue::wanted::Wanted;
-use shared::conninfo::Target;
-use shared::region::Region;
-use std::time::{Duration, Instant};
-
-const DROPPED: &str = "its database was dropped; it is served again once there is one of that name";
+use crate::queue::wanted::WantedQueue;
+use shared::conninfo::{Place, Target};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// A database of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,142 +18,124 @@ pub struct FoundDatabase {
     pub servable: bool,
 }
 
-impl QueueTable {
-    /// The databases as they are now.
-    pub fn databases_listed(&mut self, found: Vec<FoundDatabase>, now: Instant) {
-        let region = self.region.clone();
-        for index in 0..self.entries.len() {
-            let local = self.entries.get(index).is_some_and(|entry| self.is_local(entry));
-            if let (true, Some(entry)) = (local, self.entries.get_mut(index)) {
-                match entry.database.and_then(|oid| found.iter().find(|one| one.oid == oid)) {
-                    Some(one) => entry.called(&region, &one.name, now),
-                    None => entry.missed(&region, &found, now),
-                }
-            }
+#[derive(Debug)]
+pub struct DatabaseList {
+    /// The launcher's own server: the list holds for queues there, and for no others.
+    home: Vec<Place>,
+    /// The entries "*" of the config.
+    every: Vec<WantedQueue>,
+    listed: Vec<FoundDatabase>,
+    covered: BTreeSet<u32>,
+    /// The task tables of covered databases, as far as these have been searched.
+    queues: HashMap<u32, Vec<FoundQueue>>,
+    /// Covered databases that are to be searched before their time.
+    to_search: HashSet<u32>,
+}
+
+impl DatabaseList {
+    pub fn new(home: Vec<Place>) -> DatabaseList {
+        DatabaseList {
+            home,
+            every: Vec::new(),
+            listed: Vec::new(),
+            covered: BTreeSet::new(),
+            queues: HashMap::new(),
+            to_search: HashSet::new(),
         }
-        self.listed = found;
-        self.reconcile_found(now);
     }
 
-    /// Which task tables a covered database has; nothing new if it could not be looked at.
-    pub fn queues_listed(&mut self, database: u32, queues: Option<Vec<FoundQueue>>, now: Instant) {
-        self.to_look.remove(&database);
+    /// The launcher's own server is another one now: nothing is known of it yet. False: it is the same.
+    pub fn move_home(&mut self, home: Vec<Place>) -> bool {
+        if self.home == home {
+            return false;
+        }
+        self.home = home;
+        self.listed.clear();
+        self.queues.clear();
+        self.covered.clear();
+        true
+    }
+
+    /// Whether this queue is on the launcher's own server.
+    pub fn is_local(&self, wanted: &WantedQueue) -> bool {
+        wanted.target.places == self.home
+    }
+
+    pub fn set_every(&mut self, every: Vec<WantedQueue>) {
+        self.every = every;
+    }
+
+    pub fn set_listed(&mut self, listed: Vec<FoundDatabase>) {
+        self.listed = listed;
+    }
+
+    /// The task tables of a covered database; the former ones if it could not be searched.
+    pub fn set_queues(&mut self, database: u32, queues: Option<Vec<FoundQueue>>) {
+        self.to_search.remove(&database);
         match queues {
             Some(queues) => drop(self.queues.insert(database, queues)),
             None => drop(self.queues.entry(database).or_default()),
         }
-        self.reconcile_found(now);
     }
 
-    /// A START message, or the end of a transaction that asked for a restart: its task tables are searched now.
-    pub fn look_again(&mut self, database: u32) {
-        if self.covers(database) {
-            self.to_look.insert(database);
-        }
-    }
-
-    /// The rows "*" mean this database: it can be served, and no other row names it.
+    /// "*" means this database: it can be served, and no queue of the config names it.
     pub fn covers(&self, database: u32) -> bool {
         self.covered.contains(&database)
     }
 
-    fn names(&self, one: &FoundDatabase) -> bool {
-        self.entries.iter().any(|entry| {
-            let same = entry.database == Some(one.oid) || entry.wanted.target.database == one.name;
-            entry.origin == Origin::Named && !entry.removed && self.is_local(entry) && same
-        })
+    pub fn covered(&self) -> impl Iterator<Item = u32> + '_ {
+        self.covered.iter().copied()
+    }
+
+    /// A START message, or the end of a transaction that asked for a restart: its task tables are searched now.
+    pub fn search_again(&mut self, database: u32) {
+        if self.covers(database) {
+            self.to_search.insert(database);
+        }
+    }
+
+    pub fn is_to_be_searched(&self, database: u32) -> bool {
+        self.to_search.contains(&database)
+    }
+
+    /// All covered databases have been searched once.
+    pub fn is_searched(&self) -> bool {
+        self.covered.iter().all(|database| self.queues.contains_key(database))
+    }
+
+    /// The OID of a database by its present name.
+    pub fn oid_of(&self, name: &str) -> Option<u32> {
+        self.listed.iter().find(|one| one.name == name).map(|one| one.oid)
+    }
+
+    pub fn name_of(&self, database: u32) -> Option<&str> {
+        self.listed.iter().find(|one| one.oid == database).map(|one| one.name.as_str())
+    }
+
+    /// Its name, or else its OID.
+    pub fn label(&self, database: u32) -> String {
+        self.name_of(database).map_or_else(|| database.to_string(), str::to_owned)
     }
 
     /// A login of the launcher itself into a covered database.
     pub fn probe_login(&self, database: u32) -> Option<Target> {
         let template = self.every.first()?;
-        Some(template.probe_login(self.database_name(database)?))
+        Some(template.probe_login(self.name_of(database)?))
     }
 
-    /// What "*" means for the databases as they are, against what there is.
-    pub fn reconcile_found(&mut self, now: Instant) {
+    /// Which databases "*" covers now, and the queues that were found in them. `named`: a queue of the config is in it.
+    pub fn cover(&mut self, named: impl Fn(&FoundDatabase) -> bool) -> Vec<(u32, WantedQueue)> {
         let servable = self.listed.iter().filter(|one| one.servable && !self.every.is_empty());
-        self.covered = servable.filter(|one| !self.names(one)).map(|one| one.oid).collect();
-        let mut wanted: Vec<(u32, Wanted)> = Vec::new();
+        self.covered = servable.filter(|one| !named(one)).map(|one| one.oid).collect();
+        let mut found = Vec::new();
         for one in self.listed.iter().filter(|one| self.covers(one.oid)) {
             for queue in self.queues.get(&one.oid).into_iter().flatten() {
-                wanted.extend(Wanted::found(&self.every, &one.name, queue).map(|new| (one.oid, new)));
+                found.extend(WantedQueue::found(&self.every, &one.name, queue).map(|new| (one.oid, new)));
             }
         }
         let known: Vec<u32> = self.listed.iter().map(|one| one.oid).collect();
         self.queues.retain(|oid, _| known.contains(oid));
-        self.to_look.retain(|oid| known.contains(oid));
-        for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Found) {
-            let same = |(oid, new): &(u32, Wanted)| Some(*oid) == entry.database && new.same_table(&entry.wanted);
-            match wanted.iter().position(same).map(|at| wanted.swap_remove(at)) {
-                Some((_, new)) if entry.wanted != new || entry.removed => entry.change(&self.region, new, now),
-                Some(_) => {}
-                None if entry.removed => {}
-                None => {
-                    shared::info!("queue forgotten", queue = entry.wanted.label());
-                    entry.removed = true;
-                    let then = Then::Stay { why: "its database or its table is gone".to_owned() };
-                    let close = Duration::ZERO;
-                    entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
-                }
-            }
-        }
-        wanted.sort_by_key(|(oid, _)| *oid);
-        for (oid, new) in wanted {
-            shared::debug!("queue found", queue = new.label());
-            self.entries.push(QueueEntry::new(new, Origin::Found, Some(oid), now));
-        }
-    }
-}
-
-impl QueueEntry {
-    /// Its database is there, under this name.
-    fn called(&mut self, region: &Region, name: &str, now: Instant) {
-        if self.wanted.target.database == name {
-            return;
-        }
-        let old = std::mem::replace(&mut self.wanted.target.database, name.to_owned());
-        if let Some(installer) = &mut self.wanted.installer {
-            installer.database = name.to_owned();
-        }
-        if self.origin == Origin::Found {
-            self.wanted.row.data = name.to_owned();
-            shared::info!("database renamed", from = old, to = name);
-        } else {
-            self.renamed = (self.wanted.row.data != name).then(|| name.to_owned());
-            shared::warning!("database renamed; change the config before the next start", from = old, to = name);
-        }
-        if self.child.is_some() {
-            self.step(region, QueueEvent::RestartAsked { wait: Default::default(), now });
-        }
-    }
-
-    /// Its database is not there, or was never seen: one of its name will do.
-    fn missed(&mut self, region: &Region, found: &[FoundDatabase], now: Instant) {
-        if self.origin == Origin::Found {
-            return; // forgotten by the reconciliation
-        }
-        let name = self.wanted.row.data.clone();
-        let same = found.iter().find(|one| one.name == name).map(|one| one.oid);
-        let was = std::mem::replace(&mut self.database, same);
-        if was.is_some() {
-            (self.marker, self.renamed) = (None, None);
-            self.wanted.target.database.clone_from(&name);
-        }
-        match (was, same) {
-            (Some(_), None) => {
-                shared::warning!("database dropped", queue = self.wanted.label());
-                let then = Then::Stay { why: DROPPED.to_owned() };
-                let close = Duration::ZERO;
-                self.step(region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
-            }
-            (Some(_), Some(_)) if self.child.is_some() => {
-                self.step(region, QueueEvent::RestartAsked { wait: Default::default(), now });
-            }
-            (_, Some(_)) if matches!(&self.state, QueueState::Disabled { why, .. } if why == DROPPED) => {
-                self.step(region, QueueEvent::StartAsked { now });
-            }
-            (None | Some(_), None | Some(_)) => {}
-        }
+        self.to_search.retain(|oid| known.contains(oid));
+        found
     }
 }

@@ -1,7 +1,8 @@
-//! A task table in a database that a row "*" covers: what system catalogs say of it, and whether it may be served.
+//! A task table in a database that "*" covers: what system catalogs say of it, and whether it may be served.
 //!
-//! It runs as its owner, or as the user that the row "*" names. The launcher's own login can become every queue's user,
-//! so it runs none: a table of its own is not served, nor one of a superuser that no row names, nor a stranger's.
+//! Its tasks run as its owner, or as the user that the entry "*" names. The launcher's own login can become every
+//! queue's user, so it runs no tasks: a table of its own is not served, nor one of a superuser that the config does not
+//! name, nor one of a role that is neither admitted nor granted.
 
 use crate::limits::FOUND_QUEUES_MAX;
 use shared::db::identifier::{literal, qualified, quoted};
@@ -28,7 +29,7 @@ pub async fn list_queues(client: &Client) -> Result<Vec<FoundQueue>, Trouble> {
     Ok(rows.iter().map(FoundQueue::read).collect())
 }
 
-/// A database without a catalog is nothing to tell of; it may be one of many.
+/// A database without a catalog is not worth a line; it may be one of many.
 pub fn is_news(refusal: &str) -> bool {
     refusal != NOT_INSTALLED
 }

@@ -1,13 +1,15 @@
 //! The life of one queue: does it have a slot, does its scheduler run. PURE.
 //!
-//! Four states that an operator knows: ENABLED, ALLOCATED, STARTED, DISABLED. STARTED has two rims here, because
-//! nothing in this process waits: Starting (forked, its parameters not read yet) and Ending (told to end, not gone yet).
-//! A slot is held exactly in Allocated, Starting, Started and Ending. `step` decides; the loop carries the effects out
-//! and reports what came of them as events. Both tables in the crate's README are printed from here by tests.
+//! Four states that an operator knows: ENABLED, ALLOCATED, STARTED, DISABLED. STARTED has two edges here, because
+//! nothing in this process waits: Starting (forked, its parameters not read yet) and Ending (told to end, not gone
+//! yet). A slot is held exactly in Allocated, Starting, Started and Ending. Everything that is known of a queue's life
+//! is in its state, or in `QueueMemory` if it outlives states. `queue_step` decides; `queue_entry` carries the effects
+//! out and reports what came of them as events.
 
-use crate::limits::{END_SESSION_AFTER, END_STEP, END_TASKS_AFTER, FORK_RETRY, KILL_AFTER};
-use crate::queue::restart_policy::{Death, RestartPolicy};
+use crate::limits::{BEAT_TIMEOUT, END_SESSION_AFTER, END_STEP, END_TASKS_AFTER, KILL_AFTER, NO_SLOT_TIMEOUT};
+use crate::queue::restart_policy::RestartPolicy;
 use nix::unistd::Pid;
+use shared::process::exit_code::ExitCode;
 use shared::process::order::WaitFor;
 use shared::region::SlotHandle;
 use std::time::{Duration, Instant};
@@ -15,17 +17,66 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueState {
     /// Wanted, holds nothing; `wait` is for the next scheduler.
-    Enabled { wait: WaitFor },
+    Enabled { wait: WaitFor, no_slot: Option<NoSlot> },
     /// Holds a slot; the scheduler is to be started at a moment.
-    Allocated { slot: SlotHandle, start_at: Instant, wait: WaitFor },
+    Allocated(Allocated),
     /// Forked; has not read its parameters yet.
-    Starting { slot: SlotHandle, pid: Pid, began: Instant, ack_by: Instant },
+    Starting { process: SchedulerProcess, ack_by: Instant },
     /// The scheduler runs.
-    Started { slot: SlotHandle, pid: Pid, began: Instant },
-    /// The scheduler was told to end; stronger words follow at a moment.
-    Ending { slot: SlotHandle, pid: Pid, rung: Urgency, next_rung: Instant, then: Then },
+    Started { process: SchedulerProcess },
+    /// The scheduler was told to end; stronger means follow at a moment.
+    Ending { process: SchedulerProcess, urgency: Urgency, next_at: Instant, then: Then },
     /// Not wanted any more, or of no use until somebody changes something; looked at again at a moment, if ever.
-    Disabled { why: String, again_at: Option<Instant> },
+    Disabled { why: DisabledReason, again_at: Option<Instant> },
+}
+
+/// Since when the queue gets no slot. A pass of another scheduler reserves all free slots for a moment: only a lasting
+/// lack is logged, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoSlot {
+    pub since: Instant,
+    pub logged: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allocated {
+    pub slot: SlotHandle,
+    pub start_at: Instant,
+    pub wait: WaitFor,
+    /// It may not start at present, even if its time has come: this launcher does not lead, or somebody works on the
+    /// database.
+    pub held_back: bool,
+    /// Why the last fork failed.
+    pub failure: Option<String>,
+}
+
+/// A scheduler process, as far as its queue's life depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedulerProcess {
+    pub slot: SlotHandle,
+    pub pid: Pid,
+    pub began: Instant,
+    pub settings: SettingsSync,
+    pub beat: Beat,
+}
+
+/// Whether the scheduler knows the present settings of its queue. It reads them from its cell, one set after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingsSync {
+    Known,
+    /// Changed, and the cell is free.
+    Changed,
+    /// In the cell, not read yet.
+    Sent,
+    /// In the cell, not read yet, and changed again.
+    SentAndChanged,
+}
+
+/// The last beat that the scheduler's loop has counted, and when that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    pub count: u64,
+    pub seen_at: Instant,
 }
 
 /// How strongly a scheduler was told to end.
@@ -47,104 +98,53 @@ pub enum Urgency {
 /// What follows the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Then {
-    Stay { why: String },
+    Stay { why: DisabledReason },
     StartAgain { wait: WaitFor },
 }
 
+/// Why a queue is disabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueueEvent {
-    Passed {
-        now: Instant,
-    },
-    SlotGiven {
-        slot: SlotHandle,
-        now: Instant,
-    },
-    SlotRefused,
-    Spawned {
-        pid: Pid,
-        now: Instant,
-        close: Duration,
-    },
-    /// The slot is still ours.
-    SpawnFailed {
-        now: Instant,
-    },
-    Acknowledged,
-    /// The loop of the scheduler stands still.
-    BeatStopped,
-    /// By the launcher itself: its own end, a config read again, a database that somebody works on.
-    EndAsked {
-        rung: Urgency,
-        then: Then,
-        now: Instant,
-        close: Duration,
-    },
-    /// A message.
-    StopAsked {
-        now: Instant,
-    },
-    StartAsked {
-        now: Instant,
-    },
-    RestartAsked {
-        wait: WaitFor,
-        now: Instant,
-    },
-    /// The scheduler is gone; `useless`: starting it again cannot help.
-    Gone {
-        death: Death,
-        useless: Option<Useless>,
-        now: Instant,
-        longest: Duration,
-    },
+pub enum DisabledReason {
+    /// By a message or an order.
+    Stopped,
+    /// Its database does not exist.
+    Dropped,
+    /// The config says so, or it may not be served.
+    Unwanted(String),
+    /// Its scheduler found that it cannot serve it.
+    Useless(String),
+    LauncherEnds,
+    /// The config no longer has it, or its table is gone: it is forgotten once nothing of it is left.
+    Removed(&'static str),
 }
 
-/// Why a scheduler is not to be started again, and when to look whether that still holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Useless {
-    pub why: String,
-    pub again_after: Option<Duration>,
+/// What outlives the states of a queue.
+#[derive(Debug, Default)]
+pub struct QueueMemory {
+    pub restarts: RestartPolicy,
+    /// How the last scheduler left, if it left by itself.
+    pub left: Option<ExitCode>,
+    /// How the last scheduler died, if nobody had told it to end.
+    pub last_death: Option<String>,
 }
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum QueueEffect {
-    /// Try to get a slot.
-    Reserve,
-    /// Start the scheduler in the slot; it waits for this first.
-    Spawn {
-        wait: WaitFor,
-    },
-    /// Keep the dead scheduler's slot in our own name.
-    KeepSlot,
-    Release,
-    FreeCell,
-    Tell(Urgency),
-}
-
-#[must_use]
-#[derive(Debug, PartialEq, Eq)]
-pub struct QueueStep {
-    pub next: QueueState,
-    pub effects: Vec<QueueEffect>,
-}
-
-/// What a stopped queue says of itself.
-pub const STOPPED: &str = "stopped by a message; start it, or restart the launcher";
 
 impl QueueState {
-    pub fn enabled() -> QueueState {
-        QueueState::Enabled { wait: WaitFor::default() }
+    pub fn enabled(wait: WaitFor) -> QueueState {
+        QueueState::Enabled { wait, no_slot: None }
     }
 
-    pub fn disabled(why: &str) -> QueueState {
-        QueueState::Disabled { why: why.to_owned(), again_at: None }
+    pub fn allocated(slot: SlotHandle, start_at: Instant, wait: WaitFor) -> QueueState {
+        QueueState::Allocated(Allocated { slot, start_at, wait, held_back: false, failure: None })
+    }
+
+    pub fn disabled(why: DisabledReason) -> QueueState {
+        QueueState::Disabled { why, again_at: None }
     }
 
     pub fn name(&self) -> &'static str {
         match self {
             QueueState::Enabled { .. } => "ENABLED",
-            QueueState::Allocated { .. } => "ALLOCATED",
+            QueueState::Allocated(_) => "ALLOCATED",
             QueueState::Starting { .. } => "STARTING",
             QueueState::Started { .. } => "STARTED",
             QueueState::Ending { .. } => "ENDING",
@@ -152,39 +152,130 @@ impl QueueState {
         }
     }
 
+    pub fn process(&self) -> Option<&SchedulerProcess> {
+        match self {
+            QueueState::Enabled { .. } | QueueState::Disabled { .. } | QueueState::Allocated(_) => None,
+            QueueState::Starting { process, .. }
+            | QueueState::Started { process }
+            | QueueState::Ending { process, .. } => Some(process),
+        }
+    }
+
     pub fn slot(&self) -> Option<SlotHandle> {
         match self {
-            QueueState::Enabled { .. } | QueueState::Disabled { .. } => None,
-            QueueState::Allocated { slot, .. }
-            | QueueState::Starting { slot, .. }
-            | QueueState::Started { slot, .. }
-            | QueueState::Ending { slot, .. } => Some(*slot),
+            QueueState::Allocated(Allocated { slot, .. }) => Some(*slot),
+            QueueState::Enabled { .. }
+            | QueueState::Disabled { .. }
+            | QueueState::Starting { .. }
+            | QueueState::Started { .. }
+            | QueueState::Ending { .. } => self.process().map(|process| process.slot),
         }
     }
 
     pub fn pid(&self) -> Option<Pid> {
-        match self {
-            QueueState::Enabled { .. } | QueueState::Disabled { .. } | QueueState::Allocated { .. } => None,
-            QueueState::Starting { pid, .. } | QueueState::Started { pid, .. } | QueueState::Ending { pid, .. } => {
-                Some(*pid)
-            }
-        }
+        self.process().map(|process| process.pid)
     }
 
     pub fn deadline(&self) -> Option<Instant> {
         match self {
-            QueueState::Allocated { start_at, .. } => Some(*start_at),
+            // One that is held back is looked at with every change of locks and leadership, and not before.
+            QueueState::Allocated(Allocated { start_at, held_back, .. }) => (!held_back).then_some(*start_at),
             QueueState::Starting { ack_by, .. } => Some(*ack_by),
-            QueueState::Ending { next_rung, .. } => Some(*next_rung),
+            QueueState::Ending { next_at, .. } => Some(*next_at),
             QueueState::Disabled { again_at, .. } => *again_at,
             QueueState::Enabled { .. } | QueueState::Started { .. } => None,
+        }
+    }
+
+    pub fn is_disabled(&self) -> bool {
+        matches!(self, QueueState::Disabled { .. })
+    }
+
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, QueueState::Disabled { why: DisabledReason::Stopped, .. })
+    }
+
+    /// Nobody wants the queue any more; its scheduler may still be there.
+    pub fn is_removed(&self) -> bool {
+        match self {
+            QueueState::Ending { then: Then::Stay { why }, .. } | QueueState::Disabled { why, .. } => {
+                matches!(why, DisabledReason::Removed(_))
+            }
+            QueueState::Ending { then: Then::StartAgain { .. }, .. }
+            | QueueState::Enabled { .. }
+            | QueueState::Allocated(_)
+            | QueueState::Starting { .. }
+            | QueueState::Started { .. } => false,
+        }
+    }
+
+    /// It has waited for a slot for so long that this was logged.
+    pub fn lacks_slot(&self) -> bool {
+        matches!(self, QueueState::Enabled { no_slot: Some(NoSlot { logged: true, .. }), .. })
+    }
+
+    /// Why no scheduler serves the queue, as far as that does not depend on what a scheduler reports.
+    pub fn why(&self, memory: &QueueMemory) -> Option<String> {
+        match self {
+            QueueState::Disabled { why, .. } => Some(why.text().to_owned()),
+            QueueState::Enabled { .. } => self.lacks_slot().then(|| "no slot is free; raise max_workers".to_owned()),
+            QueueState::Allocated(Allocated { failure, .. }) => {
+                let fork = failure.as_ref();
+                let fork = fork.map(|error| format!("cannot start a scheduler: {error}; trying every second"));
+                fork.or_else(|| memory.last_death.as_ref().map(|end| format!("its scheduler died ({end})")))
+            }
+            QueueState::Starting { .. } | QueueState::Started { .. } | QueueState::Ending { .. } => None,
+        }
+    }
+}
+
+impl NoSlot {
+    /// No slot at this moment either. True: that is logged now.
+    pub fn again(before: Option<NoSlot>, now: Instant) -> (NoSlot, bool) {
+        let before = before.unwrap_or(NoSlot { since: now, logged: false });
+        let long = now >= before.since + NO_SLOT_TIMEOUT;
+        (NoSlot { logged: before.logged || long, ..before }, long && !before.logged)
+    }
+}
+
+impl SchedulerProcess {
+    pub fn new(slot: SlotHandle, pid: Pid, now: Instant) -> SchedulerProcess {
+        SchedulerProcess { slot, pid, began: now, settings: SettingsSync::Sent, beat: Beat { count: 0, seen_at: now } }
+    }
+
+    pub fn with(self, settings: SettingsSync) -> SchedulerProcess {
+        SchedulerProcess { settings, ..self }
+    }
+
+    /// The scheduler's loop has counted so far. True: it stands still.
+    pub fn beat(self, count: u64, now: Instant) -> (SchedulerProcess, bool) {
+        let still = count == self.beat.count;
+        let late = still && now >= self.beat.seen_at + BEAT_TIMEOUT;
+        let beat = if still && !late { self.beat } else { Beat { count, seen_at: now } };
+        (SchedulerProcess { beat, ..self }, late)
+    }
+}
+
+impl SettingsSync {
+    pub fn changed(self) -> SettingsSync {
+        match self {
+            SettingsSync::Known | SettingsSync::Changed => SettingsSync::Changed,
+            SettingsSync::Sent | SettingsSync::SentAndChanged => SettingsSync::SentAndChanged,
+        }
+    }
+
+    /// The scheduler has read its cell.
+    pub fn acknowledged(self) -> SettingsSync {
+        match self {
+            SettingsSync::Known | SettingsSync::Sent => SettingsSync::Known,
+            SettingsSync::Changed | SettingsSync::SentAndChanged => SettingsSync::Changed,
         }
     }
 }
 
 impl Urgency {
     /// What follows if it does not help, and after how long.
-    fn next(self, close: Duration) -> (Urgency, Duration) {
+    pub fn next(self, close: Duration) -> (Urgency, Duration) {
         match self {
             Urgency::Finish => (Urgency::Cancel, close + END_STEP),
             Urgency::Cancel => (Urgency::Kill, END_STEP),
@@ -196,163 +287,14 @@ impl Urgency {
     }
 }
 
-pub fn step(state: QueueState, event: QueueEvent, policy: &mut RestartPolicy) -> QueueStep {
-    use QueueEffect as F;
-    use QueueEvent as E;
-    use QueueState as S;
-    let go = |next: S, effects: Vec<F>| QueueStep { next, effects };
-    let end = |slot, pid, rung: Urgency, then, now: Instant, close: Duration| {
-        let next_rung = now + rung.next(close).1;
-        go(S::Ending { slot, pid, rung, next_rung, then }, vec![F::Tell(rung)])
-    };
-    let stopped = || Then::Stay { why: STOPPED.to_owned() };
-    match (state, event) {
-        // By itself.
-        (S::Enabled { wait }, E::Passed { .. }) => go(S::Enabled { wait }, vec![F::Reserve]),
-        (S::Enabled { wait }, E::SlotGiven { slot, now }) => go(S::Allocated { slot, start_at: now, wait }, vec![]),
-        (state @ S::Enabled { .. }, E::SlotRefused) => go(state, vec![]),
-        (S::Allocated { slot, start_at, wait }, E::Passed { now }) if now >= start_at => {
-            go(S::Allocated { slot, start_at, wait }, vec![F::Spawn { wait }])
+impl DisabledReason {
+    pub fn text(&self) -> &str {
+        match self {
+            DisabledReason::Stopped => "stopped by a message; start it, or restart the launcher",
+            DisabledReason::Dropped => "its database was dropped; it is served again once there is one of that name",
+            DisabledReason::LauncherEnds => "the launcher ends",
+            DisabledReason::Unwanted(text) | DisabledReason::Useless(text) => text,
+            DisabledReason::Removed(text) => text,
         }
-        (S::Allocated { slot, .. }, E::Spawned { pid, now, close }) => {
-            go(S::Starting { slot, pid, began: now, ack_by: now + close }, vec![])
-        }
-        (S::Allocated { slot, wait, .. }, E::SpawnFailed { now }) => {
-            go(S::Allocated { slot, start_at: now + FORK_RETRY, wait }, vec![])
-        }
-        (S::Starting { slot, pid, began, .. }, E::Acknowledged) => {
-            go(S::Started { slot, pid, began }, vec![F::FreeCell])
-        }
-        // Its end is seen as Gone; the cell is freed then, for a child may just be reading.
-        (S::Starting { slot, pid, began, ack_by }, E::Passed { now }) if now >= ack_by => {
-            go(S::Starting { slot, pid, began, ack_by: now + END_STEP }, vec![F::Tell(Urgency::Kill)])
-        }
-        (state @ (S::Starting { .. } | S::Started { .. }), E::BeatStopped) => go(state, vec![F::Tell(Urgency::Kill)]),
-        (
-            S::Starting { slot, began, .. } | S::Started { slot, began, .. },
-            E::Gone { death, useless: None, now, longest },
-        ) => {
-            let start_at = policy.next_start(death, began, now, longest);
-            go(S::Allocated { slot, start_at, wait: WaitFor::default() }, vec![F::FreeCell, F::KeepSlot])
-        }
-        (S::Starting { .. } | S::Started { .. }, E::Gone { useless: Some(Useless { why, again_after }), now, .. }) => {
-            let again_at = again_after.map(|after| now + after);
-            go(S::Disabled { why, again_at }, vec![F::FreeCell, F::Release])
-        }
-        (S::Ending { slot, pid, rung, next_rung, then }, E::Passed { now }) if now >= next_rung => {
-            end(slot, pid, rung.next(Duration::ZERO).0, then, now, Duration::ZERO)
-        }
-        (S::Ending { slot, then: Then::StartAgain { wait }, .. }, E::Gone { now, .. }) => {
-            go(S::Allocated { slot, start_at: now, wait }, vec![F::FreeCell, F::KeepSlot])
-        }
-        (S::Ending { then: Then::Stay { why }, .. }, E::Gone { .. }) => {
-            go(S::Disabled { why, again_at: None }, vec![F::FreeCell, F::Release])
-        }
-        (state @ S::Ending { .. }, E::Acknowledged) => go(state, vec![F::FreeCell]),
-        (S::Disabled { again_at: Some(at), .. }, E::Passed { now }) if now >= at => go(S::enabled(), vec![]),
-
-        // Messages.
-        (S::Enabled { .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![]),
-        (S::Allocated { .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![F::Release]),
-        (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::StopAsked { now }) => {
-            end(slot, pid, Urgency::Hurry, stopped(), now, Duration::ZERO)
-        }
-        (S::Ending { slot, pid, rung, .. }, E::StopAsked { now }) if rung < Urgency::Hurry => {
-            end(slot, pid, Urgency::Hurry, stopped(), now, Duration::ZERO)
-        }
-        (S::Ending { slot, pid, rung, next_rung, .. }, E::StopAsked { .. }) => {
-            go(S::Ending { slot, pid, rung, next_rung, then: stopped() }, vec![])
-        }
-        // What lasts is kept: it says who disabled it, and is not looked at again by itself.
-        (S::Disabled { again_at: None, why }, E::StopAsked { .. }) => go(S::disabled(&why), vec![]),
-        (S::Disabled { again_at: Some(_), .. }, E::StopAsked { .. }) => go(S::disabled(STOPPED), vec![]),
-        (state @ S::Enabled { .. }, E::StartAsked { .. }) => go(state, vec![]),
-        (S::Allocated { slot, wait, .. }, E::StartAsked { now }) => {
-            go(S::Allocated { slot, start_at: now, wait }, vec![])
-        }
-        (state @ (S::Starting { .. } | S::Started { .. }), E::StartAsked { .. }) => go(state, vec![]),
-        (S::Ending { slot, pid, rung, next_rung, then }, E::StartAsked { .. }) => {
-            let then = match then {
-                Then::Stay { .. } => Then::StartAgain { wait: WaitFor::default() },
-                Then::StartAgain { wait } => Then::StartAgain { wait },
-            };
-            go(S::Ending { slot, pid, rung, next_rung, then }, vec![])
-        }
-        (S::Disabled { .. }, E::StartAsked { .. }) => go(S::enabled(), vec![]),
-        (S::Enabled { wait: old }, E::RestartAsked { wait, .. }) => go(S::Enabled { wait: old.then(wait) }, vec![]),
-        (S::Allocated { slot, wait: old, .. }, E::RestartAsked { wait, now }) => {
-            go(S::Allocated { slot, start_at: now, wait: old.then(wait) }, vec![])
-        }
-        (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::RestartAsked { wait, now }) => {
-            end(slot, pid, Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
-        }
-        (S::Ending { slot, pid, rung, .. }, E::RestartAsked { wait, now }) if rung < Urgency::Hurry => {
-            end(slot, pid, Urgency::Hurry, Then::StartAgain { wait }, now, Duration::ZERO)
-        }
-        (S::Ending { slot, pid, rung, next_rung, then }, E::RestartAsked { wait, .. }) => {
-            let old = if let Then::StartAgain { wait } = then { wait } else { WaitFor::default() };
-            let then = Then::StartAgain { wait: old.then(wait) };
-            go(S::Ending { slot, pid, rung, next_rung, then }, vec![])
-        }
-        (S::Disabled { .. }, E::RestartAsked { wait, .. }) => go(S::Enabled { wait }, vec![]),
-
-        // The launcher's own reasons.
-        (S::Enabled { .. }, E::EndAsked { then: Then::Stay { why }, .. }) => go(S::disabled(&why), vec![]),
-        (S::Allocated { .. }, E::EndAsked { then: Then::Stay { why }, .. }) => go(S::disabled(&why), vec![F::Release]),
-        (S::Disabled { .. }, E::EndAsked { then: Then::StartAgain { .. }, .. }) => go(S::enabled(), vec![]),
-        (S::Starting { slot, pid, .. } | S::Started { slot, pid, .. }, E::EndAsked { rung, then, now, close }) => {
-            end(slot, pid, rung, then, now, close)
-        }
-        (S::Ending { slot, pid, rung: before, then: first, next_rung }, E::EndAsked { rung, then, now, close }) => {
-            // Whoever wants it to stay away has the last word.
-            let then = if matches!(first, Then::Stay { .. }) { first } else { then };
-            if rung > before {
-                end(slot, pid, rung, then, now, close)
-            } else {
-                go(S::Ending { slot, pid, rung: before, next_rung, then }, vec![])
-            }
-        }
-
-        // Nothing to do, or an event that came too late to matter.
-        (
-            state @ S::Enabled { .. },
-            E::Spawned { .. }
-            | E::SpawnFailed { .. }
-            | E::Acknowledged
-            | E::BeatStopped
-            | E::EndAsked { then: Then::StartAgain { .. }, .. }
-            | E::Gone { .. },
-        ) => go(state, vec![]),
-        (
-            state @ S::Allocated { .. },
-            E::Passed { .. }
-            | E::SlotGiven { .. }
-            | E::SlotRefused
-            | E::Acknowledged
-            | E::BeatStopped
-            | E::EndAsked { then: Then::StartAgain { .. }, .. }
-            | E::Gone { .. },
-        ) => go(state, vec![]),
-        (
-            state @ (S::Starting { .. } | S::Started { .. } | S::Ending { .. }),
-            E::Passed { .. } | E::SlotGiven { .. } | E::SlotRefused | E::Spawned { .. } | E::SpawnFailed { .. },
-        ) => go(state, vec![]),
-        (state @ S::Started { .. }, E::Acknowledged) => go(state, vec![]),
-        (state @ S::Ending { .. }, E::BeatStopped) => go(state, vec![]),
-        (
-            state @ S::Disabled { .. },
-            E::Passed { .. }
-            | E::SlotGiven { .. }
-            | E::SlotRefused
-            | E::Spawned { .. }
-            | E::SpawnFailed { .. }
-            | E::Acknowledged
-            | E::BeatStopped
-            | E::EndAsked { then: Then::Stay { .. }, .. }
-            | E::Gone { .. },
-        ) => go(state, vec![]),
     }
 }
-
-#[cfg(test)]
-mod tests;

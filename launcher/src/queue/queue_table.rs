@@ -1,24 +1,24 @@
 //! The queues that are to be served, and what becomes of them.
 //!
-//! The loop calls it on every pass and gets back nothing but log lines, so a missed event costs one pass, never a stuck
-//! row. What one row does is in `queue_entry`.
+//! The loop calls it on every pass. It logs what changes, so a missed event costs one pass, never a stuck queue. What
+//! one queue does is in `queue_entry`.
 
-use crate::message::message_table::Command;
-use crate::queue::database_list::FoundDatabase;
+use crate::queue::database_list::{DatabaseList, FoundDatabase};
 use crate::queue::found_queue::FoundQueue;
-use crate::queue::queue_entry::{Origin, QueueEntry};
-use crate::queue::queue_state::{QueueEffect, QueueEvent, QueueState, Then, Urgency};
-use crate::queue::wanted::Wanted;
-use crate::server::provision::{Needed, Report};
+use crate::queue::needed::{Needed, Provided};
+use crate::queue::queue_entry::QueueEntry;
+use crate::queue::queue_state::{DisabledReason, QueueState, Then, Urgency};
+use crate::queue::queue_step::{QueueEffect, QueueEvent};
+use crate::queue::request::QueueRequest;
+use crate::queue::start_conditions::StartConditions;
+use crate::queue::wanted::{Origin, WantedQueue};
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use serde_json::{Value, json};
 use shared::conninfo::Place;
 use shared::process::order::WaitFor;
 use shared::process::spawn::Nursery;
-use shared::region::{Kind, Phase, Region, SlotHandle};
+use shared::region::{Phase, Region};
 use shared::sys::wait::Child;
-use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -26,72 +26,39 @@ use std::time::{Duration, Instant};
 pub struct QueueTable {
     pub region: Region,
     pub entries: Vec<QueueEntry>,
-    /// The launcher's own server: what its session sees holds for queues there, and for no others.
-    home: Vec<Place>,
-    /// The rows "*".
-    pub every: Vec<Wanted>,
-    pub listed: Vec<FoundDatabase>,
-    /// The databases that the rows "*" mean.
-    pub covered: BTreeSet<u32>,
-    /// The task tables of covered databases, as far as these have been looked at.
-    pub queues: HashMap<u32, Vec<FoundQueue>>,
-    /// Covered databases that are to be looked at before their time.
-    pub to_look: HashSet<u32>,
+    pub databases: DatabaseList,
     /// How long after leaving for want of a catalog a scheduler is tried again.
     probe: Duration,
 }
 
-/// What the loop knows about databases that concerns the start of schedulers.
-pub trait Surroundings {
-    /// Nothing of ours may be in this database now.
-    fn held(&self, database: u32) -> bool;
-    /// No scheduler may start there yet.
-    fn held_back(&self, database: u32) -> bool;
-    /// What a scheduler that starts there now has to wait for.
-    fn waits_for(&self, database: u32, marker: Option<u32>) -> WaitFor;
-}
-
 impl QueueTable {
     pub fn new(region: &Region, home: Vec<Place>, probe: Duration) -> QueueTable {
-        QueueTable {
-            region: region.clone(),
-            entries: Vec::new(),
-            home,
-            every: Vec::new(),
-            listed: Vec::new(),
-            covered: BTreeSet::new(),
-            queues: HashMap::new(),
-            to_look: HashSet::new(),
-            probe,
-        }
+        QueueTable { region: region.clone(), entries: Vec::new(), databases: DatabaseList::new(home), probe }
     }
 
     /// The launcher's own server is another one now: nothing is known of it yet.
     pub fn move_home(&mut self, home: Vec<Place>) {
-        if self.home != home {
-            self.home = home;
-            self.listed.clear();
-            self.queues.clear();
-            self.covered.clear();
+        if self.databases.move_home(home) {
             self.entries.iter_mut().for_each(|entry| entry.database = None);
         }
     }
 
+    /// Whether this queue is on the launcher's own server.
     pub fn is_local(&self, entry: &QueueEntry) -> bool {
-        entry.wanted.target.places == self.home
+        self.databases.is_local(&entry.wanted)
     }
 
-    /// Takes over a config: new rows are added, missing ones end, changed ones are told.
-    pub fn want(&mut self, wanted: Vec<Wanted>, now: Instant) {
-        let (every, wanted): (Vec<Wanted>, Vec<Wanted>) = wanted.into_iter().partition(|one| one.row.is_every());
-        self.every = every;
+    /// Takes over a config: new queues are added, missing ones end, changed ones get their new settings.
+    pub fn want(&mut self, wanted: Vec<WantedQueue>, now: Instant) {
+        let (every, wanted): (Vec<WantedQueue>, Vec<WantedQueue>) =
+            wanted.into_iter().partition(|one| one.row.is_every());
+        self.databases.set_every(every);
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Named) {
-            if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.removed {
+            if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.state.is_removed() {
                 shared::info!("row removed", queue = entry.wanted.label());
-                entry.removed = true;
                 let close = entry.wanted.close();
-                let then = Then::Stay { why: "the config no longer has this row".to_owned() };
-                entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Finish, then, now, close });
+                let then = Then::Stay { why: DisabledReason::Removed("the config no longer has this row") };
+                entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Finish, then, now, close });
             }
         }
         for new in wanted {
@@ -100,30 +67,30 @@ impl QueueTable {
                 Some(entry) => entry.change(&self.region, new, now),
                 None => {
                     // Its OID comes with the next list: one that was made since the last must not be taken for another.
-                    self.entries.push(QueueEntry::new(new, Origin::Named, None, now));
+                    self.entries.push(QueueEntry::new(new, Origin::Named, None));
                 }
             }
         }
         self.reconcile_found(now);
     }
 
-    /// One pass over all rows: slots first, so that no task takes a scheduler's slot, then starts and the rest.
-    pub fn pass(&mut self, nursery: &Nursery, may_start: bool, around: &impl Surroundings, now: Instant) {
-        self.entries.retain(|entry| !(entry.removed && matches!(entry.state, QueueState::Disabled { .. })));
+    /// One pass over all queues: slots first, so that no task takes a scheduler's slot, then starts and the rest.
+    pub fn pass(&mut self, spawner: &Nursery, may_start: bool, open: &impl StartConditions, now: Instant) {
+        self.entries.retain(|entry| !(entry.state.is_removed() && entry.state.is_disabled()));
         for entry in &mut self.entries {
             entry.look(&self.region, now);
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
-            let local = entry.wanted.target.places == self.home;
-            let held = local && entry.database.is_some_and(|database| around.held(database));
+            let local = self.databases.is_local(&entry.wanted);
+            let held = local && entry.database.is_some_and(|database| open.held(database));
             if held && !matches!(entry.state, QueueState::Ending { .. }) {
                 shared::info!("somebody works on the database; its scheduler makes room", queue = entry.wanted.label());
                 let then = Then::StartAgain { wait: WaitFor::default() };
                 let close = Duration::ZERO;
-                entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Hurry, then, now, close });
+                entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
             }
         }
-        for entry in self.entries.iter_mut().filter(|entry| matches!(entry.state, QueueState::Disabled { .. })) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.state.is_disabled()) {
             entry.step(&self.region, QueueEvent::Passed { now });
         }
         if may_start {
@@ -135,18 +102,17 @@ impl QueueTable {
             self.want_slots();
         }
         for entry in self.entries.iter_mut().filter(|entry| !matches!(entry.state, QueueState::Enabled { .. })) {
-            let local = entry.wanted.target.places == self.home;
+            let local = self.databases.is_local(&entry.wanted);
             let database = entry.database.filter(|_| local);
-            let held = database.is_some_and(|database| around.held(database) || around.held_back(database));
-            let waits_for_start = matches!(entry.state, QueueState::Allocated { .. });
-            entry.kept_waiting = waits_for_start && (!may_start || held);
-            if entry.kept_waiting {
+            let held = database.is_some_and(|database| open.held(database) || open.held_back(database));
+            if matches!(entry.state, QueueState::Allocated(_)) && (!may_start || held) {
+                entry.step(&self.region, QueueEvent::HeldBack);
                 continue;
             }
             for effect in entry.step(&self.region, QueueEvent::Passed { now }) {
                 if let QueueEffect::Spawn { wait } = effect {
-                    let open = database.map(|database| around.waits_for(database, entry.marker));
-                    entry.spawn(&self.region, nursery, wait.then(open.unwrap_or_default()), now);
+                    let also = database.map(|database| open.waits_for(database, entry.marker));
+                    entry.spawn(&self.region, spawner, wait.then(also.unwrap_or_default()), now);
                 }
             }
         }
@@ -162,9 +128,9 @@ impl QueueTable {
         slots.set_wanted(u32::try_from(waiting.min(room)).unwrap_or(u32::MAX));
     }
 
-    /// A message, or a word of the operator. False: nothing here serves that database.
+    /// A message, or an order of the operator. False: no queue here is of that database.
     #[must_use]
-    pub fn command(&mut self, database: u32, command: Command, wait: WaitFor, now: Instant) -> bool {
+    pub fn request(&mut self, database: u32, request: QueueRequest, wait: WaitFor, now: Instant) -> bool {
         let region = self.region.clone();
         let mut any = false;
         for entry in self.local_in(database) {
@@ -174,10 +140,10 @@ impl QueueTable {
             }
             entry.step(
                 &region,
-                match command {
-                    Command::Start => QueueEvent::StartAsked { now },
-                    Command::Stop => QueueEvent::StopAsked { now },
-                    Command::Restart => QueueEvent::RestartAsked { wait, now },
+                match request {
+                    QueueRequest::Start => QueueEvent::StartAsked { now },
+                    QueueRequest::Stop => QueueEvent::StopAsked { now },
+                    QueueRequest::Restart => QueueEvent::RestartAsked { wait, now },
                 },
             );
         }
@@ -189,7 +155,7 @@ impl QueueTable {
         let region = self.region.clone();
         let wait = WaitFor { message: None, marker: true };
         for entry in self.local_in(database).filter(|entry| entry.marker == Some(marker)) {
-            if entry.wanted.refusal.is_none() && !matches!(entry.state, QueueState::Disabled { .. }) {
+            if entry.wanted.refusal.is_none() && !entry.state.is_disabled() {
                 shared::info!("somebody works on the catalog; a new scheduler waits", queue = entry.wanted.label());
                 entry.step(&region, QueueEvent::RestartAsked { wait, now });
             }
@@ -198,30 +164,23 @@ impl QueueTable {
 
     /// Whether this database is ours to serve.
     pub fn serves(&self, database: u32) -> bool {
-        self.covers(database) || self.has_queue(database)
+        self.databases.covers(database) || self.has_queue(database)
     }
 
     /// Whether any queue here is of this database.
     pub fn has_queue(&self, database: u32) -> bool {
-        self.entries.iter().any(|entry| self.is_local(entry) && entry.database == Some(database) && !entry.removed)
+        self.entries
+            .iter()
+            .any(|entry| self.is_local(entry) && entry.database == Some(database) && !entry.state.is_removed())
     }
 
-    /// The users of a database's rows: they may send it messages.
+    /// The users of a database's queues: they may send it messages.
     pub fn users_of(&self, database: u32) -> Vec<String> {
         let rows = self
             .entries
             .iter()
             .filter(|entry| self.is_local(entry) && entry.origin == Origin::Named && entry.database == Some(database));
         rows.map(|entry| entry.wanted.row.user.clone()).collect()
-    }
-
-    /// The OID of a database by its present name.
-    pub fn database_named(&self, name: &str) -> Option<u32> {
-        self.listed.iter().find(|one| one.name == name).map(|one| one.oid)
-    }
-
-    pub fn database_name(&self, database: u32) -> Option<&str> {
-        self.listed.iter().find(|one| one.oid == database).map(|one| one.name.as_str())
     }
 
     /// The marker tables that are known, and the sessions of ours whose locks do not count.
@@ -234,21 +193,21 @@ impl QueueTable {
     }
 
     /// Sessions on our server that are to be ended, and whose they are.
-    pub fn take_to_end(&mut self) -> Vec<(Vec<i32>, String)> {
-        let home = self.home.clone();
-        let with = self.entries.iter_mut().filter(|entry| !entry.to_end.is_empty());
-        let taken = with.map(|entry| {
-            let local = entry.wanted.target.places == home;
-            let backends = std::mem::take(&mut entry.to_end);
-            (if local { backends } else { Vec::new() }, entry.wanted.target.user.clone())
-        });
-        taken.filter(|(backends, _)| !backends.is_empty()).collect()
+    pub fn take_sessions_to_end(&mut self) -> Vec<(Vec<i32>, String)> {
+        let mut taken = Vec::new();
+        for entry in self.entries.iter_mut().filter(|entry| !entry.sessions_to_end.is_empty()) {
+            let backends = std::mem::take(&mut entry.sessions_to_end);
+            if self.databases.is_local(&entry.wanted) {
+                taken.push((backends, entry.wanted.target.user.clone()));
+            }
+        }
+        taken
     }
 
     fn local_in(&mut self, database: u32) -> impl Iterator<Item = &mut QueueEntry> {
-        let home = self.home.clone();
+        let databases = &self.databases;
         self.entries.iter_mut().filter(move |entry| {
-            entry.wanted.target.places == home && entry.database == Some(database) && !entry.removed
+            databases.is_local(&entry.wanted) && entry.database == Some(database) && !entry.state.is_removed()
         })
     }
 
@@ -262,10 +221,10 @@ impl QueueTable {
 
     /// Whether a pid is one of the schedulers: those are reaped by `reap` alone.
     pub fn has_child(&self, pid: nix::unistd::Pid) -> bool {
-        self.entries.iter().any(|entry| entry.child.as_ref().is_some_and(|child| child.pid() == pid))
+        self.entries.iter().any(|entry| entry.has_child(pid))
     }
 
-    /// Rings the schedulers that wait for a slot, if there is one. They ask no server before they have it.
+    /// Signals the schedulers that wait for a slot, if there is one. They ask no server before they have it.
     pub fn offer_slots(&self) {
         let slots = self.region.slots();
         if slots.used() >= slots.limit() {
@@ -280,47 +239,44 @@ impl QueueTable {
         }
     }
 
-    pub fn end_all(&mut self, rung: Urgency, now: Instant) {
+    pub fn end_all(&mut self, urgency: Urgency, now: Instant) {
         for entry in &mut self.entries {
             let close = entry.wanted.close();
-            let then = Then::Stay { why: "the launcher ends".to_owned() };
-            entry.step(&self.region, QueueEvent::EndAsked { rung, then, now, close });
+            let then = Then::Stay { why: DisabledReason::LauncherEnds };
+            entry.step(&self.region, QueueEvent::EndAsked { urgency, then, now, close });
         }
     }
 
-    /// What the rows that do not work yet need on the server at these places.
-    pub fn needed(&self, places: &[Place]) -> Vec<Needed> {
+    /// What the queues that do not work yet need on the launcher's own server.
+    pub fn needed(&self) -> Vec<Needed> {
         let mut needed = Vec::new();
         for entry in &self.entries {
             let works = entry.phase(&self.region) >= Some(Phase::Running)
                 || entry.origin == Origin::Found
-                || matches!(entry.state, QueueState::Disabled { .. });
+                || entry.state.is_disabled();
             let one = Needed { role: entry.wanted.row.user.clone(), database: entry.wanted.row.data.clone() };
-            if entry.wanted.row.enabled && !works && entry.wanted.target.places == places && !needed.contains(&one) {
+            if entry.wanted.row.enabled && !works && self.is_local(entry) && !needed.contains(&one) {
                 needed.push(one);
             }
         }
         needed
     }
 
-    /// What the maker found; a reason is said once.
-    pub fn made(&mut self, reports: Vec<Report>) {
-        for Report { needed, missing } in reports {
+    /// What exists now, or why not; a reason is logged once.
+    pub fn provided(&mut self, provided: Vec<Provided>) {
+        for Provided { needed, missing } in provided {
             let rows = self
                 .entries
                 .iter_mut()
                 .filter(|entry| entry.wanted.row.user == needed.role && entry.wanted.row.data == needed.database);
             for entry in rows {
-                if let Some(why) = missing.as_ref().filter(|why| entry.missing.as_ref() != Some(why)) {
-                    shared::warning!("row cannot be served yet", queue = entry.wanted.label(), reason = why);
-                }
-                entry.missing = missing.clone();
+                entry.provided(missing.clone());
             }
         }
     }
 
-    /// Ends all schedulers for now, or those that serve; rows start again once they may. How many it told.
-    pub fn suspend(&mut self, all: bool, now: Instant) -> usize {
+    /// Ends all schedulers for now, or those that serve; they start again once this launcher leads.
+    pub fn suspend(&mut self, all: bool, now: Instant) {
         let mut told = 0;
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
             if !all && !entry.serves(&self.region) {
@@ -329,13 +285,17 @@ impl QueueTable {
             told += usize::from(!matches!(entry.state, QueueState::Ending { .. }));
             let close = entry.wanted.close();
             let then = Then::StartAgain { wait: WaitFor::default() };
-            entry.step(&self.region, QueueEvent::EndAsked { rung: Urgency::Cancel, then, now, close });
+            entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Cancel, then, now, close });
         }
-        told
+        if told > 0 && all {
+            shared::warning!("this launcher does not lead any more; schedulers end", schedulers = told);
+        } else if told > 0 {
+            shared::warning!("the leader lock is not to be had back; schedulers end", schedulers = told);
+        }
     }
 
-    /// Rings every scheduler: it looks at everything.
-    pub fn ring_all(&self) {
+    /// Signals every scheduler: it runs a full pass.
+    pub fn wake_all(&self) {
         self.entries.iter().filter_map(|entry| entry.child.as_ref()).for_each(|child| child.signal(Signal::SIGUSR2));
     }
 
@@ -354,46 +314,56 @@ impl QueueTable {
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        // Who is kept waiting is looked at again with every news of locks and leadership, and not before.
-        let waited_for = self.entries.iter().filter(|entry| !entry.kept_waiting);
-        waited_for.filter_map(|entry| entry.state.deadline()).min()
+        self.entries.iter().filter_map(|entry| entry.state.deadline()).min()
     }
 
-    /// `launcher_why`: why the launcher itself waits, which is then the reason of every row that has no process.
-    pub fn report(&self, launcher_why: Option<&str>) -> Value {
-        let slots = self.region.slots();
-        let parents: Vec<(u32, Option<Kind>)> = slots
-            .holders()
-            .iter()
-            .filter_map(|holder| Some((slots.notes(holder.handle).parent()?, slots.notes(holder.handle).kind())))
-            .collect();
-        self.entries
-            .iter()
-            .map(|entry| {
-                let index = entry.state.slot().map(SlotHandle::index);
-                let running =
-                    parents.iter().filter(|(parent, kind)| Some(*parent) == index && *kind == Some(Kind::Worker));
-                let size = entry.state.slot().and_then(|slot| slots.notes(slot).size());
-                json!({
-                    "data": entry.wanted.target.database,
-                    "user": entry.wanted.row.user,
-                    "schema": entry.wanted.row.schema,
-                    "table": entry.wanted.row.table,
-                    "state": entry.state.name(),
-                    "phase": entry.phase(&self.region).map(Phase::name),
-                    "pid": entry.state.pid().map(|pid| pid.as_raw()),
-                    "slot": index,
-                    "running": running.count(),
-                    "served": entry.is_served(&self.region),
-                    "why": entry.why(&self.region).or_else(|| {
-                        let idle = matches!(entry.state, QueueState::Enabled { .. } | QueueState::Allocated { .. });
-                        launcher_why.filter(|_| idle).map(str::to_owned)
-                    }),
-                    "rows": size.map(|(rows, _)| rows),
-                    "bytes": size.map(|(_, bytes)| bytes),
-                    "last_death": entry.last_death,
-                })
-            })
-            .collect()
+    /// The databases as they are now.
+    pub fn databases_listed(&mut self, found: Vec<FoundDatabase>, now: Instant) {
+        for entry in self.entries.iter_mut().filter(|entry| self.databases.is_local(&entry.wanted)) {
+            match entry.database.and_then(|oid| found.iter().find(|one| one.oid == oid)) {
+                Some(one) => entry.database_named(&self.region, &one.name, now),
+                None => entry.database_missing(&self.region, &found, now),
+            }
+        }
+        self.databases.set_listed(found);
+        self.reconcile_found(now);
+    }
+
+    /// Which task tables a covered database has; nothing new if it could not be searched.
+    pub fn queues_listed(&mut self, database: u32, queues: Option<Vec<FoundQueue>>, now: Instant) {
+        self.databases.set_queues(database, queues);
+        self.reconcile_found(now);
+    }
+
+    /// What "*" means for the databases as they are, against what there is.
+    fn reconcile_found(&mut self, now: Instant) {
+        let entries = &self.entries;
+        let named_in = |entry: &QueueEntry, one: &FoundDatabase| {
+            let same = entry.database == Some(one.oid) || entry.wanted.target.database == one.name;
+            entry.origin == Origin::Named && !entry.state.is_removed() && same
+        };
+        let local: Vec<&QueueEntry> = entries.iter().filter(|entry| self.databases.is_local(&entry.wanted)).collect();
+        let mut wanted = self.databases.cover(|one| local.iter().any(|entry| named_in(entry, one)));
+        for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Found) {
+            let same = |(oid, new): &(u32, WantedQueue)| Some(*oid) == entry.database && new.same_table(&entry.wanted);
+            match wanted.iter().position(same).map(|at| wanted.swap_remove(at)) {
+                Some((_, new)) if entry.wanted != new || entry.state.is_removed() => {
+                    entry.change(&self.region, new, now)
+                }
+                Some(_) => {}
+                None if entry.state.is_removed() => {}
+                None => {
+                    shared::info!("queue forgotten", queue = entry.wanted.label());
+                    let then = Then::Stay { why: DisabledReason::Removed("its database or its table is gone") };
+                    let close = Duration::ZERO;
+                    entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
+                }
+            }
+        }
+        wanted.sort_by_key(|(oid, _)| *oid);
+        for (oid, new) in wanted {
+            shared::debug!("queue found", queue = new.label());
+            self.entries.push(QueueEntry::new(new, Origin::Found, Some(oid)));
+        }
     }
 }

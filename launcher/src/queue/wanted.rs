@@ -1,7 +1,7 @@
-//! A queue to serve: a row of the config, or a queue that a row "*" has found, with its login resolved.
+//! A queue to serve: one that the config names, or one that "*" has found, with its login resolved. `order` makes of it
+//! the parameters of a scheduler.
 
 use crate::queue::found_queue::{FoundQueue, is_news};
-use crate::queue::queue_entry::Origin;
 use shared::config::Row;
 use shared::conninfo::Target;
 use shared::conninfo::untrusted::Entries;
@@ -12,16 +12,25 @@ use std::time::Duration;
 
 const CONFIG_SAYS_NO: &str = "\"enabled\" is false in the config";
 
-/// A row as the config wants it, with its login resolved.
+/// How a queue came to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The config names its database.
+    Named,
+    /// The config says "*", and it was found.
+    Found,
+}
+
+/// A queue as the config wants it, with its login resolved.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
+pub struct WantedQueue {
     pub row: Row,
     pub target: Target,
-    /// The launcher's own login in the row's database, if that is on the launcher's server.
+    /// The launcher's own login in the queue's database, if that is on the launcher's server.
     pub installer: Option<Target>,
     /// Where the programs of other versions are.
     pub versions: PathBuf,
-    /// What a task's `remote` may name, the same for all rows.
+    /// What a task's `remote` may name, the same for all queues.
     pub remotes: Entries,
     /// This launcher's name.
     pub launcher: String,
@@ -31,8 +40,8 @@ pub struct Wanted {
     pub as_owner: bool,
 }
 
-impl Wanted {
-    pub fn same_queue(&self, other: &Wanted) -> bool {
+impl WantedQueue {
+    pub fn same_queue(&self, other: &WantedQueue) -> bool {
         self.row.identity() == other.row.identity()
     }
 
@@ -64,31 +73,31 @@ impl Wanted {
         Duration::from_millis(self.row.settings.close_ms)
     }
 
-    /// Why no scheduler is to run, whatever the server says.
+    /// Why no scheduler may run, no matter what is on the server.
     pub fn unwanted(&self) -> Option<&str> {
         if self.row.enabled { self.refusal.as_deref() } else { Some(CONFIG_SAYS_NO) }
     }
 
-    /// In the log, once.
-    pub fn tell_refusal(&self, told: Option<&str>) {
-        if let Some(why) = self.refusal.as_deref().filter(|why| is_news(why) && told != Some(why)) {
+    /// Why it is not served, unless that is logged already.
+    pub fn log_refusal(&self, logged: Option<&str>) {
+        if let Some(why) = self.refusal.as_deref().filter(|why| is_news(why) && logged != Some(why)) {
             shared::warning!("queue is not served", queue = self.label(), why = why);
         }
     }
 
-    /// A login of the launcher itself into a database that this row "*" covers.
+    /// A login of the launcher itself into a database that this entry "*" covers.
     pub fn probe_login(&self, database: &str) -> Target {
         let login = self.installer.as_ref().unwrap_or(&self.target);
         Target { database: database.to_owned(), ..login.clone() }
     }
 
-    pub fn same_table(&self, other: &Wanted) -> bool {
+    pub fn same_table(&self, other: &WantedQueue) -> bool {
         (&self.row.schema, &self.row.table) == (&other.row.schema, &other.row.table)
     }
 
-    /// What the rows "*" mean for one queue: the row that names its table, else the first one.
-    pub fn found(every: &[Wanted], database: &str, queue: &FoundQueue) -> Option<Wanted> {
-        let same = |row: &&Wanted| row.row.schema == queue.schema && row.row.table == queue.table;
+    /// What the entries "*" mean for one queue: the entry that names its table, else the first one.
+    pub fn found(every: &[WantedQueue], database: &str, queue: &FoundQueue) -> Option<WantedQueue> {
+        let same = |row: &&WantedQueue| row.row.schema == queue.schema && row.row.table == queue.table;
         let mut wanted = every.iter().find(same).or(every.first())?.clone();
         database.clone_into(&mut wanted.row.data);
         database.clone_into(&mut wanted.target.database);

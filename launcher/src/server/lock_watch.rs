@@ -1,15 +1,15 @@
-//! What the locks of others say about our databases. PURE.
+//! What the locks of others mean for our databases. PURE.
 //!
-//! Whoever drops, renames, moves or copies a database takes a lock on it as a whole and then waits a few seconds for
-//! other sessions to go: while that lock stands, and until the next look at the list of databases, nothing of ours is
-//! to be in there. Whoever drops or changes the catalog locks its marker table: that is a restart, which then waits
-//! for the end of that transaction. Each such transaction is reported once.
+//! A session that drops, renames, moves or copies a database takes a lock on it as a whole, and then waits a few
+//! seconds for other sessions to go. While that lock is held, and until the list of databases has been read again, no
+//! session of ours may be in that database. A session that drops or changes the catalog locks its marker table: that is
+//! a restart, which then waits for the end of that transaction. Each such transaction is reported once.
 
 use crate::message::message_table::SeenMessage;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// One look at pg_locks.
+/// One read of pg_locks.
 #[derive(Clone, Debug, Default)]
 pub struct Locks {
     pub messages: Vec<SeenMessage>,
@@ -45,7 +45,7 @@ pub struct LockWatch {
 }
 
 impl LockWatch {
-    /// Gives the locks on marker tables that are new.
+    /// Returns the locks on marker tables that are new.
     #[must_use]
     pub fn see(&mut self, locks: &Locks, now: Instant) -> Vec<MarkerLock> {
         for (database, hold) in &mut self.holds {
@@ -66,12 +66,12 @@ impl LockWatch {
         self.holds.retain(|_, hold| !matches!(hold, Hold::Unknown { since } if *since <= asked_at));
     }
 
-    /// Nothing of ours may be in this database.
+    /// No session of ours may be in this database.
     pub fn holds(&self, database: u32) -> bool {
         self.holds.contains_key(&database)
     }
 
-    /// A lock has gone, and the list of databases must be looked at.
+    /// A lock has gone, and the list of databases must be read.
     pub fn wants_list(&self) -> bool {
         self.holds.values().any(|hold| matches!(hold, Hold::Unknown { .. }))
     }

@@ -1,10 +1,13 @@
-//! Makes what a row needs and the server lacks: its role and its database.
+//! Creates what a queue needs and the server lacks: its role and its database.
 //!
-//! Only on the launcher's own server, with the launcher's own rights. What may not be made is said once, with the SQL
-//! that somebody else can run; the row is tried again, and the other rows run on.
+//! Only on the launcher's own server, with the launcher's own rights. What the launcher may not create is logged once,
+//! with the SQL that somebody else can run; the queue is tried again, and the other queues run on.
 
-use crate::leader::leadership::Signature;
-use crate::limits::PROVISION_TIMEOUT;
+use crate::base::Base;
+use crate::host::Signature;
+use crate::limits::{PROVISION_PERIOD, PROVISION_TIMEOUT};
+use crate::loop_command::{LoopCommand, query};
+use crate::queue::needed::{Needed, Provided};
 use nix::poll::PollFlags;
 use shared::conninfo::Target;
 use shared::db::identifier::quoted;
@@ -17,45 +20,107 @@ use std::rc::Rc;
 use std::time::Instant;
 use tokio_postgres::Client;
 
-/// A row's role and database.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Needed {
-    pub role: String,
-    pub database: String,
+/// What the server answers: what exists, and what is to be created.
+#[derive(Debug)]
+pub struct ProvisionAnswer {
+    there: Vec<Provided>,
+    lacking: Vec<Lacking>,
 }
 
-/// What came of it: None when all is there, else why not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    pub needed: Needed,
-    pub missing: Option<String>,
-}
-
-/// What a row's role and database still need, in this order.
+/// What a queue's role and database still need, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lacking {
-    pub needed: Needed,
+    needed: Needed,
     lacks: &'static str,
     steps: Vec<String>,
 }
 
-/// Sorts rows by whether anything is missing. On the launcher's own session: quick.
-pub async fn look_for_missing(
+#[derive(Debug)]
+pub struct Provision {
+    /// The server is being asked what is missing.
+    asked: bool,
+    creating: Option<Creating>,
+    next: Instant,
+}
+
+impl Provision {
+    pub fn new(now: Instant) -> Provision {
+        Provision { asked: false, creating: None, next: now }
+    }
+
+    /// The launcher leads now, or its config has changed.
+    pub fn hurry(&mut self, now: Instant) {
+        self.next = now;
+    }
+
+    /// The launcher's session is gone, and with it the query in flight.
+    pub fn session_lost(&mut self) {
+        self.asked = false;
+    }
+
+    /// The launcher has another login: what is created with the former one is of no use.
+    pub fn login_changed(&mut self) {
+        self.creating = None;
+    }
+
+    pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.creating.as_ref().and_then(|creating| creating.link.interest())
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.creating.as_ref().and_then(|creating| creating.link.deadline())
+    }
+
+    /// Drives the session that creates. Once it is over: what it created, nothing if it was lost.
+    pub fn drive(&mut self, now: Instant) -> Vec<Provided> {
+        let provided = self.creating.as_mut().and_then(|creating| creating.drive(now));
+        if provided.is_some() {
+            self.creating = None;
+        }
+        provided.unwrap_or_default()
+    }
+
+    /// Asks what is missing, if that is due.
+    pub fn pass(&mut self, needed: impl FnOnce() -> Vec<Needed>, now: Instant) -> Option<LoopCommand<ProvisionAnswer>> {
+        if self.asked || self.creating.is_some() || now < self.next {
+            return None;
+        }
+        self.next = now + PROVISION_PERIOD;
+        let needed = needed();
+        if needed.is_empty() {
+            return None;
+        }
+        self.asked = true;
+        Some(query("looking for what rows need", |client, signature| look_for_missing(client, needed, signature)))
+    }
+
+    /// What exists already. The rest is created.
+    pub fn answered(&mut self, answer: ProvisionAnswer, base: &Base) -> Vec<Provided> {
+        self.asked = false;
+        if !answer.lacking.is_empty() {
+            self.creating = Some(Creating::begin(&base.target, &base.region, answer.lacking));
+        }
+        answer.there
+    }
+}
+
+/// Sorts queues by whether anything is missing. On the launcher's own session: quick.
+async fn look_for_missing(
     client: Rc<Client>,
-    rows: Vec<Needed>,
+    queues: Vec<Needed>,
     signature: Signature,
-) -> Result<(Vec<Report>, Vec<Lacking>), Trouble> {
+) -> Result<ProvisionAnswer, Trouble> {
     let text = signature.sign(LOOK_ROW);
     let (mut there, mut lacking) = (Vec::new(), Vec::new());
-    for needed in rows {
+    for needed in queues {
         let (lacks, steps) = look(&client, &text, &needed).await?;
         if steps.is_empty() {
-            there.push(Report { needed, missing: None });
+            there.push(Provided { needed, missing: None });
         } else {
             lacking.push(Lacking { needed, lacks, steps });
         }
     }
-    Ok((there, lacking))
+    Ok(ProvisionAnswer { there, lacking })
 }
 
 async fn look(client: &Client, text: &str, needed: &Needed) -> Result<(&'static str, Vec<String>), Trouble> {
@@ -66,7 +131,7 @@ async fn look(client: &Client, text: &str, needed: &Needed) -> Result<(&'static 
     if !found.get::<_, bool>("role") {
         steps.push(format!("CREATE ROLE {} LOGIN", quoted(role)));
         if !found.get::<_, bool>("superuser") {
-            // CREATE DATABASE .. OWNER needs membership, and so does ending the row's sessions.
+            // CREATE DATABASE .. OWNER needs membership, and so does ending the queue's sessions.
             let how = if found.get("inherits") { " WITH SET TRUE, INHERIT TRUE" } else { "" };
             steps.push(format!("GRANT {} TO CURRENT_USER{how}", quoted(role)));
         }
@@ -77,36 +142,27 @@ async fn look(client: &Client, text: &str, needed: &Needed) -> Result<(&'static 
     Ok((lacks, steps))
 }
 
-/// A short session that makes what is missing. Not the launcher's own: a database's files take their time to be copied,
-/// and the leader must not fall silent meanwhile.
+/// A short session that creates what is missing. Not the launcher's own: CREATE DATABASE takes long, and the leader
+/// must not fall silent meanwhile.
 #[derive(Debug)]
-pub struct Provisioning {
-    link: Link<Vec<Report>>,
+struct Creating {
+    link: Link<Vec<Provided>>,
     lacking: Vec<Lacking>,
 }
 
-impl Provisioning {
-    pub fn begin(target: &Target, region: &Region, lacking: Vec<Lacking>) -> Provisioning {
-        Provisioning { link: Link::dial(target, "pg_conf", Some(region), false), lacking }
+impl Creating {
+    fn begin(target: &Target, region: &Region, lacking: Vec<Lacking>) -> Creating {
+        Creating { link: Link::dial(target, "pg_conf", Some(region), false), lacking }
     }
 
-    pub fn interest(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
-        self.link.interest()
-    }
-
-    pub fn deadline(&self) -> Option<Instant> {
-        self.link.deadline()
-    }
-
-    /// Drives the session. Once it is over: what came of it, nothing if it was lost.
-    pub fn turn(&mut self, now: Instant) -> Option<Vec<Report>> {
+    fn drive(&mut self, now: Instant) -> Option<Vec<Provided>> {
         for event in self.link.turn(now) {
             match event {
                 LinkEvent::Up => {
                     let lacking = std::mem::take(&mut self.lacking);
-                    self.link.ask("making what rows need", PROVISION_TIMEOUT, |client| make_missing(client, lacking));
+                    self.link.ask("making what rows need", PROVISION_TIMEOUT, |client| create_missing(client, lacking));
                 }
-                LinkEvent::Answered(reports) => return Some(reports),
+                LinkEvent::Answered(provided) => return Some(provided),
                 LinkEvent::Notified | LinkEvent::CatalogRang => {}
                 LinkEvent::Lost(trouble) => {
                     shared::debug!("what rows need is not made yet", why = trouble);
@@ -118,23 +174,23 @@ impl Provisioning {
     }
 }
 
-async fn make_missing(client: Rc<Client>, lacking: Vec<Lacking>) -> Result<Vec<Report>, Trouble> {
-    let mut reports = Vec::with_capacity(lacking.len());
+async fn create_missing(client: Rc<Client>, lacking: Vec<Lacking>) -> Result<Vec<Provided>, Trouble> {
+    let mut provided = Vec::with_capacity(lacking.len());
     for Lacking { needed, lacks, steps } in lacking {
-        let missing = make(&client, &needed, lacks, steps).await?;
-        reports.push(Report { needed, missing });
+        let missing = create(&client, &needed, lacks, steps).await?;
+        provided.push(Provided { needed, missing });
     }
-    Ok(reports)
+    Ok(provided)
 }
 
-async fn make(client: &Client, needed: &Needed, lacks: &str, steps: Vec<String>) -> Result<Option<String>, Trouble> {
+async fn create(client: &Client, needed: &Needed, lacks: &str, steps: Vec<String>) -> Result<Option<String>, Trouble> {
     let Needed { role, database } = needed;
     for step in steps {
         match client.batch_execute(&step).await {
             Ok(()) => shared::info!("made for a row", database = database, role = role, sql = step),
             Err(error) => {
                 let trouble = Trouble::of(&error);
-                // Somebody else made it in between: the next look finds it.
+                // Somebody else created it in between: the next query finds it.
                 if trouble.passes() {
                     return Err(trouble);
                 }

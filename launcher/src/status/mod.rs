@@ -1,4 +1,4 @@
-//! Which queues are served, and what `launcher status` prints.
+//! What `launcher status` prints.
 
-pub mod readiness;
+pub mod queue_report;
 pub mod status_report;

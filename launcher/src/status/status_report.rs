@@ -1,34 +1,51 @@
-//! What `status` tells: slots and who holds them, rows and their states, and why something waits.
+//! What `launcher status` prints: slots and their holders, queues and their states, and why something waits.
 
-use crate::leader::host::LeaderSeen;
+use crate::base::Base;
+use crate::leader::leadership::Leadership;
 use crate::queue::queue_table::QueueTable;
-use crate::status::readiness::Tally;
+use crate::queue::tally::Tally;
+use crate::status::queue_report::queue_report;
 use serde_json::{Value, json};
-use shared::region::{Kind, Region};
+use shared::region::Kind;
 
-/// What the loop knows besides the rows.
-#[derive(Debug)]
-pub struct Outline<'a> {
-    pub name: &'a str,
-    /// It serves a queue, or stands by for a leader that it sees.
-    pub ready: bool,
-    pub tally: &'a Tally,
-    pub leading: bool,
-    pub host: &'a str,
-    /// Who leads, as far as that is known.
-    pub leader: Option<LeaderSeen>,
-    /// Why it does not serve, or why it stands by.
-    pub why: Option<&'a str>,
-    /// Why the launcher itself waits: the reason of queues that have no process.
-    pub waits: Option<&'a str>,
+/// The launcher that is reported on.
+pub struct Subject<'a> {
+    pub base: &'a Base,
+    pub leadership: &'a Leadership,
+    pub queues: &'a QueueTable,
+    pub stopping: bool,
     /// The embedded server's pid and major version, if there is one.
     pub server: Option<(Option<i32>, u32)>,
 }
 
-pub fn report(outline: &Outline<'_>, region: &Region, rows: &QueueTable) -> Value {
+impl Subject<'_> {
+    /// Why this launcher neither serves a queue nor stands by for a leader that it sees.
+    fn not_serving(&self, tally: &Tally) -> Option<String> {
+        if self.stopping {
+            return Some("the launcher is stopping".to_owned());
+        }
+        if !self.leadership.leads() {
+            let why = self.leadership.why().unwrap_or("the launcher is connecting to its server");
+            return (!self.leadership.stands_by()).then(|| why.to_owned());
+        }
+        if tally.served > 0 {
+            return None;
+        }
+        let none = "there is no queue: no database that it covers has a task table and a catalog";
+        Some(tally.reason.clone().unwrap_or_else(|| none.to_owned()))
+    }
+}
+
+pub fn report(subject: &Subject<'_>) -> Value {
+    let Subject { base, leadership, queues, server, .. } = subject;
+    let region = &base.region;
+    let tally = Tally::of(queues);
+    let not_serving = subject.not_serving(&tally);
+    let leads = leadership.leads();
+    let leader = if leads { Some(leadership.own()) } else { leadership.seen.clone() };
     let slots = region.slots();
     let all = slots.holders();
-    // Reserved slots come and go with every look of a scheduler; what is used is what a process holds.
+    // Reserved slots come and go with every pass of a scheduler; a slot is used once a process holds it.
     let (reserved, held): (Vec<_>, Vec<_>) = all.iter().partition(|holder| holder.reserved);
     let holders: Vec<Value> = held
         .iter()
@@ -49,29 +66,29 @@ pub fn report(outline: &Outline<'_>, region: &Region, rows: &QueueTable) -> Valu
         .collect();
     let (seats, taken) = region.seats();
     json!({
-        "name": outline.name,
-        "host": outline.host,
+        "name": base.name,
+        "host": leadership.host.name,
         "pid": std::process::id(),
         "version": shared::VERSION,
-        "ready": outline.ready,
+        "ready": not_serving.is_none(),
         "queues": {
-            "wanted": outline.tally.wanted,
-            "served": outline.tally.served,
-            "starting": outline.tally.starting,
+            "wanted": tally.wanted,
+            "served": tally.served,
+            "starting": tally.starting,
         },
-        "leading": outline.leading,
-        "leader": outline.leader.as_ref().map(|leader| json!({
+        "leading": leads,
+        "leader": leader.as_ref().map(|leader| json!({
             "host": leader.host,
             "pid": leader.pid,
             "since_ms": leader.since_ms,
             "backend": leader.backend,
             "address": leader.address,
         })),
-        "why": outline.why,
-        "server": outline.server.map(|(pid, major)| json!({"pid": pid, "major": major})),
+        "why": not_serving.as_deref().or(leadership.why()),
+        "server": server.map(|(pid, major)| json!({"pid": pid, "major": major})),
         "slots": {"limit": slots.limit(), "used": held.len(), "reserved": reserved.len(), "holders": holders},
         "connections": {"limit": seats, "used": taken},
-        "databases": rows.report(outline.waits),
+        "databases": queue_report(queues, leadership.why()),
     })
 }
 

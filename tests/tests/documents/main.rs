@@ -9,6 +9,7 @@ mod block;
 mod output;
 mod runner;
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +40,7 @@ const NOT_RUN: &[(&str, &str, &str)] = &[
 ];
 
 /// The most that a document may have, in bytes.
-const SIZES: &[(&str, u64)] = &[("README.md", 8 * 1024)];
+const SIZES: &[(&str, u64)] = &[("README.md", 8 * 1024), ("ARCHITECTURE.md", 12 * 1024)];
 
 /// A queue without a user would run as the launcher's login.
 #[test]
@@ -158,6 +159,17 @@ fn copies_of_example_files_are_the_files() {
             assert_eq!(block.text, file, "{block} shows {path}");
         }
     }
+}
+
+#[test]
+fn the_reference_names_every_column_that_users_meet() {
+    let runner = Runner::served();
+    let sql = "SELECT attname FROM pg_attribute WHERE attrelid IN ('task'::regclass, 'mill.job'::regclass, 'mill.run'::regclass, \
+               'mill.job_status'::regclass) AND attnum > 0 AND NOT attisdropped";
+    let reference = fs::read_to_string(top().join("docs/reference.md")).expect("the reference");
+    let words: HashSet<&str> = reference.split(|char: char| !char.is_alphanumeric() && char != '_').collect();
+    let missing: Vec<String> = runner.ask(sql).into_iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(missing.is_empty(), "docs/reference.md does not name {missing:?}");
 }
 
 #[test]

@@ -151,6 +151,16 @@ impl Runner {
         assert!(succeeded, "{statement}: {output}");
     }
 
+    /// The lines of a query's answer, once the launcher has created what it reads.
+    pub fn ask(&self, sql: &str) -> Vec<String> {
+        let command = psql(&self.user, &self.database).replace("psql ", "psql -A -t ");
+        let answer = wait("the query succeeds").within(REPEAT_TIMEOUT).attempt(|| {
+            let (_, output) = self.shell(&command, sql);
+            (!output.starts_with("ERROR:")).then_some(output)
+        });
+        answer.unwrap_or_else(|| panic!("{sql} fails")).lines().map(str::to_owned).collect()
+    }
+
     /// Shell commands run in a subfolder; the config is one level up.
     pub fn at(mut self, folder: &str) -> Runner {
         std::fs::create_dir_all(self.folder.join(folder)).expect("make a folder");
@@ -214,7 +224,9 @@ impl Runner {
     fn run_sql(&self, block: &Block, shown: Option<&str>) {
         let user = block.value("as").unwrap_or(&self.user);
         let database = block.value("db").unwrap_or(&self.database);
-        let psql = psql(user, database);
+        // a block that is repeated starts many programs, and what it waits for takes a moment
+        let pause = if block.has("until") { "sleep 0.1; " } else { "" };
+        let psql = format!("{pause}{}", psql(user, database));
         let sql = self.here(&block.text);
         self.compare(block, shown, || self.shell(&psql, &sql));
     }

@@ -13,7 +13,7 @@
 
 use crate::lexer::{Kind, Token};
 use crate::modules::read;
-use crate::sizes::{long_files, loop_fields, own_code};
+use crate::sizes::{long_files, long_sql_functions, loop_fields, own_code};
 use crate::source::{functions, structs};
 use crate::tree::Tree;
 
@@ -32,6 +32,7 @@ pub fn counts(tree: &Tree) -> Vec<String> {
     ];
     lines.extend(loop_fields(tree).into_iter().map(|(name, fields)| format!("fields of {name}: {fields}")));
     lines.push(line("files over 450 lines", long_files(tree).into_iter().map(|long| long.key).collect()));
+    lines.push(line("functions in SQL over 80 lines", long_sql_functions(tree)));
     lines.extend(crate::cycles::summary(tree));
     lines
 }
