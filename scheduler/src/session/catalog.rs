@@ -155,7 +155,7 @@ pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option
         // One message is one transaction, and an error leaves none open.
         let script = format!(
             "SET LOCAL lock_timeout = '{}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); {}",
-            catalog::LOCK_TIMEOUT,
+            shared::limits::LOCK_TIMEOUT,
             lock_key::INSTALL,
             queue.fill_run_triggers(relid, row.get::<_, u32>("me"))
         );
