@@ -182,3 +182,34 @@ pub fn write(path: &str, machine: &str, old: &Path, comparisons: &[Comparison]) 
     let text = json!({ "machine": machine, "against": old.display().to_string(), "comparisons": all });
     fs::write(path, serde_json::to_string_pretty(&text)? + "\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Bound, Comparison, LEAST_RATE, MOST};
+
+    /// Rounds of (old, new, reference).
+    fn comparison(bound: Bound, rounds: &[(f64, f64, f64)]) -> Comparison {
+        let mut found = Comparison::new("P1", "", "", bound);
+        rounds.iter().for_each(|(old, new, reference)| found.push(*old, *new, *reference));
+        found
+    }
+
+    #[test]
+    fn a_rate_falls_short_by_the_median_of_its_rounds() {
+        let bound = Bound::AtLeast(LEAST_RATE);
+        assert!(!comparison(bound, &[(100.0, 96.0, 50.0), (100.0, 10.0, 50.0), (200.0, 200.0, 50.0)]).falls_short());
+        assert!(comparison(bound, &[(100.0, 94.0, 50.0), (100.0, 10.0, 50.0), (200.0, 200.0, 50.0)]).falls_short());
+    }
+
+    #[test]
+    fn a_latency_falls_short_when_it_rises() {
+        let bound = Bound::AtMost(MOST);
+        assert!(!comparison(bound, &[(1.0, 1.04, 1.0)]).falls_short());
+        assert!(comparison(bound, &[(1.0, 1.06, 1.0)]).falls_short());
+    }
+
+    #[test]
+    fn a_figure_that_is_no_number_falls_short() {
+        assert!(comparison(Bound::AtLeast(LEAST_RATE), &[(0.0, 0.0, 1.0)]).falls_short());
+    }
+}
