@@ -1,6 +1,7 @@
 //! `launcher sql`: the statements that launcher, scheduler and worker send. Nothing is connected to.
 
-use super::{check, output, print, read_config};
+use super::config_file::{print_mistakes, read_config};
+use super::{output, print};
 use crate::cli::{Cli, Place};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -31,7 +32,7 @@ fn queue(place: &Place) -> Result<Queue, u8> {
     let Some(path) = &place.config else {
         return Ok(Queue { schema: "public".to_owned(), table: "task".to_owned() });
     };
-    let config = read_config(place).map_err(|mistakes| check::tell(&path.display().to_string(), &mistakes))?;
+    let config = read_config(place).map_err(|mistakes| print_mistakes(&path.display().to_string(), &mistakes))?;
     let names = config.rows.first().map_or(("public", "task"), |row| (row.schema.as_str(), row.table.as_str()));
     Ok(Queue { schema: names.0.to_owned(), table: names.1.to_owned() })
 }

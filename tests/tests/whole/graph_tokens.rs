@@ -112,7 +112,7 @@ fn put_parents(database: &Database, year: i32, times: i64) {
     put_held(
         &mut database.connect(),
         &format!(
-            "SELECT mill.activate(j.id, '{year}-01-01'::timestamptz + i * interval '1 min', mill.now(), held => true, epoch => 0)
+            "SELECT mill_private.order_run(j.id, '{year}-01-01'::timestamptz + i * interval '1 min', mill.now(), held => true, epoch => 0)
                FROM mill.job j, generate_series(1, {times}) AS i WHERE j.name IN ('left', 'right') ORDER BY i, j.id"
         ),
     );
@@ -279,10 +279,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
             "from lo up to a later hi",
         ),
         ("INSERT INTO mill.backfill (timer, lo, hi) VALUES ('u', '2026-01-01', '2026-01-02')", "23503"),
-        ("SELECT mill.run('nobody')", "there is no job \"nobody\""),
+        ("SELECT mill.run('nobody')", "job \"nobody\" does not exist"),
         ("SELECT mill.clear('f', NULL)", "needs the logical time"),
         ("SELECT mill.mark('a', '2026-01-01', 'perhaps')", "success or failure"),
-        ("INSERT INTO mill.command (action, job) VALUES ('dance', 'a')", "there is no action \"dance\""),
+        ("INSERT INTO mill.command (action, job) VALUES ('dance', 'a')", "unknown action \"dance\""),
         ("INSERT INTO mill.command (action, flow) VALUES ('run', 'f')", "run needs a job"),
     ];
     for (sql, reason) in refused {

@@ -47,13 +47,14 @@ fn a_catalog_that_a_stranger_made_first_is_not_believed() {
         .batch_execute(
             "CREATE TABLE public.caught (who text); GRANT ALL ON public.caught TO PUBLIC; \
              CREATE SCHEMA mill; GRANT ALL ON SCHEMA mill TO PUBLIC; \
+             CREATE SCHEMA mill_private; GRANT ALL ON SCHEMA mill_private TO PUBLIC; \
              CREATE TABLE mill.meta (version text); INSERT INTO mill.meta VALUES ('../../../../tmp/evil'); \
              CREATE TABLE mill.queue (relid oid, schema name, name name, owner name); GRANT ALL ON ALL TABLES IN SCHEMA mill TO PUBLIC; \
              CREATE FUNCTION mill.s_version() RETURNS text LANGUAGE sql AS \
              'INSERT INTO public.caught VALUES (current_user); SELECT ''../../tmp/evil''::text'; \
-             CREATE FUNCTION mill.s_register(oid) RETURNS void LANGUAGE sql AS \
+             CREATE FUNCTION mill_private.s_register(oid) RETURNS void LANGUAGE sql AS \
              'INSERT INTO public.caught VALUES (current_user)'; \
-             CREATE FUNCTION mill.s_clock() RETURNS interval LANGUAGE sql AS \
+             CREATE FUNCTION mill_private.s_clock() RETURNS interval LANGUAGE sql AS \
              'INSERT INTO public.caught VALUES (current_user); SELECT interval ''1 year'''",
         )
         .expect("a trap");

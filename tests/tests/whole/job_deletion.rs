@@ -29,7 +29,7 @@ fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind(
         if let Some(after) = after {
             change(&mut client, task, after);
         }
-        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+        client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
         assert_eq!(left_over(&database), (0, 0), "{epoch}: {before}, {held}, {after:?}");
     }
     // the same while its tally is being entered, and with nobody who would look again but a scheduler
@@ -39,7 +39,7 @@ fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind(
     change(&mut client, task, SUCCESS);
     let mut other = database.connect();
     let mut open = other.transaction().expect("BEGIN");
-    open.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+    open.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
     client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it does not wait for that either");
     open.commit().expect("COMMIT");
     let mill = Supervisor::of(&database).start();
@@ -51,8 +51,8 @@ fn left_of_deleted(database: &Database) -> (i64, i64) {
     (
         one(
             database,
-            "SELECT (SELECT count(*) FROM mill.job_tally t WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = t.job)) \
-                  + (SELECT count(*) FROM mill.job_book b WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = b.job))",
+            "SELECT (SELECT count(*) FROM mill_private.job_delta t WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = t.job)) \
+                  + (SELECT count(*) FROM mill_private.job_state b WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = b.job))",
         ),
         one(
             database,
@@ -77,7 +77,7 @@ fn a_job_that_is_deleted_while_its_run_orders_the_next_one_has_no_further_run() 
         open.batch_execute(&format!("UPDATE public.task SET {end} WHERE id = {task}")).expect("UPDATE");
         client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it waits for no run");
         open.commit().expect("COMMIT");
-        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+        client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
         assert_eq!(left_of_deleted(&database), (0, 0), "{end}");
         let ended: Vec<String> =
             all(&database, &format!("SELECT outcome FROM mill_private.run WHERE job = {job} ORDER BY id"));
@@ -116,7 +116,7 @@ fn jobs_deleted_at_any_moment_of_the_ends_of_their_runs_leave_nothing_behind() {
         let folder = scope.spawn(|| {
             let mut folder = folding.connect();
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                folder.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+                folder.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
             }
         });
         for round in 0..sized(150, 3000) {
@@ -147,7 +147,7 @@ fn jobs_deleted_at_any_moment_of_the_ends_of_their_runs_leave_nothing_behind() {
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         folder.join().expect("it folds");
     });
-    client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+    client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
     assert_eq!(left_of_deleted(&database), (0, 0));
     assert_eq!(all::<String>(&database, "SELECT problem FROM mill.fsck() WHERE queue IS NULL"), Vec::<String>::new());
 }

@@ -33,7 +33,7 @@ pub fn activate(client: &mut Client, job: i32, minute: i64) -> i64 {
 #[track_caller]
 pub fn activate_in(client: &mut Client, job: i32, minute: i64, epoch: &str) -> i64 {
     let sql = format!(
-        "SELECT mill.activate({job}, '2026-01-01Z'::timestamptz + {minute} * interval '1 min', mill.now(), held => true, epoch => {epoch})"
+        "SELECT mill_private.order_run({job}, '2026-01-01Z'::timestamptz + {minute} * interval '1 min', mill.now(), held => true, epoch => {epoch})"
     );
     put_held(client, &sql)[0]
 }
@@ -51,7 +51,10 @@ pub const SUCCESS: &str = "state = 'DONE', stop = clock_timestamp()";
 pub const FAILURE: &str = "state = 'FAIL', stop = clock_timestamp(), error = 'ERROR:  no'";
 
 pub fn left_over(database: &Database) -> (i64, i64) {
-    (one(database, "SELECT count(*) FROM mill.job_tally"), one(database, "SELECT count(*) FROM mill.job_book"))
+    (
+        one(database, "SELECT count(*) FROM mill_private.job_delta"),
+        one(database, "SELECT count(*) FROM mill_private.job_state"),
+    )
 }
 
 #[test]
@@ -166,11 +169,11 @@ fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
         })
         .into();
     // somebody replicates them: that stands in nobody's way
-    database.run("CREATE PUBLICATION books FOR TABLE mill.job_book, mill.job_tally, mill_private.run");
+    database.run("CREATE PUBLICATION books FOR TABLE mill_private.job_state, mill_private.job_delta, mill_private.run");
     let mut client = hasty(&database);
     let seen = "SELECT s::text FROM mill.job_stat s ORDER BY s.job";
     // the same without what is under way, which stands in no book
-    let ended = "SELECT n::text FROM mill.job_now n ORDER BY n.job";
+    let ended = "SELECT n::text FROM mill_private.job_counters n ORDER BY n.job";
     // without a random source: a failure can be looked at again
     let mut dice: u64 = 42;
     for step in 0..sized(300, 3000) {
@@ -183,10 +186,13 @@ fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
         if (throw / 7).is_multiple_of(5) {
             let before: Vec<String> = all(&database, seen);
             let entered: Vec<String> = all(&database, ended);
-            client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-            assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.job_tally"), 0);
+            client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
+            assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill_private.job_delta"), 0);
             assert_eq!(all::<String>(&database, seen), before, "at step {step}");
-            assert_eq!(all::<String>(&database, "SELECT b::text FROM mill.job_book b ORDER BY b.job"), entered);
+            assert_eq!(
+                all::<String>(&database, "SELECT b::text FROM mill_private.job_state b ORDER BY b.job"),
+                entered
+            );
         }
     }
     let wrong: i64 = one(
@@ -238,7 +244,7 @@ fn a_run_that_edges_have_begun_is_counted_by_its_row_until_it_ends() {
         assert_eq!(books(&database, job), at_work, "before {end}");
         change(&mut client, task, &end);
         assert_eq!(books(&database, job), expected, "after {end}");
-        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+        client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
         assert_eq!(books(&database, job), expected, "entered after {end}");
         before = expected;
     }
@@ -300,11 +306,13 @@ fn entering_the_tally_never_waits() {
             change(&mut client, task, SUCCESS);
         }
     }
-    let tally = "SELECT array_agg(DISTINCT t.job) FROM mill.job_tally t";
+    let tally = "SELECT array_agg(DISTINCT t.job) FROM mill_private.job_delta t";
     let mut other = database.connect();
     let mut open = other.transaction().expect("BEGIN");
     open.batch_execute(&format!("UPDATE mill.job SET priority = 1 WHERE id = {}", jobs[0])).expect("UPDATE");
-    client.batch_execute("SET lock_timeout = '100ms'; SELECT mill.fold_all()").expect("it waits for nobody");
+    client
+        .batch_execute("SET lock_timeout = '100ms'; SELECT mill_private.apply_all_deltas()")
+        .expect("it waits for nobody");
     assert_eq!(one::<Vec<i32>>(&database, tally), [jobs[0]]);
     open.rollback().expect("ROLLBACK");
     // and a run that fails, which enters what there is: others start and end meanwhile
@@ -312,13 +320,13 @@ fn entering_the_tally_never_waits() {
     change(&mut client, failing, START);
     let mut open = other.transaction().expect("BEGIN");
     open.batch_execute(&format!("UPDATE public.task SET {FAILURE} WHERE id = {failing}")).expect("UPDATE");
-    client.batch_execute("SELECT mill.fold_all()").expect("it waits for nobody");
+    client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("it waits for nobody");
     change(&mut client, other_run, START);
     change(&mut client, other_run, SUCCESS);
     assert_eq!(books(&database, jobs[0]), [5, 4, 0, 1, 0, 0, 1]);
     open.commit().expect("COMMIT");
     assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
-    client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+    client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
     assert_eq!(one::<Option<Vec<i32>>>(&database, tally), None);
     assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
 }
@@ -335,7 +343,7 @@ fn the_scheduler_enters_the_tally_of_a_busy_queue() {
     mill.wait("the book follows").within(Duration::from_secs(30)).until(|| {
         client.batch_execute(&format!("SELECT mill.run_job({job}) FROM generate_series(1, 20)")).expect("run_job");
         runs += 20;
-        one::<i64>(&database, &format!("SELECT total_successes FROM mill.job_book WHERE job = {job}")) > 20
+        one::<i64>(&database, &format!("SELECT total_successes FROM mill_private.job_state WHERE job = {job}")) > 20
     });
     mill.wait("all have run").within(Duration::from_secs(60)).until(|| books(&database, job)[1] == runs);
     assert_eq!(books(&database, job), [runs, runs, 0, 0, 0, 0, 0]);

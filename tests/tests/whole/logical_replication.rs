@@ -108,7 +108,10 @@ fn wait_and_delete_old(mill: &Supervisor<'_>, source: &Database) {
     source
         .run("UPDATE mill_private.run SET stop = stop - interval '10 years' WHERE outcome IS NOT NULL AND id % 2 = 0");
     let oid: i64 = one(source, "SELECT 'public.task'::regclass::oid::bigint");
-    declare(source, &format!("SELECT mill_private.q{oid}_delete_old(0); DELETE FROM public.task WHERE state = 'FAIL'"));
+    declare(
+        source,
+        &format!("SELECT mill_private.q{oid}_delete_old_runs(0); DELETE FROM public.task WHERE state = 'FAIL'"),
+    );
 }
 
 #[test]
@@ -154,7 +157,7 @@ fn a_subscriber_of_all_tables_receives_what_tasks_jobs_and_flows_do() {
     for table in &tables {
         assert_eq!(contents(&copy, table), contents(&source, table), "{table}");
     }
-    for table in ["mill_private.run", "mill.job_book", "mill.token", "mill.edge", "public.task"] {
+    for table in ["mill_private.run", "mill_private.job_state", "mill.token", "mill.edge", "public.task"] {
         assert!(!contents(&copy, table).starts_with("0 "), "{table} is empty");
     }
     // and out again: tables that go are none of the subscriber's business

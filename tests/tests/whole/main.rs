@@ -8,6 +8,7 @@ mod books;
 mod broken_configs;
 mod by_itself;
 mod calendar;
+mod catalog_text;
 mod cli;
 mod clock;
 mod command_output;

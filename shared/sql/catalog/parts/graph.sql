@@ -1,7 +1,8 @@
--- The graph: flows, timers and edges, as people declare them. INSERTs may come in any order within a transaction: keys
--- are checked at its end. Every change rings the bell of the catalog, so that the scheduler that keeps the timers
--- hears of it at once.
--- parameters: none; locks: none; caller: whoever installs, once per database
+-- The graph as users declare it: flows, timers, edges and back-fills.
+-- Rows may be inserted in any order within a transaction: foreign keys are checked at its end. Every change wakes the keeper,
+-- the one scheduler of the database that fires timers.
+-- parameters: none; locks: none; caller: installation, once per database
+
 CREATE TABLE mill.flow (
     name text PRIMARY KEY,
     paused bool NOT NULL DEFAULT false,
@@ -11,11 +12,14 @@ CREATE TABLE mill.flow (
     note text,
     owner name NOT NULL DEFAULT current_user
 );
-COMMENT ON TABLE mill.flow IS 'pgmill: jobs that are drawn, paused and limited together';
-COMMENT ON COLUMN mill.flow.paused IS 'no new starts: its waiting rows are held, its tokens wait';
+COMMENT ON TABLE mill.flow IS 'pgmill: flows: jobs that are drawn, paused and limited together';
+COMMENT ON COLUMN mill.flow.name IS 'unique; jobs and timers name their flow by it';
+COMMENT ON COLUMN mill.flow.paused IS 'no new starts: runs that have not begun are held, tokens wait';
 COMMENT ON COLUMN mill.flow.parallel IS 'how many of its tasks may run at once; NULL: no limit';
 COMMENT ON COLUMN mill.flow."window" IS 'how many logical times a back-fill may have open at once; NULL: no limit';
 COMMENT ON COLUMN mill.flow.keep IS 'how long tokens and stashed values of a time are kept after its last change; NULL: a month';
+COMMENT ON COLUMN mill.flow.note IS 'for people';
+COMMENT ON COLUMN mill.flow.owner IS 'the role whose members may change and command it';
 ALTER TABLE mill.job ADD CONSTRAINT job_flow_fkey FOREIGN KEY (flow) REFERENCES mill.flow (name)
     ON UPDATE CASCADE DEFERRABLE INITIALLY DEFERRED;
 CREATE INDEX ON mill.job (flow) WHERE flow IS NOT NULL;
@@ -45,15 +49,19 @@ CREATE TABLE mill.timer (
 );
 CREATE INDEX ON mill.timer (due, id) WHERE due IS NOT NULL;
 CREATE INDEX ON mill.timer (id) WHERE stale IS NOT NULL;
-COMMENT ON TABLE mill.timer IS 'pgmill: clocks; each of their times delivers a token along every edge that begins here';
+COMMENT ON TABLE mill.timer IS 'pgmill: clocks; each of their logical times delivers a token along every edge that begins here';
+COMMENT ON COLUMN mill.timer.id IS 'drawn by the catalog';
+COMMENT ON COLUMN mill.timer.name IS 'unique; edges name timers by it';
 COMMENT ON COLUMN mill.timer.flow IS 'the flow whose document it belongs to; a paused flow stops it';
 COMMENT ON COLUMN mill.timer.start IS 'the first possible time; times are counted from here';
 COMMENT ON COLUMN mill.timer.stop IS 'no time from here on';
 COMMENT ON COLUMN mill.timer.period IS 'the k-th time is start + k * period in its zone; or cron';
 COMMENT ON COLUMN mill.timer.cron IS 'five fields, or six with seconds, in its zone; or period';
+COMMENT ON COLUMN mill.timer.timezone IS 'whose wall clock counts';
 COMMENT ON COLUMN mill.timer.shift IS 'it fires at logical time + shift; may be negative';
 COMMENT ON COLUMN mill.timer.catchup IS 'missed times: none, last (only the newest), or all of them: earliest, latest, random';
 COMMENT ON COLUMN mill.timer.catchup_age IS 'missed times that are older than this are skipped';
+COMMENT ON COLUMN mill.timer.enabled IS 'false: it does not fire';
 COMMENT ON COLUMN mill.timer.first IS 'kept by the scheduler: the smallest logical time that it has fired';
 COMMENT ON COLUMN mill.timer.last IS 'kept by the scheduler: the greatest logical time that it has fired';
 COMMENT ON COLUMN mill.timer.next IS 'kept by the scheduler: the logical time that comes next; NULL when none is left';
@@ -61,6 +69,8 @@ COMMENT ON COLUMN mill.timer.due IS 'kept by the scheduler: when that time fires
 COMMENT ON COLUMN mill.timer.skipped IS 'kept by the scheduler: missed times that were left out';
 COMMENT ON COLUMN mill.timer.trouble IS 'kept by the scheduler: why it cannot be served';
 COMMENT ON COLUMN mill.timer.stale IS 'its next time is to be computed: new, or edited';
+COMMENT ON COLUMN mill.timer.revision IS 'rises with every edit';
+COMMENT ON COLUMN mill.timer.owner IS 'the role whose members may change and fire it';
 
 CREATE TABLE mill.edge (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -78,10 +88,16 @@ CREATE UNIQUE INDEX edge_once ON mill.edge (job, COALESCE(from_job, ''), COALESC
 CREATE INDEX ON mill.edge (from_job) WHERE from_job IS NOT NULL;
 CREATE INDEX ON mill.edge (from_timer) WHERE from_timer IS NOT NULL;
 COMMENT ON TABLE mill.edge IS 'pgmill: arrows from a timer or a job to a job';
+COMMENT ON COLUMN mill.edge.id IS 'drawn by the catalog';
+COMMENT ON COLUMN mill.edge.job IS 'the job that gets the token';
+COMMENT ON COLUMN mill.edge.from_job IS 'the job whose end delivers; or from_timer';
+COMMENT ON COLUMN mill.edge.from_timer IS 'the timer whose times deliver; or from_job';
 COMMENT ON COLUMN mill.edge."on" IS 'which end of from_job delivers: success, failure, or done (either)';
 COMMENT ON COLUMN mill.edge.shift IS 'the token lands at logical time + shift; 1 day: depends on the day before';
-COMMENT ON COLUMN mill.edge.made_in IS 'the transaction that made it: a fire knows of it if that was over by then';
-COMMENT ON COLUMN mill.edge.first IS 'counts as delivered where the source''s time would lie before its first one';
+COMMENT ON COLUMN mill.edge.first IS 'the edge counts as delivered where the time of its source would lie before the first one';
+COMMENT ON COLUMN mill.edge.made IS 'when it was inserted or changed';
+COMMENT ON COLUMN mill.edge.made_in IS 'the transaction that made it: a timer that fires knows the edge if that transaction has ended by then';
+COMMENT ON COLUMN mill.edge.made_by IS 'the role that inserted or changed it last';
 
 CREATE TABLE mill.backfill (
     id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -104,106 +120,84 @@ CREATE TABLE mill.backfill (
     trouble text
 );
 CREATE INDEX ON mill.backfill (id) WHERE finished IS NULL;
-COMMENT ON TABLE mill.backfill IS 'pgmill: stretches of past times that a timer fires, a few at once, behind live work';
+COMMENT ON TABLE mill.backfill IS 'pgmill: ranges of past times that a timer fires, a few at once, behind live work';
+COMMENT ON COLUMN mill.backfill.id IS 'drawn by the catalog';
+COMMENT ON COLUMN mill.backfill.timer IS 'the timer whose times are fired';
 COMMENT ON COLUMN mill.backfill.lo IS 'from this logical time on';
 COMMENT ON COLUMN mill.backfill.hi IS 'up to this logical time, exclusive';
 COMMENT ON COLUMN mill.backfill."order" IS 'earliest, latest or random first';
+COMMENT ON COLUMN mill.backfill.paused IS 'true: it does not go on';
 COMMENT ON COLUMN mill.backfill.fired IS 'how many times have been fired';
 COMMENT ON COLUMN mill.backfill.at IS 'the time that was fired last';
-COMMENT ON COLUMN mill.backfill.span IS 'how far it has come: the stretch is cut into spans, this one is next';
-COMMENT ON COLUMN mill.backfill.pos IS 'how far it has come: so many times of that span are done';
+COMMENT ON COLUMN mill.backfill.span IS 'how far it has come: the range is cut into spans, and this one is next';
+COMMENT ON COLUMN mill.backfill.pos IS 'how far it has come: so many times of that span are fired';
+COMMENT ON COLUMN mill.backfill.finished IS 'when its last time was fired';
+COMMENT ON COLUMN mill.backfill.made IS 'when it was inserted';
+COMMENT ON COLUMN mill.backfill.made_by IS 'the role that inserted it';
 COMMENT ON COLUMN mill.backfill.start IS 'the timer''s schedule when the row was made, with period, cron and timezone';
+COMMENT ON COLUMN mill.backfill.period IS 'the period of the timer when the row was made';
+COMMENT ON COLUMN mill.backfill.cron IS 'the cron expression of the timer when the row was made';
+COMMENT ON COLUMN mill.backfill.timezone IS 'the time zone of the timer when the row was made';
+COMMENT ON COLUMN mill.backfill.trouble IS 'why it cannot go on';
 
--- The bell of the catalog has the key 0.
-CREATE FUNCTION mill.ring_changed() RETURNS trigger
+-- The wake-up lock of the keeper has the key 0.
+CREATE FUNCTION mill_private.wake_keeper() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    PERFORM mill.ring(0);
+    PERFORM mill_private.wake_scheduler(0);
     RETURN NULL;
 END
 $function$;
-CREATE TRIGGER ring AFTER INSERT OR UPDATE OR DELETE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill.ring_changed();
+COMMENT ON FUNCTION mill_private.wake_keeper() IS 'pgmill: wakes the keeper of the graph up after a change';
+CREATE TRIGGER ring AFTER INSERT OR UPDATE OR DELETE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 CREATE TRIGGER ring AFTER INSERT OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup, catchup_age,
-    enabled OR DELETE ON mill.timer FOR EACH STATEMENT EXECUTE FUNCTION mill.ring_changed();
-CREATE TRIGGER ring AFTER INSERT OR UPDATE OR DELETE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill.ring_changed();
+    enabled OR DELETE ON mill.timer FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER ring AFTER INSERT OR UPDATE OR DELETE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 CREATE TRIGGER ring AFTER INSERT OR UPDATE OF lo, hi, "order", paused OR DELETE ON mill.backfill FOR EACH STATEMENT
-    EXECUTE FUNCTION mill.ring_changed();
-CREATE TRIGGER ring AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill.ring_changed();
+    EXECUTE FUNCTION mill_private.wake_keeper();
 
--- Refused with the reason, or nothing.
-CREATE FUNCTION mill.refuse(reason text, hint text DEFAULT NULL) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-BEGIN
-    IF hint IS NULL THEN
-        RAISE EXCEPTION USING MESSAGE = reason, ERRCODE = 'check_violation';
-    END IF;
-    RAISE EXCEPTION USING MESSAGE = reason, HINT = hint, ERRCODE = 'check_violation';
-END
-$function$;
-CREATE FUNCTION mill.check_name(what text, name text) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-BEGIN
-    IF name IS NULL OR name = '' THEN
-        PERFORM mill.refuse(format('a %s needs a name', what));
-    ELSIF length(name) > 200 THEN
-        PERFORM mill.refuse(format('the name of a %s has at most 200 characters, this one has %s', what, length(name)));
-    ELSIF name ~ '[[:cntrl:]]' THEN
-        PERFORM mill.refuse(format('the name of a %s has no control characters', what));
-    END IF;
-END
-$function$;
--- May the writer of the row act for that role? Called by triggers that run as the writer.
-CREATE FUNCTION mill.check_member(what text, owner name) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = owner) THEN
-        RAISE EXCEPTION USING MESSAGE = format('role "%s" does not exist', owner), ERRCODE = 'undefined_object';
-    ELSIF NOT pg_has_role(owner, 'MEMBER') THEN
-        RAISE EXCEPTION USING MESSAGE = format('%s belongs to %s, and %s is not a member of it', what, owner, current_user),
-            ERRCODE = 'insufficient_privilege';
-    END IF;
-END
-$function$;
+CREATE TRIGGER ring AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
--- As the writer.
-CREATE FUNCTION mill.flow_changes() RETURNS trigger
+-- Runs as the writer.
+CREATE FUNCTION mill_private.check_flow() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
-        PERFORM mill.check_member(format('flow "%s"', OLD.name), OLD.owner);
+        PERFORM mill_private.check_member(format('flow "%s"', OLD.name), OLD.owner);
     END IF;
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
     END IF;
-    PERFORM mill.check_member(format('flow "%s"', NEW.name), NEW.owner);
-    PERFORM mill.check_name('flow', NEW.name);
+    PERFORM mill_private.check_member(format('flow "%s"', NEW.name), NEW.owner);
+    PERFORM mill_private.check_name('flow', NEW.name);
     IF NEW.parallel < 1 THEN
-        PERFORM mill.refuse(format('parallel of flow "%s" is at least 1; NULL is no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('parallel of flow "%s" is at least 1; NULL is no limit', NEW.name));
     ELSIF NEW."window" < 1 THEN
-        PERFORM mill.refuse(format('window of flow "%s" is at least 1; NULL is no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('window of flow "%s" is at least 1; NULL is no limit', NEW.name));
     ELSIF NEW.keep <= interval '0' THEN
-        PERFORM mill.refuse(format('keep of flow "%s" is more than 0', NEW.name));
+        PERFORM mill_private.raise_violation(format('keep of flow "%s" is more than 0', NEW.name));
     END IF;
     RETURN NEW;
 END
 $function$;
-CREATE TRIGGER changes BEFORE INSERT OR UPDATE OR DELETE ON mill.flow FOR EACH ROW EXECUTE FUNCTION mill.flow_changes();
+COMMENT ON FUNCTION mill_private.check_flow() IS 'pgmill: checks a flow and the rights of its writer';
+CREATE TRIGGER changes BEFORE INSERT OR UPDATE OR DELETE ON mill.flow FOR EACH ROW EXECUTE FUNCTION mill_private.check_flow();
 
--- As the writer. A timer's own columns change: refuse what cannot be, and have its next time computed anew. Editing never replays the
--- past; only a start that moves back brings the new stretch, as a back-fill.
-CREATE FUNCTION mill.timer_changes() RETURNS trigger
+-- Runs as the writer. A change has the next time computed anew. Past times are never fired again; only a start that moves back
+-- brings the new range, as a back-fill (`backfill_moved_timer`).
+CREATE FUNCTION mill_private.check_timer() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     reason text;
 BEGIN
     IF TG_OP <> 'INSERT' THEN
-        PERFORM mill.check_member(format('timer "%s"', OLD.name), OLD.owner);
+        PERFORM mill_private.check_member(format('timer "%s"', OLD.name), OLD.owner);
     END IF;
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
     END IF;
-    PERFORM mill.check_member(format('timer "%s"', NEW.name), NEW.owner);
-    PERFORM mill.check_name('timer', NEW.name);
+    PERFORM mill_private.check_member(format('timer "%s"', NEW.name), NEW.owner);
+    PERFORM mill_private.check_name('timer', NEW.name);
     NEW.start := COALESCE(NEW.start, date_trunc('second', mill.now()));
     reason := CASE
         WHEN (NEW.period IS NULL) = (NEW.cron IS NULL) THEN 'needs a period or a cron expression, one of them'
@@ -216,7 +210,7 @@ BEGIN
         WHEN NEW.catchup_age <= interval '0' THEN 'has a catchup_age that is not more than 0'
         ELSE COALESCE(mill.check_zone(NEW.timezone), mill.check_step(NEW.period), mill.check_cron(NEW.cron)) END;
     IF reason IS NOT NULL THEN
-        PERFORM mill.refuse(format('timer "%s" %s', NEW.name, reason));
+        PERFORM mill_private.raise_violation(format('timer "%s" %s', NEW.name, reason));
     END IF;
     IF TG_OP = 'INSERT' THEN
         NEW.stale := 'new';
@@ -231,9 +225,11 @@ BEGIN
     RETURN NEW;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.check_timer() IS 'pgmill: checks a timer and the rights of its writer';
 CREATE TRIGGER changes BEFORE INSERT OR DELETE OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup,
-    catchup_age, enabled, owner ON mill.timer FOR EACH ROW EXECUTE FUNCTION mill.timer_changes();
-CREATE FUNCTION mill.timer_moved() RETURNS trigger
+    catchup_age, enabled, owner ON mill.timer FOR EACH ROW EXECUTE FUNCTION mill_private.check_timer();
+
+CREATE FUNCTION mill_private.backfill_moved_timer() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     hi timestamptz := LEAST(OLD.start, mill.now() - NEW.shift);
@@ -246,17 +242,19 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.backfill_moved_timer() IS
+    'pgmill: a timer whose start moves back gets a back-fill of the new range';
 CREATE TRIGGER moved AFTER UPDATE OF start ON mill.timer FOR EACH ROW WHEN (NEW.start < OLD.start)
-    EXECUTE FUNCTION mill.timer_moved();
+    EXECUTE FUNCTION mill_private.backfill_moved_timer();
 
--- As the writer, who is noted: his rights on both ends are checked at the end of the transaction.
-CREATE FUNCTION mill.edge_changes() RETURNS trigger
+-- Runs as the writer. The writer's rights on both ends are checked at the end of the transaction (`check_edge_at_commit`).
+CREATE FUNCTION mill_private.check_edge() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     reason text;
 BEGIN
-    -- A renamed job or timer takes its edges along: a trigger of the server does so as the catalog's owner, and the edges stay as
-    -- their makers made them.
+    -- A renamed job or timer renames the ends of its edges: the foreign key does that as the catalog's owner, and the writers of the
+    -- edges stay the same.
     IF TG_OP = 'UPDATE' AND pg_trigger_depth() > 1
             AND current_user = (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'mill') THEN
         RETURN NEW;
@@ -271,7 +269,7 @@ BEGIN
         WHEN NEW.from_timer IS NOT NULL AND NEW."on" <> 'success'
             THEN format('an edge from timer "%s" is on success: a timer does not fail', NEW.from_timer) END;
     IF reason IS NOT NULL THEN
-        PERFORM mill.refuse(reason);
+        PERFORM mill_private.raise_violation(reason);
     END IF;
     IF TG_OP = 'UPDATE' AND (NEW.job, NEW.from_job, NEW.from_timer, NEW."on", NEW.shift)
             IS DISTINCT FROM (OLD.job, OLD.from_job, OLD.from_timer, OLD."on", OLD.shift) THEN
@@ -281,10 +279,11 @@ BEGIN
     RETURN NEW;
 END
 $function$;
-CREATE TRIGGER changes BEFORE INSERT OR UPDATE ON mill.edge FOR EACH ROW EXECUTE FUNCTION mill.edge_changes();
+COMMENT ON FUNCTION mill_private.check_edge() IS 'pgmill: checks an edge and notes its writer';
+CREATE TRIGGER changes BEFORE INSERT OR UPDATE ON mill.edge FOR EACH ROW EXECUTE FUNCTION mill_private.check_edge();
 
--- As the writer, who sees his timers alone.
-CREATE FUNCTION mill.backfill_changes() RETURNS trigger
+-- Runs as the writer, who sees the timers of its own roles.
+CREATE FUNCTION mill_private.check_backfill() RETURNS trigger
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     t mill.timer;
@@ -293,33 +292,34 @@ BEGIN
     IF TG_OP = 'DELETE' THEN
         RETURN OLD;
     ELSIF t.id IS NULL THEN
-        RAISE EXCEPTION USING MESSAGE = format('there is no timer "%s", or it is not yours', NEW.timer), ERRCODE = 'foreign_key_violation';
+        RAISE EXCEPTION USING MESSAGE = format('timer "%s" does not exist, or you are not a member of its owner', NEW.timer), ERRCODE = 'foreign_key_violation';
     ELSE
-        PERFORM mill.check_member(format('timer "%s"', t.name), t.owner);
+        PERFORM mill_private.check_member(format('timer "%s"', t.name), t.owner);
     END IF;
     IF NEW.lo IS NULL OR NEW.hi IS NULL OR NOT isfinite(NEW.lo) OR NOT isfinite(NEW.hi) OR NEW.lo >= NEW.hi THEN
-        PERFORM mill.refuse(format('a back-fill of timer "%s" needs a stretch from lo up to a later hi', NEW.timer));
+        PERFORM mill_private.raise_violation(format('a back-fill of timer "%s" needs a range from lo up to a later hi', NEW.timer));
     ELSIF NEW."order" NOT IN ('earliest', 'latest', 'random') THEN
-        PERFORM mill.refuse(format('a back-fill goes earliest, latest or random, not "%s"', NEW."order"));
+        PERFORM mill_private.raise_violation(format('a back-fill goes earliest, latest or random, not "%s"', NEW."order"));
     END IF;
     IF TG_OP = 'INSERT' THEN
         NEW.fired := 0; NEW.at := NULL; NEW.span := 0; NEW.pos := 0; NEW.finished := NULL; NEW.trouble := NULL;
         NEW.made_by := current_user;
         NEW.start := t.start; NEW.period := t.period; NEW.cron := t.cron; NEW.timezone := t.timezone;
     ELSIF (NEW.lo, NEW.hi, NEW."order", NEW.timer) IS DISTINCT FROM (OLD.lo, OLD.hi, OLD."order", OLD.timer) AND NEW.timer = OLD.timer THEN
-        PERFORM mill.refuse('a back-fill that has begun cannot be moved', 'Delete it and insert another one.');
+        PERFORM mill_private.raise_violation('a back-fill that has begun cannot be moved', 'Delete it and insert another one.');
     END IF;
     RETURN NEW;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.check_backfill() IS 'pgmill: checks a back-fill and the rights of its writer';
 CREATE TRIGGER changes BEFORE INSERT OR DELETE OR UPDATE OF timer, lo, hi, "order", paused ON mill.backfill FOR EACH ROW
-    EXECUTE FUNCTION mill.backfill_changes();
+    EXECUTE FUNCTION mill_private.check_backfill();
 
 ALTER TABLE mill.flow ENABLE ROW LEVEL SECURITY;
-CREATE POLICY by_owner ON mill.flow USING (mill.is_member(owner)) WITH CHECK (mill.is_member(owner));
+CREATE POLICY by_owner ON mill.flow USING (mill_private.is_member(owner)) WITH CHECK (mill_private.is_member(owner));
 ALTER TABLE mill.timer ENABLE ROW LEVEL SECURITY;
-CREATE POLICY by_owner ON mill.timer USING (mill.is_member(owner)) WITH CHECK (mill.is_member(owner));
--- An edge may come before its job, so its right is checked again at the end of the transaction.
+CREATE POLICY by_owner ON mill.timer USING (mill_private.is_member(owner)) WITH CHECK (mill_private.is_member(owner));
+-- An edge may be inserted before its job, so the right to it is checked at the end of the transaction.
 ALTER TABLE mill.edge ENABLE ROW LEVEL SECURITY;
 CREATE POLICY by_job ON mill.edge USING (EXISTS (SELECT FROM mill.job j WHERE j.name = edge.job)) WITH CHECK (true);
 ALTER TABLE mill.backfill ENABLE ROW LEVEL SECURITY;

@@ -1,10 +1,9 @@
--- A flow as one JSON document, in and out: what `launcher apply` and `launcher export` carry, and what `launcher graph`
--- draws. All of it as the caller, so that the rules of the tables hold.
--- parameters: none; locks: none; caller: whoever installs, once per database
+-- A flow as one JSON document: `launcher apply` and `launcher export` write and read it, and `launcher graph` draws a flow. The
+-- functions run as their caller, so that the row security of the tables applies.
+-- parameters: none; locks: none; caller: installation, once per database
 
--- The columns of a document's parts, with what they are where it says nothing. State (scheduled, paused, enabled) is only
--- changed by a document that names it.
-CREATE FUNCTION mill.document_columns(part text) RETURNS jsonb
+-- State (scheduled, paused, enabled) is not among them: a document changes it only if it names it.
+CREATE FUNCTION mill_private.document_columns(part text) RETURNS jsonb
     LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
     RETURN CASE part
         WHEN 'flow' THEN '{"parallel": null, "window": null, "keep": null, "note": null}'
@@ -17,26 +16,27 @@ CREATE FUNCTION mill.document_columns(part text) RETURNS jsonb
             "catchup": "last", "catchup_age": null}'
         WHEN 'edge' THEN '{"from_job": null, "from_timer": null, "on": "success", "shift": "00:00:00", "first": false}'
         END::jsonb;
+COMMENT ON FUNCTION mill_private.document_columns(text) IS 'pgmill: the keys of a part of a document, with their defaults';
 
--- Every mistake with its place.
-CREATE FUNCTION mill.check_document(place text, given jsonb, known jsonb) RETURNS void
+CREATE FUNCTION mill_private.check_document(place text, given jsonb, known jsonb) RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     strange text;
 BEGIN
     IF jsonb_typeof(given) IS DISTINCT FROM 'object' THEN
-        PERFORM mill.refuse(format('%s: an object is expected', place));
+        PERFORM mill_private.raise_violation(format('%s: an object is expected', place));
     END IF;
     SELECT k INTO strange FROM jsonb_object_keys(given) AS k WHERE NOT known ? k ORDER BY k LIMIT 1;
     IF strange IS NOT NULL THEN
-        PERFORM mill.refuse(format('%s.%s: unknown key', place, strange),
-            format('There are %s.', (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(known) AS k)));
+        PERFORM mill_private.raise_violation(format('%s.%s: unknown key', place, strange),
+            format('Known keys: %s.', (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(known) AS k)));
     END IF;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.check_document(text, jsonb, jsonb) IS
+    'pgmill: raises an error with the place of a mistake in a document';
 
--- One row of a table, made or changed to what a document says; untouched if it is so already.
-CREATE FUNCTION mill.put_row(relation text, key jsonb, given jsonb) RETURNS text
+CREATE FUNCTION mill_private.upsert_row(relation text, key jsonb, given jsonb) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     columns text := (SELECT string_agg(quote_ident(k), ', ' ORDER BY k) FROM jsonb_object_keys(key || given) AS k);
@@ -61,6 +61,8 @@ BEGIN
     RETURN CASE WHEN n > 0 THEN 'changed' ELSE 'same' END;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.upsert_row(text, jsonb, jsonb) IS
+    'pgmill: inserts a row or changes it to what a document says; leaves it alone if it is so already';
 
 CREATE FUNCTION mill.apply(document jsonb) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET intervalstyle = 'postgres' SET datestyle = 'ISO' AS $function$
@@ -76,52 +78,60 @@ DECLARE
     removed int := 0;
     n int;
 BEGIN
-    PERFORM mill.check_document('document', document, mill.document_columns('flow')
+    PERFORM mill_private.check_document('document', document, mill_private.document_columns('flow')
         || '{"flow": null, "paused": null, "jobs": null, "timers": null, "edges": null}');
     IF whole IS NULL THEN
-        PERFORM mill.refuse('document.flow: the name of the flow is missing');
+        PERFORM mill_private.raise_violation('document.flow: missing; it is the name of the flow');
     END IF;
-    given := mill.document_columns('flow') || (document - '{flow,jobs,timers,edges}'::text[]);
-    results := results || mill.put_row('flow', jsonb_build_object('name', whole), given);
+    given := mill_private.document_columns('flow') || (document - '{flow,jobs,timers,edges}'::text[]);
+    results := results || mill_private.upsert_row('flow', jsonb_build_object('name', whole), given);
     FOR part IN SELECT * FROM (VALUES ('timer', 'timers', 'enabled'), ('job', 'jobs', 'scheduled'), ('edge', 'edges', NULL)) AS p (kind, list, state) LOOP
         IF jsonb_typeof(COALESCE(document -> part.list, '[]')) <> 'array' THEN
-            PERFORM mill.refuse(format('%s: a list is expected', part.list));
+            PERFORM mill_private.raise_violation(format('%s: a list is expected', part.list));
         END IF;
-        known := mill.document_columns(part.kind) || CASE part.kind WHEN 'edge' THEN '{"job": null}'::jsonb
+        known := mill_private.document_columns(part.kind) || CASE part.kind WHEN 'edge' THEN '{"job": null}'::jsonb
                                                      ELSE jsonb_build_object('name', NULL, part.state, NULL) END;
         FOR item IN SELECT e.value, e.ordinality - 1 AS place FROM jsonb_array_elements(COALESCE(document -> part.list, '[]')) WITH ORDINALITY AS e LOOP
-            PERFORM mill.check_document(format('%s[%s]', part.list, item.place), item.value, known);
-            given := mill.document_columns(part.kind) || item.value;
+            PERFORM mill_private.check_document(format('%s[%s]', part.list, item.place), item.value, known);
+            given := mill_private.document_columns(part.kind) || item.value;
             IF part.kind = 'edge' THEN
                 key := jsonb_build_object('job', given -> 'job', 'from_job', given -> 'from_job', 'from_timer', given -> 'from_timer',
                                           'on', given -> 'on', 'shift', given -> 'shift');
                 given := jsonb_build_object('first', given -> 'first');
                 other := (SELECT j.flow FROM mill.job j WHERE j.name = key ->> 'job');
                 IF other IS DISTINCT FROM whole THEN
-                    PERFORM mill.refuse(format('edges[%s].job: "%s" is not a job of this document', item.place, key ->> 'job'));
+                    PERFORM mill_private.raise_violation(format('edges[%s].job: "%s" is not a job of this document', item.place, key ->> 'job'));
+                END IF;
+                -- Foreign keys are checked at commit, and name neither the place nor the missing row.
+                IF NOT EXISTS (SELECT FROM mill.job j WHERE j.name = key ->> 'from_job') AND key ->> 'from_job' IS NOT NULL THEN
+                    PERFORM mill_private.raise_violation(format('edges[%s].from_job: job "%s" does not exist, or you are not a member of its owner',
+                        item.place, key ->> 'from_job'));
+                ELSIF NOT EXISTS (SELECT FROM mill.timer t WHERE t.name = key ->> 'from_timer') AND key ->> 'from_timer' IS NOT NULL THEN
+                    PERFORM mill_private.raise_violation(format('edges[%s].from_timer: timer "%s" does not exist, or you are not a member of its owner',
+                        item.place, key ->> 'from_timer'));
                 END IF;
             ELSE
                 IF item.value ->> 'name' IS NULL THEN
-                    PERFORM mill.refuse(format('%s[%s].name: it is missing', part.list, item.place));
+                    PERFORM mill_private.raise_violation(format('%s[%s].name: missing', part.list, item.place));
                 END IF;
                 EXECUTE format('SELECT COALESCE(t.flow, ''(none)'') FROM mill.%I t WHERE t.name = $1 AND t.flow IS DISTINCT FROM $2', part.kind)
                    INTO other USING item.value ->> 'name', whole;
                 IF other IS NOT NULL THEN
-                    PERFORM mill.refuse(format('%s[%s].name: "%s" belongs to the flow %s', part.list, item.place, item.value ->> 'name', other));
+                    PERFORM mill_private.raise_violation(format('%s[%s].name: "%s" belongs to the flow %s', part.list, item.place, item.value ->> 'name', other));
                 END IF;
                 key := jsonb_build_object('name', given -> 'name');
                 given := given - 'name' || jsonb_build_object('flow', whole);
-                -- what the server chooses when it is not given stays as it was chosen
+                -- A document without these leaves the values that the server has chosen.
                 IF given -> 'queue' = 'null' THEN given := given - 'queue'; END IF;
                 IF given -> 'start' = 'null' THEN given := given - 'start'; END IF;
                 IF given -> 'initial_start' = 'null' THEN given := given - 'initial_start'; END IF;
             END IF;
-            results := results || mill.put_row(part.kind, key, given);
+            results := results || mill_private.upsert_row(part.kind, key, given);
         END LOOP;
     END LOOP;
     DELETE FROM mill.edge e USING mill.job j WHERE j.name = e.job AND j.flow = whole AND NOT EXISTS (
         SELECT FROM jsonb_array_elements(COALESCE(document -> 'edges', '[]')) d,
-               jsonb_populate_record(NULL::mill.edge, mill.document_columns('edge') || d) r
+               jsonb_populate_record(NULL::mill.edge, mill_private.document_columns('edge') || d) r
          WHERE (r.job, r."on", r.shift) = (e.job, e."on", e.shift) AND (r.from_job, r.from_timer) IS NOT DISTINCT FROM (e.from_job, e.from_timer));
     GET DIAGNOSTICS removed = ROW_COUNT;
     DELETE FROM mill.job j WHERE j.flow = whole
@@ -136,14 +146,16 @@ BEGIN
         cardinality(array_positions(results, 'changed')), cardinality(array_positions(results, 'same')), removed);
 END
 $function$;
-COMMENT ON FUNCTION mill.apply(jsonb) IS 'pgmill: makes a flow with its jobs, timers and edges what a document says; what is missing there is removed';
+COMMENT ON FUNCTION mill.apply(jsonb) IS 'pgmill: makes a flow with its jobs, timers and edges as a document says; what it does not contain is deleted';
 
--- What differs from the defaults.
-CREATE FUNCTION mill.export_row(kind text, fields jsonb) RETURNS jsonb
+CREATE FUNCTION mill_private.export_row(kind text, fields jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
     SELECT COALESCE(jsonb_object_agg(k.key, k.value), '{}') FROM jsonb_each(fields) AS k
-     WHERE k.key IN ('name', 'job') OR (mill.document_columns(kind) ? k.key AND mill.document_columns(kind) -> k.key IS DISTINCT FROM k.value)
+     WHERE k.key IN ('name', 'job') OR (mill_private.document_columns(kind) ? k.key AND mill_private.document_columns(kind) -> k.key IS DISTINCT FROM k.value)
 $function$;
+COMMENT ON FUNCTION mill_private.export_row(text, jsonb) IS
+    'pgmill: the columns of a row that differ from the defaults of a document';
+
 CREATE FUNCTION mill.export(flow text) RETURNS jsonb
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET intervalstyle = 'postgres' SET datestyle = 'ISO' AS $function$
 DECLARE
@@ -151,20 +163,20 @@ DECLARE
 BEGIN
     SELECT * INTO f FROM mill.flow k WHERE k.name = export.flow;
     IF f.name IS NULL THEN
-        PERFORM mill.refuse(format('there is no flow "%s", or it is not yours', flow));
+        PERFORM mill_private.raise_violation(format('flow "%s" does not exist, or you are not a member of its owner', flow));
     END IF;
-    RETURN mill.export_row('flow', to_jsonb(f)) - 'name' || jsonb_build_object('flow', f.name,
-        'jobs', COALESCE((SELECT jsonb_agg(mill.export_row('job', to_jsonb(j)) ORDER BY j.id)
+    RETURN mill_private.export_row('flow', to_jsonb(f)) - 'name' || jsonb_build_object('flow', f.name,
+        'jobs', COALESCE((SELECT jsonb_agg(mill_private.export_row('job', to_jsonb(j)) ORDER BY j.id)
                             FROM mill.job j WHERE j.flow = f.name), '[]'),
-        'timers', COALESCE((SELECT jsonb_agg(mill.export_row('timer', to_jsonb(t)) ORDER BY t.id) FROM mill.timer t
+        'timers', COALESCE((SELECT jsonb_agg(mill_private.export_row('timer', to_jsonb(t)) ORDER BY t.id) FROM mill.timer t
                              WHERE t.flow = f.name), '[]'),
-        'edges', COALESCE((SELECT jsonb_agg(mill.export_row('edge', to_jsonb(e)) ORDER BY e.id) FROM mill.edge e JOIN mill.job j ON j.name = e.job
+        'edges', COALESCE((SELECT jsonb_agg(mill_private.export_row('edge', to_jsonb(e)) ORDER BY e.id) FROM mill.edge e JOIN mill.job j ON j.name = e.job
                             WHERE j.flow = f.name), '[]'));
 END
 $function$;
 COMMENT ON FUNCTION mill.export(text) IS 'pgmill: a flow with its jobs, timers and edges, as a document that mill.apply takes';
 
--- As the caller. What a picture of a flow shows: its nodes with their state at one logical time (the newest one if none is given).
+-- Of one logical time, the newest one if none is given. Runs as its caller.
 CREATE FUNCTION mill.picture(flow text, at timestamptz DEFAULT NULL) RETURNS jsonb
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $function$
 DECLARE
@@ -172,7 +184,7 @@ DECLARE
     states jsonb;
 BEGIN
     IF f.name IS NULL THEN
-        PERFORM mill.refuse(format('there is no flow "%s", or it is not yours', flow));
+        PERFORM mill_private.raise_violation(format('flow "%s" does not exist, or you are not a member of its owner', flow));
     END IF;
     at := COALESCE(picture.at, (SELECT max(k.at) FROM mill.token k JOIN mill.job j ON j.id = k.job WHERE j.flow = f.name));
     SELECT COALESCE(jsonb_object_agg(l.name, l.state), '{}') INTO states FROM (
@@ -198,13 +210,4 @@ BEGIN
                     FROM mill.edge e WHERE EXISTS (SELECT FROM mill.job o WHERE o.name IN (e.job, e.from_job) AND o.flow = f.name)));
 END
 $function$;
-COMMENT ON FUNCTION mill.picture(text, timestamptz) IS 'pgmill: what launcher graph draws: nodes and edges of a flow, with their states at a logical time';
-INSERT INTO mill.face (level, object, rights) VALUES
-    ('use', 'FUNCTION mill.apply(jsonb)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.export(text)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.picture(text, timestamptz)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.put_row(text, jsonb, jsonb)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.check_document(text, jsonb, jsonb)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.document_columns(text)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.export_row(text, jsonb)', 'EXECUTE'),
-    ('use', 'FUNCTION mill.refuse(text, text)', 'EXECUTE');
+COMMENT ON FUNCTION mill.picture(text, timestamptz) IS 'pgmill: nodes and edges of a flow with their states at a logical time, for launcher graph';
