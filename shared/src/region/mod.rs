@@ -28,7 +28,7 @@ pub use gate::{Permit, Seat, server_key};
 pub use handed_in::HandedIn;
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use leader_server::LeaderServer;
-pub use lease::{HostMoment, LEASE, LET_GO, SILENCE_MS};
+pub use lease::HostMoment;
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
 pub use returned::Returned;
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
