@@ -118,7 +118,7 @@ fn a_person_cancels_skips_and_marks() {
     wait_ended(&mill, &database, "last", 1);
     assert_eq!(seen(&database), ["join", "last", "root"]);
     mill.eventually("its statement has ended", || {
-        one::<i64>(&database, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND state = 'active' AND pid <> pg_backend_pid()") == 0
+        one::<i64>(&database, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND state = 'active' AND datname = current_database() AND pid <> pg_backend_pid()") == 0
     });
     let skipped: Vec<String> = all(
         &database,

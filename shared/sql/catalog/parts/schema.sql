@@ -1,7 +1,7 @@
 -- The two schemas of the catalog, its version and its clock.
 -- `mill` holds what people use: tables, views and functions. `mill_private` holds everything else: the runs of jobs, the functions
--- that schedulers call, and helpers. Nothing in either schema is granted to PUBLIC. Every function qualifies the names that it
--- uses or fixes its search_path.
+-- that schedulers call, and helpers. Nothing in either schema is granted to PUBLIC. Every function fixes its search_path, qualifies
+-- the names that it uses, or is called only by functions that fix theirs.
 -- parameters: none; locks: none; caller: installation, once per database
 
 CREATE SCHEMA mill;
