@@ -31,8 +31,10 @@ use shared::process::fault;
 use shared::process::order::{WaitFor, WorkerOrder};
 use shared::process::stopping::StopEvent;
 use shared::region::{Kind, Phase, SlotHandle};
+use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use worker::{Assignment, Connection};
 
 impl Scheduler {
     pub(crate) fn answered(&mut self, answer: Answer, now: Instant) {
@@ -574,16 +576,29 @@ impl Scheduler {
     }
 
     pub(crate) fn start_worker(&mut self, row: Taken, slot: SlotHandle, now: Instant) {
-        let (lent, gifts) = if self.base.settings.lend { self.pool.gifts() } else { Default::default() };
+        let (pooled, offer_to) = if self.base.settings.lend { self.pool.checkout() } else { Default::default() };
         self.base.start.region.expect_return(slot);
         self.base.start.region.expect_result(slot);
         // A connection that was told a group bears its name for ever: only where tasks of it will follow each other.
         let batches = self.base.settings.batch && row.reuse && row.job.is_none();
         let plain = batches && self.base.order.schema.is_ascii() && self.base.order.table.is_ascii();
         let group = if plain { row.group.plain_name() } else { None };
-        let order = WorkerOrder { lent, group, ..self.worker_order(row.task, row.attempt) };
-        let inherited = order.lent.as_ref().map(|lent| lent.backend);
-        match self.spawner.spawn_with(slot, Kind::Worker, &self.base.label, &order, worker::run, gifts) {
+        let order = WorkerOrder { group, ..self.worker_order(row.task, row.attempt) };
+        let inherited = pooled.as_ref().map(|(lent, _)| lent.backend);
+        let connection = match &pooled {
+            Some((description, socket)) => Connection::Pooled { description, socket },
+            None => Connection::Own { offer_to: offer_to.as_ref() },
+        };
+        let kept: Vec<RawFd> =
+            pooled.iter().map(|(_, socket)| socket).chain(&offer_to).map(AsRawFd::as_raw_fd).collect();
+        let spawned = self.spawner.spawn_with(
+            (slot, Kind::Worker, &self.base.label),
+            &order,
+            worker::run,
+            |start| Assignment::in_cell(start, connection),
+            &kept,
+        );
+        match spawned {
             Ok(worker) => {
                 if let Some(backend) = inherited {
                     self.pool.lent(backend, slot);

@@ -15,7 +15,7 @@ use crate::limits::DOUBT_TIMEOUT;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::process::exit_code::ExitCode;
-use shared::region::{Cancel, HandedIn, Phase, Region, Request, Returned, SlotHandle, Ticket};
+use shared::region::{Cancel, Phase, Region, Request, Returned, SlotHandle, TaskKey, TaskResult, Ticket};
 use shared::sys::wait::{Child, End};
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
@@ -85,7 +85,7 @@ pub struct WorkerEnd {
     pub reason: Option<String>,
     /// Its last word about its connection, and the result that it leaves to us.
     pub returned: Option<Returned>,
-    pub handed_in: Option<HandedIn>,
+    pub handed_in: Option<TaskResult<'static>>,
 }
 
 #[derive(Debug)]
@@ -359,11 +359,11 @@ impl RunTable {
     }
 
     /// What a worker that has ended has left in its slot, read before the slot is given back; and whether it is a clerk.
-    fn left_by(&self, id: AttemptId) -> (Option<Returned>, Option<HandedIn>, bool) {
+    fn left_by(&self, id: AttemptId) -> (Option<Returned>, Option<TaskResult<'static>>, bool) {
         let Some(run) = self.runs.get(&id) else { return Default::default() };
         let Some(hands) = &run.hands else { return Default::default() };
         let result = self.region.take_result(hands.slot);
-        let own = result.filter(|result| result.task == run.task && result.attempt == run.attempt);
+        let own = result.filter(|result| result.key == (TaskKey { task: run.task, attempt: run.attempt }));
         (self.region.left_clean(hands.slot), own, hands.clerk)
     }
 

@@ -20,8 +20,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
-use worker::TaskRow;
-use worker::errand::{self, OwnErrand};
+use worker::{Assignment, TaskRow};
 
 /// A row that was taken for a worker with a connection of its own.
 #[derive(Debug)]
@@ -91,9 +90,13 @@ impl Scheduler {
         self.base.start.region.expect_return(slot);
         self.base.start.region.expect_result(slot);
         let started = begin_channel::pair().map_err(|error| error.to_string()).and_then(|(ours, theirs)| {
-            let errand = OwnErrand { kit: self.kit(), row: row.clone(), scheduler: theirs };
-            let kept = [errand.scheduler.as_raw_fd()];
-            let child = self.spawner.spawn_plain(slot, Kind::Worker, &self.base.label, errand::run_own, &errand, &kept);
+            let (context, kept) = (self.queue_context(), [theirs.as_raw_fd()]);
+            let child = self.spawner.spawn_plain(
+                (slot, Kind::Worker, &self.base.label),
+                worker::run,
+                |start| Assignment::own_connection(start, &context, &row, &theirs),
+                &kept,
+            );
             child.map(|child| (child, ours)).map_err(|error| error.to_string())
         });
         match started {
@@ -143,7 +146,7 @@ impl Scheduler {
         shared::process::fault::point("scheduler.before_guests");
         link.ask("beginning tasks", ANSWER_TIMEOUT, move |client| {
             or_refused(Refused::Begins, async move {
-                let rows = client.query(&statements.begin_guests, &[&tasks, &attempts, &backends]).await;
+                let rows = client.query(&statements.begin_many, &[&tasks, &attempts, &backends]).await;
                 let begun = match rows.map_err(|error| Trouble::of(&error)) {
                     Ok(rows) => rows.iter().map(|row| row.get("id")).collect(),
                     Err(trouble) if trouble.passes() => return Err(trouble),

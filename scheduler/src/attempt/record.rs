@@ -24,7 +24,7 @@ use shared::db::statement::Queue;
 use shared::db::trouble::Trouble;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::WorkerOrder;
-use shared::region::{HandedIn, Kind, SlotHandle};
+use shared::region::{EndState, Kind, SlotHandle, TaskResult};
 use shared::sys::memory::own_again;
 use shared::sys::wait::{Child, End};
 use std::collections::BTreeMap;
@@ -34,19 +34,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
-use worker::errand::{self, Clerk, Errand, Kit};
-use worker::{Book, TaskRow};
+use worker::{Assignment, QueueContext, TaskRow, TaskStatements};
 
 /// A result, and the row it belongs to.
 #[derive(Debug)]
 struct Ended {
     row: Rc<TaskRow>,
-    result: HandedIn,
+    result: TaskResult<'static>,
     /// Where the task began.
     server: Option<Rc<ServerName>>,
 }
 
-/// Several results, as parameters.
+/// Several results, as parameters of `end.sql`.
 #[derive(Clone, Debug)]
 pub struct Ends {
     tasks: Vec<i64>,
@@ -54,28 +53,35 @@ pub struct Ends {
     failed: Vec<bool>,
     outputs: Vec<Option<String>>,
     errors: Vec<Option<String>>,
+    reasons: Vec<Option<&'static str>>,
+    /// Begins and ends: as the row says, and now.
+    times: Vec<Option<i64>>,
 }
 
 impl Ends {
     fn of(booking: &[Ended]) -> Ends {
-        let text =
-            |text: &dyn Fn(&HandedIn) -> Option<String>| booking.iter().map(|ended| text(&ended.result)).collect();
+        let results = || booking.iter().map(|ended| &ended.result);
+        // Results of other than UTF-8 texts are never left to the scheduler.
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         Ends {
-            tasks: booking.iter().map(|ended| ended.result.task).collect(),
-            attempts: booking.iter().map(|ended| ended.result.attempt).collect(),
-            failed: booking.iter().map(|ended| ended.result.failed).collect(),
-            outputs: text(&|result| result.output.clone()),
-            errors: text(&|result| result.error.clone()),
+            tasks: results().map(|result| result.key.task).collect(),
+            attempts: results().map(|result| result.key.attempt).collect(),
+            failed: results().map(|result| result.state == EndState::Fail).collect(),
+            outputs: results().map(|result| result.output.as_deref().map(text)).collect(),
+            errors: results().map(|result| result.error.as_deref().map(text)).collect(),
+            reasons: vec![None; booking.len()],
+            times: vec![None; booking.len()],
         }
     }
 
-    pub fn values(&self) -> [&(dyn ToSql + Sync); 5] {
-        [&self.tasks, &self.attempts, &self.failed, &self.outputs, &self.errors]
+    pub fn values(&self) -> [&(dyn ToSql + Sync); 9] {
+        let Ends { tasks, attempts, failed, outputs, errors, reasons, times } = self;
+        [tasks, attempts, failed, outputs, errors, reasons, times, times, &false]
     }
 
     /// Whose results are written.
     pub async fn write(&self, client: &Client, statements: &Prepared) -> Result<Vec<i64>, Trouble> {
-        let rows = client.query(&statements.finish_errands, &self.values()).await;
+        let rows = client.query(&statements.end_many, &self.values()).await;
         let rows = rows.map_err(|error| Trouble::of(&error))?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
@@ -103,7 +109,7 @@ struct UnderWay {
 
 #[derive(Debug)]
 pub struct Errands {
-    book: Rc<Book>,
+    statements: Rc<TaskStatements>,
     /// Begun, and not yet started, perhaps because their connections are not yet as new.
     waiting: Vec<Begun>,
     /// Of workers under way, and since when.
@@ -123,7 +129,7 @@ pub struct Errands {
 impl Errands {
     pub fn new(queue: Queue, lazy_commit: bool) -> Errands {
         Errands {
-            book: Rc::new(Book::new(queue, lazy_commit, None)),
+            statements: Rc::new(TaskStatements::new(queue, lazy_commit, None)),
             waiting: Vec::new(),
             rows: BTreeMap::new(),
             mean: Duration::ZERO,
@@ -199,7 +205,7 @@ impl Errands {
 
     /// Another session writes from now on, and holds another number.
     pub fn renew_book(&mut self, queue: &Queue, lazy_commit: bool, proof: i64) {
-        self.book = Rc::new(Book::new(queue.clone(), lazy_commit, Some(proof)));
+        self.statements = Rc::new(TaskStatements::new(queue.clone(), lazy_commit, Some(proof)));
     }
 
     /// What was begun on a server whose data are not here: rows that wait for their workers, and results.
@@ -210,10 +216,10 @@ impl Errands {
         let clerks: Vec<AttemptId> =
             self.clerks.iter().filter(|(_, ended)| elsewhere(&ended.server)).map(|(run, _)| *run).collect();
         let of_clerks = clerks.into_iter().filter_map(|run| self.clerks.remove(&run));
-        dropped.extend(of_clerks.map(|ended| (ended.result.task, ended.result.attempt)));
+        dropped.extend(of_clerks.map(|ended| (ended.result.key.task, ended.result.key.attempt)));
         for results in [&mut self.handed, &mut self.booking, &mut self.refused] {
             let others = results.extract_if(.., |ended| elsewhere(&ended.server));
-            dropped.extend(others.map(|ended| (ended.result.task, ended.result.attempt)));
+            dropped.extend(others.map(|ended| (ended.result.key.task, ended.result.key.attempt)));
         }
         (begun, dropped)
     }
@@ -237,7 +243,7 @@ impl Scheduler {
         }
         // What has begun with the take runs, for all who look; it may finish like the others.
         let goes_on = self.base.start.region.leads() && self.stop.state.lets_finish();
-        let kit = self.kit();
+        let context = self.queue_context();
         let mut errands = Vec::with_capacity(begun.len());
         for begun in begun {
             let (row, slot) = (begun.row.clone(), begun.slot);
@@ -249,7 +255,7 @@ impl Scheduler {
                 Gift::Here(lent, socket) => {
                     self.base.start.region.expect_return(slot);
                     self.base.start.region.expect_result(slot);
-                    errands.push((begun, Errand { kit: kit.clone(), row, lent, socket }));
+                    errands.push((begun, lent, socket));
                 }
                 Gift::Coming => self.attempts.records.waiting.push(begun),
                 Gift::Gone => {
@@ -259,15 +265,12 @@ impl Scheduler {
             }
         }
         let mut started = Vec::with_capacity(errands.len());
-        for (begun, errand) in &errands {
-            let kept = [errand.socket.as_raw_fd()];
+        for (begun, lent, socket) in &errands {
             started.push(self.spawner.spawn_plain(
-                begun.slot,
-                Kind::Worker,
-                &self.base.label,
-                errand::run,
-                errand,
-                &kept,
+                (begun.slot, Kind::Worker, &self.base.label),
+                worker::run,
+                |start| Assignment::pooled(start, &context, &begun.row, (lent, socket)),
+                &[socket.as_raw_fd()],
             ));
         }
         // Not for one that stands alone: it may last, and what is copied here is its alone from then on.
@@ -280,7 +283,7 @@ impl Scheduler {
         {
             own_again();
         }
-        for ((begun, _), started) in errands.into_iter().zip(started) {
+        for ((begun, ..), started) in errands.into_iter().zip(started) {
             self.errand_started(begun, started.map_err(|error| error.to_string()), now);
         }
     }
@@ -324,11 +327,11 @@ impl Scheduler {
         }
     }
 
-    /// What errands of this moment have in common.
-    pub(crate) fn kit(&self) -> Rc<Kit> {
+    /// What workers of this moment have in common.
+    pub(crate) fn queue_context(&self) -> Rc<QueueContext> {
         let order = self.worker_order(0, 0);
         let target = Arc::new(order.target.clone());
-        Rc::new(Kit { order, target, book: self.attempts.records.book.clone() })
+        Rc::new(QueueContext { order, target, statements: self.attempts.records.statements.clone() })
     }
 
     pub(crate) fn worker_order(&self, task: i64, attempt: i32) -> WorkerOrder {
@@ -340,7 +343,6 @@ impl Scheduler {
             attempt,
             output_limit: self.base.settings.output_limit,
             remotes: self.base.order.remotes.clone(),
-            lent: None,
             batch: self.base.settings.batch,
             group: None,
             lazy_commit: !self.base.settings.synchronous_commit,
@@ -358,8 +360,8 @@ impl Scheduler {
             let moved =
                 |at: &Rc<ServerName>| self.session.home.server().is_some_and(|home| !home.name.has_the_data_of(at));
             if server.as_ref().is_some_and(moved) {
-                shared::info!("a result of another server is dropped", queue = self.base.label, task = result.task);
-                self.attempts.table.orphaned(result.task, result.attempt, now);
+                shared::info!("a result of another server is dropped", queue = self.base.label, task = result.key.task);
+                self.attempts.table.orphaned(result.key.task, result.key.attempt, now);
             } else {
                 self.attempts.records.handed.push(Ended { row, result: result.clone(), server });
             }
@@ -394,8 +396,12 @@ impl Scheduler {
 
     pub(crate) fn booked(&mut self, written: &[i64], now: Instant) {
         for ended in std::mem::take(&mut self.attempts.records.booking) {
-            if written.contains(&ended.result.task) {
-                shared::debug!("task finished", task = ended.result.task, failed = ended.result.failed);
+            if written.contains(&ended.result.key.task) {
+                shared::debug!(
+                    "task finished",
+                    task = ended.result.key.task,
+                    failed = ended.result.state == EndState::Fail
+                );
             } else {
                 self.attempts.records.refused.push(ended);
                 self.attempts.records.next_clerk.get_or_insert(now);
@@ -412,17 +418,22 @@ impl Scheduler {
             return;
         }
         self.attempts.records.next_clerk = Some(now + RECORD_RETRY_PAUSE);
-        let kit = self.kit();
+        let context = self.queue_context();
         while let Some(ended) = self.attempts.records.refused.pop() {
             let Some(slot) = self.base.start.region.slots().reserve() else {
                 self.attempts.records.refused.push(ended);
                 return;
             };
-            let (task, attempt) = (ended.result.task, ended.result.attempt);
+            let (task, attempt) = (ended.result.key.task, ended.result.key.attempt);
             self.base.start.region.expect_return(slot);
             self.base.start.region.expect_result(slot);
-            let clerk = Clerk { kit: kit.clone(), row: ended.row.clone(), result: ended.result.clone() };
-            match self.spawner.spawn_plain(slot, Kind::Worker, &self.base.label, errand::write_down, &clerk, &[]) {
+            let spawned = self.spawner.spawn_plain(
+                (slot, Kind::Worker, &self.base.label),
+                worker::run,
+                |start| Assignment::record_retry(start, &context, &ended.row, &ended.result),
+                &[],
+            );
+            match spawned {
                 Ok(child) => {
                     let run = self.attempts.table.started_plain(task, attempt, child, slot, true);
                     self.attempts.records.clerks.insert(run, ended);

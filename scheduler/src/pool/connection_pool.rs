@@ -13,7 +13,7 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, send, shutdown};
 use nix::unistd::Pid;
-use shared::process::order::{Gifts, Lent, Offered};
+use shared::process::order::{Lent, Offered};
 use shared::region::{Region, Seat, SlotHandle};
 use shared::sys::pass;
 use std::io;
@@ -184,8 +184,8 @@ impl Lending {
         }
     }
 
-    /// What the next worker gets: a connection, or the means to offer one.
-    pub fn gifts(&mut self) -> (Option<Lent>, Gifts) {
+    /// What the next worker gets: a connection, or where it may offer its own.
+    pub fn checkout(&mut self) -> (Option<(Rc<Lent>, OwnedFd)>, Option<OwnedFd>) {
         // The one used last is the likeliest to be warm.
         let idle = self
             .connections
@@ -194,10 +194,10 @@ impl Lending {
         if let Some(connection) = idle.and_then(|at| self.connections.get(at))
             && let Ok(socket) = connection.socket.try_clone()
         {
-            return (Some((*connection.facts).clone()), Gifts { lent: Some(socket), back: None });
+            return (Some((connection.facts.clone(), socket)), None);
         }
         let back = if self.connections.len() < POOL_SIZE { self.theirs.try_clone().ok() } else { None };
-        (None, Gifts { lent: None, back })
+        (None, back)
     }
 
     /// The worker in this slot has been forked with it.

@@ -1,4 +1,4 @@
--- A finished row that has nothing to say goes, if its owner wants it so.
--- parameters: id, attempt; locks: the row; caller: worker, in the transaction that finished the row
-DELETE FROM {queue} t
- WHERE t.id = $1::bigint AND t.attempt = $2::int AND t.state = 'DONE' AND t.delete AND t.output IS NULL AND t.error IS NULL
+-- Of ended rows those that have neither output nor error are deleted, if their owner wants that.
+-- parameters: ids, attempts; locks: the rows; caller: worker, in the transaction that ended the rows
+DELETE FROM {queue} t USING unnest($1::bigint[], $2::int[]) AS r (id, attempt)
+ WHERE t.id = ANY ($1::bigint[]) AND t.id = r.id AND t.attempt = r.attempt AND t.state = 'DONE' AND t.delete AND t.output IS NULL AND t.error IS NULL

@@ -55,15 +55,10 @@ pub const UNMARK_UNKNOWN: &str = include_str!("../../sql/task/unmark_unknown.sql
 pub const END_BACKEND: &str = include_str!("../../sql/task/end_backend.sql");
 pub const RETIRE_BACKEND: &str = include_str!("../../sql/task/retire_backend.sql");
 pub const PLAN_AGAIN: &str = include_str!("../../sql/task/plan_again.sql");
-pub const FINISH_ERRANDS: &str = include_str!("../../sql/task/finish_errands.sql");
-pub const BEGIN_GUESTS: &str = include_str!("../../sql/task/begin_guests.sql");
-pub const BEGIN_TASK: &str = include_str!("../../sql/task/begin_task.sql");
-pub const TAKE_BATCH: &str = include_str!("../../sql/task/take_batch.sql");
-pub const FINISH_BATCH: &str = include_str!("../../sql/task/finish_batch.sql");
-pub const DELETE_BATCH: &str = include_str!("../../sql/task/delete_batch.sql");
+const BEGIN: &str = include_str!("../../sql/task/begin.sql");
+const END: &str = include_str!("../../sql/task/end.sql");
+const CLAIM_NEXT: &str = include_str!("../../sql/task/claim_next.sql");
 pub const RETURN_BATCH: &str = include_str!("../../sql/task/return_batch.sql");
-pub const TAKE_NEXT: &str = include_str!("../../sql/task/take_next.sql");
-pub const FINISH_TASK: &str = include_str!("../../sql/task/finish_task.sql");
 pub const REPEAT_TASK: &str = include_str!("../../sql/task/repeat_task.sql");
 pub const PAUSE_GROUP: &str = include_str!("../../sql/task/pause_group.sql");
 pub const DELETE_FINISHED: &str = include_str!("../../sql/task/delete_finished.sql");
@@ -140,21 +135,34 @@ pub struct Queue {
     pub table: String,
 }
 
-/// Who takes from a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Crowd {
-    /// One worker at a time.
-    Alone,
-    /// Several.
-    Others,
+/// Whose rows a statement ends or begins, and what it does about a locked one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// One, as single values: a long text need not be copied into an array. Waits for a lock.
+    One,
+    /// Many, as arrays. Waits for locks.
+    Many,
+    /// Many, as arrays, but for the locked ones.
+    ManyUnlocked,
 }
 
-/// What the take of the next task sets up its session for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dress {
-    /// A plain one.
+/// From where on a claim scans the waiting rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scan {
+    FromStart,
+    BehindLast,
+    /// The same, and other workers of the group claim at the same time.
+    Contended,
+}
+
+/// What a claim of a worker sets up the session for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Setup {
+    /// Nothing: the session is set up with the input.
+    Later,
+    /// One plain task.
     Task,
-    /// The run of a job.
+    /// One run of a job.
     Run,
 }
 
@@ -269,29 +277,27 @@ const TOLD: &str = "t.backend, t.reuse AS reuse, CASE WHEN t.plain THEN {row_tex
 const SIGN: &str = "pg_catalog.hashtext(pg_catalog.concat(
            {queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text))";
 
-/// What a task finds set in its session, set by the take itself. $9 schema, $10 table, $11 application_name, $12 the table.
-const DRESSING: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
-    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', $9, false),
-    pg_catalog.set_config('pg_task.table', $10, false), pg_catalog.set_config('application_name', $11, false),
+/// What a task finds set in its session, set by the claim of one row itself, for a session that is reset: a round trip less
+/// than a setup of its own, and it is planned once (`worker::session::setup` has the list).
+const SETUP: &str = r#", pg_catalog.set_config('pg_task.id', t.id::pg_catalog.text, false),
+    pg_catalog.set_config('pg_task.group', $1, false), pg_catalog.set_config('pg_task.schema', {schema_text}, false),
+    pg_catalog.set_config('pg_task.table', {table_text}, false),
+    pg_catalog.set_config('application_name', pg_catalog.concat('pg_task ', {schema_text}, ' ', {table_text}, ' ', $1), false),
     pg_catalog.pg_try_advisory_lock({task_key}, pg_catalog.hashtext(
-        pg_catalog.concat($12::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
+        pg_catalog.concat({queue_text}::pg_catalog.regclass::pg_catalog.oid, ':', t.id::pg_catalog.text)))"#;
 
 /// The same for the run of a job: what else it may read.
-const RUN_DRESSING: &str = r#", pg_catalog.set_config('mill.job', t.job::pg_catalog.text, false),
+const RUN_SETUP: &str = r#", pg_catalog.set_config('mill.job', t.job::pg_catalog.text, false),
     pg_catalog.set_config('mill.at', COALESCE({at}, ''), false),
     pg_catalog.set_config('mill.attempt', t.attempt::pg_catalog.text, false)"#;
 
-/// $13 max, $14 priority, $15 id of the last row taken.
-const FLOOR: &str = r#"AND t."max" = $13::int AND t.priority = $14::int AND t.id > $15::bigint"#;
-
-/// The same for a batch, in $6, $7 and $8.
-const BATCH_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND t.id > $8::bigint"#;
-/// And where others of the group take at the same time. What they are just taking is passed over anyway, but to try to lock it
-/// costs more than the row does that is found at last; whoever has locked a row stands in its xmax, also for a while
-/// afterwards, so only those who came just now count. A row that is passed over so and was free already (a take has locked it
-/// and left it, because it wants to be alone) is found by one of the next takes, or by the scheduler.
-const CROWDED_FLOOR: &str = r#"AND t."max" = $6::int AND t.priority = $7::int AND t.id > $8::bigint
-       AND (t.xmax = '0'::xid OR age(t.xmax) > 100)"#;
+/// Behind the last row claimed.
+const BEHIND_LAST: &str = r#"AND t."max" = $10::int AND t.priority = $11::int AND t.id > $12::bigint"#;
+/// And where others of the group claim at the same time. The rows that they are just claiming are skipped anyway, but to try
+/// to lock one costs more than the row does that is found at last; the last transaction that locked a row is in its xmax, also
+/// for a while afterwards, so only recent ones count. A row that is skipped so and was free already (a claim has locked it
+/// and left it, because it has to be alone) is found by one of the next claims, or by the scheduler.
+const CONTENDED: &str = "\n       AND (t.xmax = '0'::xid OR age(t.xmax) > 100)";
 
 /// The next time of a repeating row: from now (drift), or the first of plan + k * repeat after now. A task that has waited
 /// after crashes keeps its own plan in `at`. k is bounded from
@@ -359,29 +365,71 @@ impl Queue {
         ("{seated}".to_owned(), self.fill_with(TAKE_SEATED, [("{lent}".to_owned(), lent.to_owned())]))
     }
 
-    /// `TAKE_NEXT`; with a dress: for a session that is as new, which it dresses for the task. With a floor it looks only
-    /// at rows like the last one taken that came after it, past all that was taken before and is still in the index.
-    /// `proof`: it finds nothing where the scheduler's session is not.
-    pub fn fill_take_next(&self, dress: Option<Dress>, floor: bool, proof: Option<i64>) -> String {
-        let dressing = match dress {
-            None => String::new(),
-            Some(Dress::Task) => DRESSING.to_owned(),
-            Some(Dress::Run) => format!("{DRESSING}{}", RUN_DRESSING.replace("{at}", AT)),
+    /// `CLAIM_NEXT` of one row (`many`: of several), for a session that is set up so. `proof`: it finds nothing where the
+    /// scheduler's session is not.
+    pub fn fill_claim_next(&self, many: bool, scan: Scan, setup: Setup, proof: Option<i64>) -> String {
+        let setup = match setup {
+            Setup::Later => String::new(),
+            Setup::Task => SETUP.to_owned(),
+            Setup::Run => format!("{SETUP}{}", RUN_SETUP.replace("{at}", AT)),
         };
-        let dressing = dressing.replace("{task_key}", &lock_key::TASK.to_string());
-        let floor = if floor { FLOOR } else { "" };
-        let values = [("{dressing}", dressing), ("{floor}", floor.to_owned()), ("{beside}", beside(proof))];
-        self.fill_with(TAKE_NEXT, values.map(|(name, value)| (name.to_owned(), value)))
+        let names = [("{task_key}", lock_key::TASK.to_string())];
+        let setup = self.fill_with(&setup, names.map(|(name, value)| (name.to_owned(), value)));
+        let (key, scan) = match scan {
+            Scan::FromStart => (BATCH_KEY, String::new()),
+            Scan::BehindLast => ("t.id", BEHIND_LAST.to_owned()),
+            Scan::Contended => ("t.id", format!("{BEHIND_LAST}{CONTENDED}")),
+        };
+        let returned = if many { BATCH_ROW.to_owned() } else { TASK_ROW.replace("{at}", AT) };
+        let values = [
+            ("{setup}", setup),
+            ("{key}", key.to_owned()),
+            ("{scan_start}", scan),
+            ("{returned}", returned),
+            ("{beside}", beside(proof)),
+        ];
+        self.fill_with(CLAIM_NEXT, values.map(|(name, value)| (name.to_owned(), value)))
     }
 
-    pub fn fill_take_batch(&self, floor: Option<Crowd>, proof: Option<i64>) -> String {
-        let (key, floor) = match floor {
-            None => (BATCH_KEY, ""),
-            Some(Crowd::Alone) => ("t.id", BATCH_FLOOR),
-            Some(Crowd::Others) => ("t.id", CROWDED_FLOOR),
+    /// `END` for these rows.
+    pub fn fill_end(&self, rows: Rows) -> String {
+        let values = "$1::bigint AS id, $2::int AS attempt, $3::bool AS failed, $4::text AS output, $5::text AS error, \
+                      $6::text AS reason, $7::bigint AS began, $8::bigint AS ended";
+        let arrays = "unnest($1::bigint[], $2::int[], $3::bool[], $4::text[], $5::text[], $6::text[], $7::bigint[], \
+                      $8::bigint[]) AS e (id, attempt, failed, output, error, reason, began, ended)";
+        let condition = "{still_runs} AND (t.repeat > interval '0' OR t.\"max\" < 0) IS NOT TRUE";
+        self.fill_rows(END, "{ended}", rows, [values, arrays, condition], [("{returned}", "")])
+    }
+
+    /// `BEGIN` of one row by its worker, or of many by the scheduler.
+    pub fn fill_begin(&self, rows: Rows) -> String {
+        let values = "$1::bigint AS id, $2::int AS attempt, pg_catalog.pg_backend_pid() AS backend";
+        let arrays = "unnest($1::bigint[], $2::int[], $3::int[]) AS e (id, attempt, backend)";
+        let condition = "{still_taken} AND t.remote IS NULL";
+        let returned = if rows == Rows::One { "{task_row}" } else { "t.id::bigint AS id" };
+        self.fill_rows(BEGIN, "{beginning}", rows, [values, arrays, condition], [("{returned}", returned)])
+    }
+
+    /// The rows of a statement, where it names them, under a lock where it skips locked ones.
+    fn fill_rows(
+        &self,
+        statement: &str,
+        name: &str,
+        rows: Rows,
+        [values, arrays, condition]: [&str; 3],
+        more: [(&str, &str); 1],
+    ) -> String {
+        let source = match rows {
+            Rows::One => format!("SELECT {values}"),
+            Rows::Many => format!("SELECT e.* FROM {arrays}"),
+            Rows::ManyUnlocked => format!(
+                "SELECT e.* FROM {{queue}} t, {arrays} WHERE t.id = ANY ($1::bigint[]) AND t.id = e.id \
+                 AND t.attempt = e.attempt AND {condition} FOR UPDATE OF t SKIP LOCKED"
+            ),
         };
-        let values = [("{key}", key.to_owned()), ("{floor}", floor.to_owned()), ("{beside}", beside(proof))];
-        self.fill_with(TAKE_BATCH, values.map(|(name, value)| (name.to_owned(), value)))
+        let among = if rows == Rows::One { "" } else { "AND t.id = ANY ($1::bigint[])" };
+        let names = [(name, source.as_str()), ("{among}", among)].into_iter().chain(more);
+        self.fill_with(statement, names.map(|(name, value)| (name.to_owned(), self.fill(value))).collect::<Vec<_>>())
     }
 
     /// A statement that calls the entry points of this queue, whose table has that OID.
@@ -413,11 +461,6 @@ impl Queue {
 
     pub fn fill_make_hash_trigger(&self) -> String {
         format!("{}\n{}", self.fill(MAKE_HASH_TRIGGER), self.fill(SET_FUNCTION_RIGHTS))
-    }
-
-    /// `FINISH_BATCH` with the state as a literal, whatever type the table has for it.
-    pub fn fill_finish_batch(&self, state: &str) -> String {
-        self.fill_with(FINISH_BATCH, [("{final}".to_owned(), literal(state))])
     }
 
     /// A statement that makes repetitions, with the columns that they copy.
@@ -592,8 +635,6 @@ mod tests {
             LOOK_TASK,
             END_BACKEND,
             PLAN_AGAIN,
-            BEGIN_GUESTS,
-            BEGIN_TASK,
             RETIRE_BACKEND,
             BEGIN_REMOTE,
             NAME_REMOTE,
@@ -601,10 +642,8 @@ mod tests {
             CRASH_REFUSED,
             MARK_UNKNOWN,
             UNMARK_UNKNOWN,
-            FINISH_TASK,
             PAUSE_GROUP,
             DELETE_FINISHED,
-            DELETE_BATCH,
             RETURN_BATCH,
             LOOK_SHAPE,
             LIST_SHAPE_COLUMNS,
@@ -648,12 +687,16 @@ mod tests {
         assert!(!queue.fill_run_triggers(16400, 10).contains('{'));
         assert!(!queue.fill_make_table(&ColumnDefaults::default()).contains('{'));
         assert!(!queue.fill_take_walk(64).contains('{') && !queue.fill_take_groups().contains('{'));
-        for dress in [None, Some(Dress::Task), Some(Dress::Run)] {
-            assert!(!queue.fill_take_next(dress, dress.is_some(), dress.map(|_| 7)).contains('{'));
+        for scan in [Scan::FromStart, Scan::BehindLast, Scan::Contended] {
+            for setup in [Setup::Later, Setup::Task, Setup::Run] {
+                for many in [false, true] {
+                    assert!(!queue.fill_claim_next(many, scan, setup, Some(7)).contains('{'));
+                }
+            }
         }
-        let floors = [None, Some(Crowd::Alone), Some(Crowd::Others)];
-        assert!(floors.into_iter().all(|floor| !queue.fill_take_batch(floor, floor.map(|_| 7)).contains('{')));
-        assert!(!queue.fill_finish_batch("DONE").contains('{'));
+        for rows in [Rows::One, Rows::Many, Rows::ManyUnlocked] {
+            assert!(!queue.fill_end(rows).contains('{') && !queue.fill_begin(rows).contains('{'));
+        }
         for statement in [EXPIRE_TASKS, REPEAT_TASK, CRASH_TASK] {
             assert!(!queue.fill_repeating(statement, &["data".to_owned()]).contains('{'));
         }

@@ -6,6 +6,7 @@
 //! and stay; if the task's own SQL has deallocated them, the server says so and the caller's next try parses them
 //! anew, under other names.
 
+use crate::limits::{ANSWER_BYTES, OTHER_MESSAGES, ROW_BYTES};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,13 +18,6 @@ use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
 use super::sink::{Deaf, Sink};
-
-/// No answer to a statement of ours is longer than the longest value a server can hold.
-const ANSWER_BYTES: usize = 1 << 30;
-/// What a row and a value cost besides their bytes.
-const ROW_BYTES: usize = 256;
-/// What a server may say besides answering before it is not believed to answer at all.
-const NOTICES: usize = 100_000;
 
 /// One row, each value as text, None for NULL.
 pub type Row = Vec<Option<Vec<u8>>>;
@@ -162,7 +156,7 @@ impl Session {
     }
 
     /// Makes sure that a statement stands, and says under which name, for a chain.
-    pub fn stand(&mut self, sql: &str) -> Result<String, QueryError> {
+    pub fn prepare(&mut self, sql: &str) -> Result<String, QueryError> {
         let index = self.standing.index(sql);
         let name = self.standing.name(index);
         if self.standing.texts[index].1 {
@@ -230,7 +224,7 @@ impl Session {
                 Incoming::Error(error) if refusal.is_none() => refusal = Some(error),
                 Incoming::Error(_) | Incoming::Notice(_) | Incoming::Step => {
                     chat += 1;
-                    if chat > NOTICES {
+                    if chat > OTHER_MESSAGES {
                         return Err(io::Error::other("server does not come to an end"));
                     }
                 }

@@ -25,6 +25,7 @@ mod startup;
 mod tests;
 mod tls;
 
+use crate::limits::{ANSWER_TIMEOUT, CLOSE_TIMEOUT};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -50,12 +51,6 @@ use incoming::Parameters;
 use link::Link;
 use outgoing::Outgoing;
 use pipe::Alarm;
-
-/// A farewell is not worth a longer wait.
-const CLOSE_WAIT: Duration = Duration::from_secs(1);
-
-/// How long a server may take for a statement of ours, unless told otherwise.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One logged-in connection. Dropping it closes the socket without a farewell.
 pub struct Session {
@@ -179,7 +174,7 @@ impl Session {
             parameters: greeting.parameters,
             status: greeting.status,
             standing: Standing::of(greeting.pid),
-            patience: PATIENCE,
+            patience: ANSWER_TIMEOUT,
             seat: None,
             asked: 0,
             answered: 0,
@@ -203,7 +198,7 @@ impl Session {
             parameters: lent.parameters.iter().map(text).collect(),
             status: TransactionStatus::Idle,
             standing: Standing::of(lent.backend),
-            patience: PATIENCE,
+            patience: ANSWER_TIMEOUT,
             seat: None,
             asked: 0,
             answered: 0,
@@ -365,7 +360,7 @@ impl Session {
             }
             return;
         }
-        self.link.set_deadline(Some(Instant::now() + CLOSE_WAIT));
+        self.link.set_deadline(Some(Instant::now() + CLOSE_TIMEOUT));
         let mut farewell = Outgoing::default();
         farewell.own(b"X\0\0\0\x04");
         let _ = self.link.send_all(&mut farewell);
