@@ -552,7 +552,7 @@ impl Scheduler {
                         if !std::mem::replace(&mut self.claims.stumbled, true) {
                             self.note_trouble(Some(reason.clone()));
                         }
-                        self.say(Trouble::passing(format!(
+                        self.say(Trouble::between(format!(
                             "its workers cannot begin; their tasks are planned again: {reason}"
                         )));
                     }

@@ -34,6 +34,14 @@ struct Trap {
     loss: Loss,
 }
 
+/// In the next write of a client that holds `word` and not `without`, the server reads `other`.
+#[derive(Debug, Clone, Copy)]
+struct Swap {
+    word: &'static [u8],
+    without: &'static [u8],
+    other: &'static [u8],
+}
+
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -49,6 +57,7 @@ struct Inside {
     streams: Mutex<Vec<TcpStream>>,
     said: Mutex<Vec<Vec<u8>>>,
     trap: Mutex<Option<Trap>>,
+    swap: Mutex<Option<Swap>>,
     /// Of each connection: nothing is passed on any more.
     hushed: Mutex<Vec<Arc<AtomicBool>>>,
     /// Whoever waits to close silent connections goes on when this goes.
@@ -67,6 +76,7 @@ impl Proxy {
             streams: Mutex::default(),
             said: Mutex::default(),
             trap: Mutex::default(),
+            swap: Mutex::default(),
             hushed: Mutex::default(),
             silences: Mutex::default(),
         });
@@ -88,6 +98,18 @@ impl Proxy {
     pub fn lose_at(&self, word: &'static str, without: &'static str, loss: Loss) {
         let trap = Trap { word: word.as_bytes(), without: without.as_bytes(), loss };
         *lock(&self.inside.trap) = Some(trap);
+    }
+
+    /// The next client that writes `word`, in a write without `without`, has said `other` instead, which is as long.
+    pub fn swap_at(&self, word: &'static str, without: &'static str, other: &'static str) {
+        assert_eq!(word.len(), other.len(), "no length in a message may change");
+        let swap = Swap { word: word.as_bytes(), without: without.as_bytes(), other: other.as_bytes() };
+        *lock(&self.inside.swap) = Some(swap);
+    }
+
+    /// Has it?
+    pub fn has_swapped(&self) -> bool {
+        lock(&self.inside.swap).is_none()
     }
 
     /// Has the trap shut?
@@ -177,6 +199,7 @@ impl Inside {
                     let room = KEPT_BYTES.saturating_sub(kept.len());
                     kept.extend(bytes.iter().take(room));
                 }
+                inner.swap(bytes);
                 let loss = inner.sprung(bytes);
                 if loss == Some(Loss::After) {
                     mute.store(true, Ordering::SeqCst);
@@ -193,9 +216,19 @@ impl Inside {
         });
     }
 
+    /// Puts other words into this write, once.
+    fn swap(&self, bytes: &mut [u8]) {
+        let mut swap = lock(&self.swap);
+        let place =
+            swap.and_then(|Swap { word, without, .. }| find(bytes, word).filter(|_| find(bytes, without).is_none()));
+        if let (Some(place), Some(Swap { other, .. })) = (place, swap.take_if(|_| place.is_some())) {
+            bytes[place..place + other.len()].copy_from_slice(other);
+        }
+    }
+
     /// Whether a trap stands for this write; it stands once.
     fn sprung(&self, bytes: &[u8]) -> Option<Loss> {
-        let holds = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+        let holds = |part: &[u8]| find(bytes, part).is_some();
         let mut trap = lock(&self.trap);
         let loss = trap.filter(|trap| holds(trap.word) && !holds(trap.without)).map(|trap| trap.loss);
         if loss.is_some() {
@@ -206,10 +239,10 @@ impl Inside {
 }
 
 /// Until one end closes, or `hear` says that this was the end.
-fn pass_on(mut from: TcpStream, mut to: TcpStream, hushed: &AtomicBool, mut hear: impl FnMut(&[u8]) -> bool) {
+fn pass_on(mut from: TcpStream, mut to: TcpStream, hushed: &AtomicBool, mut hear: impl FnMut(&mut [u8]) -> bool) {
     let mut bytes = [0; 8192];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
-        if !hear(&bytes[..count]) {
+        if !hear(&mut bytes[..count]) {
             break;
         }
         if hushed.load(Ordering::SeqCst) {
@@ -221,6 +254,10 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, hushed: &AtomicBool, mut hear
     }
     let _ = from.shutdown(Shutdown::Both);
     let _ = to.shutdown(Shutdown::Both);
+}
+
+fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|window| window == part)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

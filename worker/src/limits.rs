@@ -84,6 +84,9 @@ pub const LONGEST_RECORD_PAUSE: Duration = Duration::from_secs(5);
 pub const QUICK_TRIES: u32 = 3;
 /// From so many refusals for a missing right on the plainest form is tried too.
 pub const RIGHTS_TRIES: u32 = 3;
+/// The pause after an attempt of an atomic task that the server could not commit. It doubles with each attempt.
+pub const UNDONE_PAUSE: Duration = Duration::from_millis(200);
+pub const LONGEST_UNDONE_PAUSE: Duration = Duration::from_secs(5);
 /// The server may lack the memory for a result of this size only, and for so long that it gets a shorter one.
 pub const LARGE_RESULT_BYTES: usize = 16 << 20;
 pub const LARGE_RESULT_TIMEOUT: Duration = Duration::from_secs(600);

@@ -103,7 +103,7 @@ pub async fn stand(client: &Client, standing: &Standing) -> Result<HomeServer, T
         && !finds(client, leader.proof).await?
     {
         let there = format!("its launcher leads on server {}", leader.name);
-        return Err(Trouble::passing(server::apart("the scheduler", &name, &there)));
+        return Err(Trouble::between(server::apart("the scheduler", &name, &there)));
     }
     Ok(HomeServer { proof: standing.proof, name })
 }

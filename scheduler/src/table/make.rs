@@ -269,7 +269,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         settle: SettleStatements::prepare(client, queue).await?,
         look_name: text(queue.fill(statement::LOOK_NAME)).await?,
         retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
-        begin_many: text(queue.fill_begin(statement::Rows::ManyUnlocked)).await?,
+        begin_many: text(queue.fill_begin_many()).await?,
         end_many: text(queue.fill_end(statement::Rows::ManyUnlocked)).await?,
         begin: text("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE".to_owned()).await?,
         commit: text("COMMIT".to_owned()).await?,

@@ -2,7 +2,9 @@
 -- read before its owner is known. `trusted`: he may make us run what he likes anyway (he is a superuser, we or a role that we
 -- belong to), or he may INSERT into our queue, which is the same power; all that is in the schemas is his; and a superuser
 -- uses only the catalog of another.
--- parameters: schema and table of the queue, NULL for a command; locks: none; caller: scheduler, launcher's commands
+-- parameters: schema name, table name
+-- locks: none
+-- caller: scheduler, launcher's commands
 SELECT n.oid IS NOT NULL AS there,
        EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'meta') AS marked,
        COALESCE(pg_catalog.pg_has_role(n.nspowner, 'USAGE'), false) AS ours,
@@ -16,7 +18,7 @@ SELECT n.oid IS NOT NULL AS there,
                         AND (o.rolsuper OR o.rolname = current_user OR pg_catalog.pg_has_role(o.oid, 'MEMBER')
                              OR COALESCE((SELECT pg_catalog.has_table_privilege(o.oid, c.oid, 'INSERT') FROM pg_catalog.pg_class c
                                             JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
-                                           WHERE s.nspname = $1::name AND c.relname = $2::name), false))
+                                           WHERE s.nspname = :schema::name AND c.relname = :table::name), false))
                    FROM pg_catalog.pg_roles o, pg_catalog.pg_roles me
                   WHERE o.oid = n.nspowner AND me.rolname = current_user), true)
            AND NOT EXISTS (SELECT FROM pg_catalog.pg_namespace m WHERE m.nspname = 'mill_private' AND m.nspowner <> n.nspowner)

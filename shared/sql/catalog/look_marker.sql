@@ -1,6 +1,8 @@
 -- The marker table: is it there, may we read and lock it, and is it changed just now? `may` asks for the same trust as
 -- look_catalog: a table of a stranger can run his functions in the session that reads it.
--- parameters: schema and table of the queue; locks: none; caller: scheduler
+-- parameters: schema name, table name
+-- locks: none
+-- caller: scheduler
 SELECT c.oid AS marker,
        pg_catalog.has_schema_privilege(n.oid, 'USAGE') AND pg_catalog.has_table_privilege(c.oid, 'SELECT')
            AND EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'enabled')
@@ -10,7 +12,7 @@ SELECT c.oid AS marker,
                                 AND (o.rolsuper OR o.rolname = current_user OR pg_catalog.pg_has_role(o.oid, 'MEMBER')
                                      OR COALESCE((SELECT pg_catalog.has_table_privilege(o.oid, t.oid, 'INSERT') FROM pg_catalog.pg_class t
                                                     JOIN pg_catalog.pg_namespace s ON s.oid = t.relnamespace
-                                                   WHERE s.nspname = $1::name AND t.relname = $2::name), false))
+                                                   WHERE s.nspname = :schema::name AND t.relname = :table::name), false))
                            FROM pg_catalog.pg_roles o, pg_catalog.pg_roles me
                           WHERE o.oid = n.nspowner AND me.rolname = current_user), false)
            AND NOT EXISTS (SELECT FROM pg_catalog.pg_class q WHERE q.relnamespace = n.oid AND q.relowner <> n.nspowner) AS may,

@@ -1,6 +1,8 @@
 -- What the catalog says about itself.
--- parameters: schema, table; locks: none; caller: scheduler
+-- parameters: schema name, table name
+-- locks: none
+-- caller: scheduler
 SELECT m.enabled,
        EXISTS (SELECT FROM mill.queue q JOIN pg_catalog.pg_class c ON c.oid = q.relid
-                WHERE (q.schema, q.name) IS DISTINCT FROM ($1::name, $2::name)) AS others
+                WHERE (q.schema, q.name) IS DISTINCT FROM (:schema::name, :table::name)) AS others
   FROM mill.meta m

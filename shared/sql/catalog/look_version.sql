@@ -1,3 +1,5 @@
 -- Which version is installed? The same question in every version.
--- parameters: none; locks: the marker table, shared; caller: scheduler, as whoever is admitted
+-- parameters: none
+-- locks: the marker table, shared
+-- caller: scheduler, as whoever is admitted
 SELECT mill.s_version() AS version

@@ -1,3 +1,5 @@
 -- A served task table becomes known to the catalog.
--- parameters: table OID; locks: the row; caller: scheduler, as the queue's user
-SELECT mill.s_register($1)
+-- parameters: table_oid oid
+-- locks: the row
+-- caller: scheduler, as the queue's user
+SELECT mill.s_register(:table_oid)

@@ -1,3 +1,5 @@
 -- Runs that need no worker come to their end.
--- parameters: how many; locks: the runs, flows, tokens; caller: scheduler that keeps the graph
-SELECT mill.s_end_idle_runs($1)
+-- parameters: rows int
+-- locks: the runs, flows, tokens
+-- caller: scheduler that keeps the graph
+SELECT mill.s_end_idle_runs(:rows)

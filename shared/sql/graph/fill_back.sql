@@ -1,3 +1,6 @@
 -- A few times of a back-fill, in one transaction; NULL when its row is no longer as expected.
--- parameters: id, fired so far, times, and span and position after each, whether they are the last; locks: the row, flows, tokens; caller: scheduler that keeps the graph
-SELECT mill.s_fill_back($1, $2, $3, $4, $5, $6)
+-- `fired` so far; `spans` and `positions` after each time; `last`: they are the last ones.
+-- parameters: id int, fired bigint, times timestamptz[], spans int[], positions int[], last bool
+-- locks: the row, flows, tokens
+-- caller: scheduler that keeps the graph
+SELECT mill.s_fill_back(:id, :fired, :times, :spans, :positions, :last)

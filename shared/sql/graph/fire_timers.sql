@@ -1,3 +1,7 @@
 -- Timers that are due fire, in one transaction, in which they also move on; the ids of those that were as expected.
--- parameters: ids, revisions, expected nexts, times that fire, nexts, dues, skipped, los and his of stretches; locks: the timers, flows, tokens; caller: scheduler that keeps the graph
-SELECT * FROM mill.s_fire($1, $2, $3, $4, $5, $6, $7, $8, $9)
+-- `fires` are the times that fire; `lows` and `highs` those of stretches.
+-- parameters: ids int[], revisions int[], expected_nexts timestamptz[], fires timestamptz[], nexts timestamptz[],
+--     dues timestamptz[], skipped bigint[], lows timestamptz[], highs timestamptz[]
+-- locks: the timers, flows, tokens
+-- caller: scheduler that keeps the graph
+SELECT * FROM mill.s_fire(:ids, :revisions, :expected_nexts, :fires, :nexts, :dues, :skipped, :lows, :highs)

@@ -1,3 +1,5 @@
 -- Back-fills that can go on, with the room in their flows.
--- parameters: how many; locks: none; caller: scheduler that keeps the graph
-SELECT * FROM mill.s_list_backfills($1)
+-- parameters: rows int
+-- locks: none
+-- caller: scheduler that keeps the graph
+SELECT * FROM mill.s_list_backfills(:rows)

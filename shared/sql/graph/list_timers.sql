@@ -1,3 +1,5 @@
 -- New and edited timers, and those that are due, in the order in which they fire.
--- parameters: how many, timers to leave out; locks: none; caller: scheduler that keeps the graph
-SELECT * FROM mill.s_list_timers($1, $2)
+-- parameters: rows int, left_out int[]
+-- locks: none
+-- caller: scheduler that keeps the graph
+SELECT * FROM mill.s_list_timers(:rows, :left_out)

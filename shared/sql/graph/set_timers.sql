@@ -1,3 +1,5 @@
 -- The next times of new or edited timers, if nobody has edited them since.
--- parameters: ids, revisions, nexts, dues, troubles; locks: the timers; caller: scheduler that keeps the graph
-SELECT mill.s_set_timers($1, $2, $3, $4, $5)
+-- parameters: ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], troubles text[]
+-- locks: the timers
+-- caller: scheduler that keeps the graph
+SELECT mill.s_set_timers(:ids, :revisions, :nexts, :dues, :troubles)

@@ -1,3 +1,5 @@
 -- A back-fill that nobody can go on with says why.
--- parameters: id, trouble; locks: the row; caller: scheduler that keeps the graph
-SELECT mill.s_stop_backfill($1, $2)
+-- parameters: id int, trouble text
+-- locks: the row
+-- caller: scheduler that keeps the graph
+SELECT mill.s_stop_backfill(:id, :trouble)

@@ -1,3 +1,5 @@
 -- Tokens and stashed values that nobody needs any more.
--- parameters: how many; locks: the rows; caller: scheduler that keeps the graph, once a minute
-SELECT mill.s_sweep_graph($1)
+-- parameters: rows int
+-- locks: the rows
+-- caller: scheduler that keeps the graph, once a minute
+SELECT mill.s_sweep_graph(:rows)

@@ -1,3 +1,6 @@
 -- Is the graph ours to keep, and is any of it in use?
--- parameters: whether we keep it already, whether its bell is armed; locks: kinds 6 and 3, of the session; caller: scheduler
-SELECT * FROM mill.s_watch_graph($1, $2)
+-- `held`: we keep it already; `armed`: its bell is armed.
+-- parameters: held bool, armed bool
+-- locks: kinds 6 and 3, of the session
+-- caller: scheduler
+SELECT * FROM mill.s_watch_graph(:held, :armed)

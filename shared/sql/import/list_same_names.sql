@@ -1,3 +1,5 @@
 -- Jobs that are there already under these names.
--- parameters: $1 names; locks: none; caller: the launcher's import
-SELECT j.id, j.name, j.input, j.cron, j.schedule_interval, j.timezone, j.scheduled FROM mill.job j WHERE j.name = ANY ($1::text[])
+-- parameters: names text[]
+-- locks: none
+-- caller: the launcher's import
+SELECT j.id, j.name, j.input, j.cron, j.schedule_interval, j.timezone, j.scheduled FROM mill.job j WHERE j.name = ANY (:names::text[])

@@ -1,7 +1,9 @@
 -- What there is of pg_cron in this database, and how this session sees it. Its zone is a setting since 1.5, which only
 -- some roles may read (`hidden`: not this one); before, it was always GMT. A table without the extension was copied from
 -- somewhere, and then a setting of that name is what somebody says about it.
--- parameters: none; locks: none; caller: the launcher's import
+-- parameters: none
+-- locks: none
+-- caller: the launcher's import
 SELECT pg_catalog.to_regclass('cron.job') IS NOT NULL AS there,
        COALESCE(pg_catalog.row_security_active(pg_catalog.to_regclass('cron.job')), false) AS only_own,
        NULLIF(CASE WHEN e.version IS NULL THEN pg_catalog.current_setting('cron.timezone', true) ELSE s.setting END, '') AS zone,

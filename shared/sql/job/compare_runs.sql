@@ -1,6 +1,8 @@
 -- Runs and rows that disagree: a TRUNCATE, a restored table or disabled triggers leave runs without a row, and rows without a run.
 -- Rows that wait for a run that the catalog does not know are closed.
--- parameters: none; locks: the rows and runs concerned; caller: scheduler, at the start of a session and about every minute
+-- parameters: none
+-- locks: the rows and runs concerned
+-- caller: scheduler, at the start of a session and about every minute
 WITH open AS MATERIALIZED (
     SELECT o.run, o.begun, o.recalled FROM mill_private.q{oid}_open() AS o
 ), missing AS MATERIALIZED (

@@ -1,8 +1,10 @@
 -- Runs that are older than they are kept, of a few jobs at a time, with their rows; returns behind which job to go on, NULL: from
 -- the first.
--- parameters: job to go on behind; locks: the runs and rows; caller: scheduler, once in a while
+-- parameters: after_job int
+-- locks: the runs and rows
+-- caller: scheduler, once in a while
 WITH old AS MATERIALIZED (
-    SELECT tasks, runs, last FROM mill_private.q{oid}_delete_old($1::int)
+    SELECT tasks, runs, last FROM mill_private.q{oid}_delete_old(:after_job::int)
 ), gone AS (
     DELETE FROM {queue} WHERE id IN (SELECT id FROM {queue} WHERE id = ANY ((SELECT tasks FROM old)::bigint[])
                                         AND run = ANY ((SELECT runs FROM old)::bigint[])

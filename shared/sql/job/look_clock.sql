@@ -1,3 +1,5 @@
 -- Has a test moved the clock that decides when jobs are due?
--- parameters: none; locks: none; caller: scheduler, at the start of a session
+-- parameters: none
+-- locks: none
+-- caller: scheduler, at the start of a session
 SELECT mill.s_clock() <> interval '0' AS moved

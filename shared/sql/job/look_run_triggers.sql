@@ -1,7 +1,9 @@
 -- Are the row triggers of jobs on the table, with our functions, so that nothing has to be changed on it? And the OID of our user.
--- parameters: table OID, part of the names of our functions; locks: none; caller: scheduler, at the start of a session
+-- parameters: table_oid oid
+-- locks: none
+-- caller: scheduler, at the start of a session
 SELECT (SELECT count(*) = 5 FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_proc p ON p.oid = t.tgfoid
-         WHERE t.tgrelid = $1::oid AND pg_catalog.starts_with(t.tgname::text, 'mill_job_') AND p.proowner = r.oid
-           AND pg_catalog.starts_with(p.proname::text, pg_catalog.concat('mill_run_', $1::oid, '_', r.oid, '_'))
+         WHERE t.tgrelid = :table_oid::oid AND pg_catalog.starts_with(t.tgname::text, 'mill_job_') AND p.proowner = r.oid
+           AND pg_catalog.starts_with(p.proname::text, pg_catalog.concat('mill_run_', :table_oid::oid, '_', r.oid, '_'))
            AND p.prosrc LIKE '%pgmill run triggers 3%') AS there, r.oid AS me
   FROM pg_catalog.pg_roles r WHERE r.rolname = current_user

@@ -1,7 +1,10 @@
 -- The row triggers of jobs. They belong to the queue's user, and run as him: he alone may call the entry points of the queue,
 -- and what the types and functions of the table do runs as him. Without the catalog they let a row run as a plain task.
 -- The conditions are short, because the server reads them anew for every statement, also for plain tasks.
--- parameters: none (the OIDs of the queue and of its user stand in the text); locks: the table, against writers; caller: scheduler
+-- The OIDs of the queue and of its user stand in the text.
+-- parameters: none
+-- locks: the table, against writers
+-- caller: scheduler
 CREATE OR REPLACE FUNCTION {schema}.{run_guard}() RETURNS trigger LANGUAGE plpgsql AS $function$
 -- pgmill run triggers 3
 BEGIN

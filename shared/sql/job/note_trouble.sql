@@ -1,4 +1,6 @@
 -- Tells `mill.why` what keeps the queue from being served, or that nothing does; nothing is written if it is known.
--- parameters: the trouble, or NULL; locks: the queue's row in the catalog; caller: scheduler
-SELECT mill_private.q{oid}_note($1::text)
- WHERE (SELECT q.trouble FROM mill.queue q WHERE q.relid = {oid}) IS DISTINCT FROM $1::text
+-- parameters: trouble text
+-- locks: the queue's row in the catalog
+-- caller: scheduler
+SELECT mill_private.q{oid}_note(:trouble::text)
+ WHERE (SELECT q.trouble FROM mill.queue q WHERE q.relid = {oid}) IS DISTINCT FROM :trouble::text

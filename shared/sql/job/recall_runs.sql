@@ -1,6 +1,8 @@
 -- Rows of runs that are to leave the queue before they have begun, or that a person has ended while they run. A row is locked
 -- before its run, as everywhere; one that is locked by another transaction is tried again.
--- parameters: none; locks: the rows, then their runs, skipping locked ones; caller: scheduler, when it was told that there are some
+-- parameters: none
+-- locks: the rows, then their runs, skipping locked ones
+-- caller: scheduler, when it was told that there are some
 WITH wanted AS MATERIALIZED (
     SELECT w.run, w.what, w.reason, w.error FROM mill_private.q{oid}_recalls() AS w
 ), rows AS MATERIALIZED (

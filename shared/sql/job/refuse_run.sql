@@ -1,3 +1,5 @@
 -- The queue refuses the row of this run: its job is paused with the reason, and the run held.
--- parameters: run, the refusal; locks: the run; caller: scheduler
-SELECT mill_private.q{oid}_refuse($1::bigint, $2::text)
+-- parameters: run bigint, refusal text
+-- locks: the run
+-- caller: scheduler
+SELECT mill_private.q{oid}_refuse(:run::bigint, :refusal::text)

@@ -1,3 +1,5 @@
 -- Orders runs of the due jobs, the oldest first, as many as slots are reserved.
--- parameters: slots; locks: rows of job_book, skipping locked ones; caller: scheduler, in a pass in which something is due
-SELECT started, until FROM mill_private.q{oid}_start($1::int)
+-- parameters: slots int
+-- locks: rows of job_book, skipping locked ones
+-- caller: scheduler, in a pass in which something is due
+SELECT started, until FROM mill_private.q{oid}_start(:slots::int)

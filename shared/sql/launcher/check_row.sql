@@ -1,5 +1,7 @@
 -- What a row's user may do in its database.
--- parameters: schema, table; locks: none; caller: launcher check --connect, as the row's user
+-- parameters: schema name, table name
+-- locks: none
+-- caller: launcher check --connect, as the row's user
 SELECT r.rolsuper AS superuser,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS makes_schemas,
        s.oid IS NOT NULL AS schema,
@@ -10,6 +12,6 @@ SELECT r.rolsuper AS superuser,
        COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_table_privilege(c.oid, p))
                    FROM pg_catalog.unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS p), false) AS serves
   FROM pg_catalog.pg_roles r
-  LEFT JOIN pg_catalog.pg_namespace s ON s.nspname = $1
-  LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = $2
+  LEFT JOIN pg_catalog.pg_namespace s ON s.nspname = :schema
+  LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = :table
  WHERE r.rolname = current_user

@@ -1,5 +1,7 @@
 -- Every database, and whether "*" may serve it: it takes connections, ours too, is no template and not half dropped.
--- parameters: none; locks: none; caller: launcher, at every poll
+-- parameters: none
+-- locks: none
+-- caller: launcher, at every poll
 SELECT d.oid, d.datname::text AS name,
        d.datallowconn AND NOT d.datistemplate AND d.datconnlimit <> -2
            AND pg_catalog.has_database_privilege(d.oid, 'CONNECT') AS servable

@@ -3,7 +3,9 @@
 -- as the reader. A table without the columns of a queue is passed over: a role with the right TRIGGER on it could have
 -- put the trigger there. `known`: the owner was let in by the catalog's owner, the operator or the database's owner; a
 -- stranger's tables would take the slots of others.
--- parameters: at most so many; locks: none; caller: launcher, in a database that it has found by itself
+-- parameters: rows bigint
+-- locks: none
+-- caller: launcher, in a database that it has found by itself
 SELECT n.nspname::text AS schema, c.relname::text AS name, o.rolname::text AS owner, session_user::text AS login,
        m.oid IS NOT NULL AS installed, o.rolname = session_user AS own, o.rolsuper AS superuser, o.rolcanlogin AS logs_in,
        COALESCE(pg_catalog.has_schema_privilege(o.oid, m.oid, 'USAGE'), false)
@@ -20,4 +22,4 @@ SELECT n.nspname::text AS schema, c.relname::text AS name, o.rolname::text AS ow
    AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
    AND 4 = (SELECT count(*) FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname IN ('id', 'input', 'plan', 'state'))
- ORDER BY known DESC, c.oid LIMIT $1
+ ORDER BY known DESC, c.oid LIMIT :rows

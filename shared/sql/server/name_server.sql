@@ -1,6 +1,8 @@
 -- Which server this session is on. A promoted copy has the same system identifier, another timeline and another start. The
 -- timeline of the checkpoint lags behind a promotion, so it is read from the name of the present WAL file.
--- parameters: none; locks: none; caller: launcher, scheduler and worker, once per session of their own
+-- parameters: none
+-- locks: none
+-- caller: launcher, scheduler and worker, once per session of their own
 SELECT c.system_identifier::pg_catalog.text AS system,
        CASE WHEN NOT pg_catalog.pg_is_in_recovery()
             THEN pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_insert_lsn()), 8) END AS timeline,

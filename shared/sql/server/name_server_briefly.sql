@@ -1,4 +1,6 @@
 -- The same on a server whose owner has revoked the functions that name the system: its start is all that is known.
--- parameters: none; locks: none; caller: launcher, scheduler and worker
+-- parameters: none
+-- locks: none
+-- caller: launcher, scheduler and worker
 SELECT NULL::pg_catalog.text AS system, NULL::pg_catalog.text AS timeline,
        pg_catalog.to_char(pg_catalog.pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') AS started

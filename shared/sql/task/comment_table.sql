@@ -1,5 +1,7 @@
 -- What every column means, for \d+ and for people.
--- parameters: none; locks: the new table; caller: scheduler, in the transaction that makes the table
+-- parameters: none
+-- locks: the new table
+-- caller: scheduler, in the transaction that makes the table
 COMMENT ON TABLE {queue} IS 'pgmill: every row is SQL that is run as the user of this queue''s scheduler';
 COMMENT ON COLUMN {queue}."id" IS 'order of arrival';
 COMMENT ON COLUMN {queue}."parent" IS 'the task whose SQL inserted this row, or the run that this row repeats';

@@ -1,18 +1,20 @@
 -- What became of a remote task cannot be found out, or a task has killed its worker or its server process too often: it ends
 -- as crashed, with its repetition and its pause. Not if somebody else has the row locked: it is tried again.
--- parameters: id, attempt, how it died (NULL: of a remote task nobody knows); locks: the row, and those that its pause plans
--- anew; caller: scheduler, at a reset, and when `plan_again` says that it is spent
+-- `death` is how it died; NULL: nobody knows, of a remote task.
+-- parameters: id bigint, attempt int, death text
+-- locks: the row, and those that its pause plans anew
+-- caller: scheduler, at a reset, and when `plan_again` says that it is spent
 WITH ours AS MATERIALIZED (
-    SELECT f.id FROM {queue} f WHERE f.id = $1::bigint AND f.attempt = $2::int AND f.state = 'WORK'
-       AND (f.remote IS NOT NULL OR $3::text IS NOT NULL) FOR UPDATE SKIP LOCKED
+    SELECT f.id FROM {queue} f WHERE f.id = :id::bigint AND f.attempt = :attempt::int AND f.state = 'WORK'
+       AND (f.remote IS NOT NULL OR :death::text IS NOT NULL) FOR UPDATE SKIP LOCKED
 ), crashed AS (
     UPDATE {queue} t SET state = 'FAIL', stop = statement_timestamp(), reason = 'crashed', crashes = 0,
-           error = pg_catalog.concat('ERROR:  task crashed', ': ' || $3::text || ', ' || (t.crashes + 1) || ' times in a row')
-      FROM ours o WHERE t.id = o.id AND t.attempt = $2::int AND t.state = 'WORK'
+           error = pg_catalog.concat('ERROR:  task crashed', ': ' || :death::text || ', ' || (t.crashes + 1) || ' times in a row')
+      FROM ours o WHERE t.id = o.id AND t.attempt = :attempt::int AND t.state = 'WORK'
     RETURNING t.*
 ), again AS (
-    INSERT INTO {queue} ({repeat_columns})
-    SELECT {repeat_values} FROM crashed t WHERE t.repeat > interval '0'
+    INSERT INTO {queue} (parent, plan, {copied_columns})
+    SELECT t.id, {next_time}{copied_values} FROM crashed t WHERE t.repeat > interval '0'
     RETURNING id
 ), paused AS (
     UPDATE {queue} t SET plan = CASE WHEN t.drift THEN statement_timestamp() - t."max" * interval '1 ms'

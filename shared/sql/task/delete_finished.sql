@@ -1,4 +1,6 @@
 -- Of ended rows those that have neither output nor error are deleted, if their owner wants that.
--- parameters: ids, attempts; locks: the rows; caller: worker, in the transaction that ended the rows
-DELETE FROM {queue} t USING unnest($1::bigint[], $2::int[]) AS r (id, attempt)
- WHERE t.id = ANY ($1::bigint[]) AND t.id = r.id AND t.attempt = r.attempt AND t.state = 'DONE' AND t.delete AND t.output IS NULL AND t.error IS NULL
+-- parameters: ids bigint[], attempts int[]
+-- locks: the rows
+-- caller: worker, in the transaction that ended the rows
+DELETE FROM {queue} t USING unnest(:ids::bigint[], :attempts::int[]) AS r (id, attempt)
+ WHERE t.id = ANY (:ids::bigint[]) AND t.id = r.id AND t.attempt = r.attempt AND t.state = 'DONE' AND t.delete AND t.output IS NULL AND t.error IS NULL

@@ -2,8 +2,11 @@
 -- was cut off): it bears that name's mark, and not that of the session by which our launcher leads. That this one holds
 -- the leader's lock is looked at in the same moment: a scheduler that has slept through its own launcher's end ends nobody.
 -- Half a second is waited for its end.
--- parameters: queue kind, table OID, kind of a launcher's mark, its name, kind of a term's mark, the term, leader kind;
--- locks: none; caller: scheduler that finds its queue held
+-- `term` is the server process of the session by which our launcher leads.
+-- parameters: queue_kind int, table_oid oid, launcher_kind int, launcher_name text, term_kind int, term int,
+--     leader_kind int
+-- locks: none
+-- caller: scheduler that finds its queue held
 SELECT h.pid AS backend, pg_catalog.pg_terminate_backend(h.pid, 500) AS ended
   FROM pg_catalog.pg_locks h
   JOIN pg_catalog.pg_stat_get_activity(NULL) a ON a.pid = h.pid
@@ -11,12 +14,12 @@ SELECT h.pid AS backend, pg_catalog.pg_terminate_backend(h.pid, 500) AS ended
   JOIN pg_catalog.pg_roles me ON me.rolname = current_user
  WHERE h.locktype = 'advisory' AND h.objsubid = 2 AND h.granted AND h.mode = 'ExclusiveLock'
    AND h.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())
-   AND h.classid = $1::int::oid AND h.objid = $2::oid
+   AND h.classid = :queue_kind::int::oid AND h.objid = :table_oid::oid
    AND EXISTS (SELECT FROM pg_catalog.pg_locks n WHERE n.locktype = 'advisory' AND n.objsubid = 2 AND n.granted AND n.pid = h.pid
-                  AND n.classid = $3::int::oid AND n.objid::bigint = pg_catalog.hashtext($4)::bigint & 4294967295)
+                  AND n.classid = :launcher_kind::int::oid AND n.objid::bigint = pg_catalog.hashtext(:launcher_name)::bigint & 4294967295)
    AND NOT EXISTS (SELECT FROM pg_catalog.pg_locks t WHERE t.locktype = 'advisory' AND t.objsubid = 2 AND t.granted AND t.pid = h.pid
-                      AND t.classid = $5::int::oid AND t.objid::bigint = $6::int)
-   AND EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid = $6::int
-                  AND l.classid = $7::int::oid AND l.objid::bigint = pg_catalog.hashtext($4)::bigint & 4294967295)
+                      AND t.classid = :term_kind::int::oid AND t.objid::bigint = :term::int)
+   AND EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.pid = :term::int
+                  AND l.classid = :leader_kind::int::oid AND l.objid::bigint = pg_catalog.hashtext(:launcher_name)::bigint & 4294967295)
    AND (me.rolsuper OR NOT r.rolsuper AND (pg_catalog.pg_has_role(a.usesysid, 'USAGE')
                                            OR pg_catalog.pg_has_role('pg_signal_backend', 'USAGE')))

@@ -1,5 +1,7 @@
 -- A row that nobody started in time and whose repetition the data refuse: it ends as a failure that says so.
--- parameters: id, the refusal; locks: the row; caller: scheduler
+-- parameters: id bigint, refusal text
+-- locks: the row
+-- caller: scheduler
 UPDATE {queue} t SET state = 'FAIL', start = statement_timestamp(), stop = statement_timestamp(),
-       error = pg_catalog.concat('ERROR:  task not active', chr(10), $2::text), reason = 'completion'
- WHERE t.id = $1::bigint AND t.state = 'PLAN' AND {expired}
+       error = pg_catalog.concat('ERROR:  task not active', chr(10), :refusal::text), reason = 'completion'
+ WHERE t.id = :id::bigint AND t.state = 'PLAN' AND {expired}

@@ -1,4 +1,6 @@
 -- What a table is called now, if it is still there.
--- parameters: table OID; locks: none; caller: scheduler, when another table, or none, has the name of its queue
+-- parameters: table_oid oid
+-- locks: none
+-- caller: scheduler, when another table, or none, has the name of its queue
 SELECT n.nspname::text AS schema, c.relname::text AS name
-  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1::oid
+  FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = :table_oid::oid

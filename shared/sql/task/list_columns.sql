@@ -1,6 +1,8 @@
 -- The columns that a repetition copies: all but those we set ourselves and those the server makes. Runs of jobs, which have an
 -- `at` of their own, never repeat.
--- parameters: none; locks: none; caller: scheduler, and the worker of a repeating task
+-- parameters: none
+-- locks: none
+-- caller: scheduler, and the worker of a repeating task
 SELECT a.attname::text AS name FROM pg_catalog.pg_attribute a
  WHERE a.attrelid = {queue_text}::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
    AND a.attgenerated = '' AND a.attidentity <> 'a'

@@ -1,3 +1,5 @@
 -- Which table has the queue's name now? A rename tells nobody, and our statements go by the name.
--- parameters: none; locks: none; caller: scheduler, at every full pass
+-- parameters: none
+-- locks: none
+-- caller: scheduler, at every full pass
 SELECT pg_catalog.to_regclass({queue_text})::pg_catalog.oid AS relid

@@ -1,5 +1,7 @@
 -- What is there under the queue's name.
--- parameters: none; locks: none; caller: scheduler, at every start of a session
+-- parameters: none
+-- locks: none
+-- caller: scheduler, at every start of a session
 SELECT c.oid AS relid,
        (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = {schema_text}) AS schema,
        (SELECT t.oid FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace

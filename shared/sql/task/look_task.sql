@@ -3,10 +3,13 @@
 -- where its session is, is told instead.
 -- A connection that was lent on since serves another: its backend is a stranger to this task. Whether the backend is one of
 -- ours is told as well: whoever may change rows can write any session's pid into one.
--- parameters: id, attempt, backends that do not run it; locks: none; caller: scheduler, for a task whose worker is gone
-SELECT t.state::text AS state, a.pid AS backend, {ours} AS ours, t.pid AS pid, t.remote::text AS remote,
+-- `foreign_backends` do not run it: they are kept, or serve other tasks by now.
+-- parameters: id bigint, attempt int, foreign_backends int[]
+-- locks: none
+-- caller: scheduler, for a task whose worker is gone
+SELECT t.state::text AS state, a.pid AS backend, {own_backend} AS ours, t.pid AS pid, t.remote::text AS remote,
        t.remote_session::text AS remote_session
   FROM {queue} t
   LEFT JOIN pg_catalog.pg_stat_activity a ON t.state = 'WORK' AND t.remote_session IS NULL AND a.pid = t.pid AND a.backend_start <= t.start
-       AND a.pid <> ALL ($3::int[])
- WHERE t.id = $1::bigint AND t.attempt = $2::int
+       AND a.pid <> ALL (:foreign_backends::int[])
+ WHERE t.id = :id::bigint AND t.attempt = :attempt::int

@@ -1,6 +1,8 @@
 -- The indexes of the take: waiting rows in the order they are taken, per group and over all, and what runs; rows
 -- that stand aside for their time; the runs of jobs. By hash, not by name: a btree refuses long texts, and the take compares the names themselves anyway.
--- parameters: none; locks: the new table; caller: scheduler, in the transaction that makes the table
+-- parameters: none
+-- locks: the new table
+-- caller: scheduler, in the transaction that makes the table
 CREATE INDEX ON {queue} (hash, "max" DESC, priority DESC, id) WHERE state = 'PLAN' AND NOT held;
 CREATE INDEX ON {queue} ("max" DESC, priority DESC, id) WHERE state = 'PLAN' AND NOT held;
 CREATE INDEX ON {queue} (hash) WHERE state IN ('TAKE', 'WORK');

@@ -1,3 +1,5 @@
 -- The states of a task. One type per schema, shared by the queues in it.
--- parameters: none; locks: the type's name; caller: scheduler
+-- parameters: none
+-- locks: the type's name
+-- caller: scheduler
 CREATE TYPE {state} AS ENUM ('PLAN', 'TAKE', 'WORK', 'DONE', 'FAIL', 'GONE', 'STOP')

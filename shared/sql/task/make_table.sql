@@ -1,6 +1,9 @@
 -- The task table: the product's public face. Defaults fall through session, role, database and server settings
 -- `pg_task.*` to the config's value; NULLIF, because a placeholder reads as '' after RESET or SET LOCAL.
--- parameters: none (the config's defaults stand in the text); locks: the table's name; caller: scheduler
+-- The config's defaults stand in the text.
+-- parameters: none
+-- locks: the table's name
+-- caller: scheduler
 CREATE TABLE {queue} (
     "id" bigserial PRIMARY KEY,
     "parent" bigint DEFAULT NULLIF(NULLIF(current_setting('pg_task.id', true), '')::bigint, 0),

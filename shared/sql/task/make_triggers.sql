@@ -2,7 +2,9 @@
 -- run with the inserter's search_path and rights. NOTIFY takes a server-wide lock at commit, so it is called only
 -- when the scheduler sleeps: then it holds the lock that is tried here. An inserter that got it shares it until its
 -- commit, and the scheduler cannot fall asleep over an uncommitted row.
--- parameters: none; locks: the new table; caller: scheduler, in the transaction that makes the table
+-- parameters: none
+-- locks: the new table
+-- caller: scheduler, in the transaction that makes the table
 CREATE OR REPLACE FUNCTION {schema}.mill_ring() RETURNS trigger LANGUAGE plpgsql AS $function$
 DECLARE
     root pg_catalog.oid := COALESCE(pg_catalog.pg_partition_root(TG_RELID), TG_RELID);

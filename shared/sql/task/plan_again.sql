@@ -8,19 +8,21 @@
 -- connection that the server closed without a word counts if the server is still the same: then the task's own server process
 -- has died, and one that stopped or crashed because of others would have said so. The time that a repetition is computed
 -- from is kept in `at` meanwhile.
--- parameters: id, attempt, why it ended, backends that do not run it, whether its worker died or lost its connection without a
--- word, and, of the latter, when the server began (microseconds); locks: the row; caller: scheduler (worker gone), worker
--- (interrupted)
+-- `died`: its worker died, or lost its connection without a word; of the latter, `server_began_us` is when the server began.
+-- `foreign_backends` do not run it.
+-- parameters: id bigint, attempt int, reason text, foreign_backends int[], died bool, server_began_us bigint
+-- locks: the row
+-- caller: scheduler (worker gone), worker (interrupted)
 WITH ours AS MATERIALIZED (
     SELECT f.id, f.attempt, f.job IS NOT NULL AND f.state = 'WORK' AS closes,
-           CASE WHEN $5::bool AND f.job IS NULL AND f.state = 'WORK'
-                 AND COALESCE($6::bigint = (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint, true)
+           CASE WHEN :died::bool AND f.job IS NULL AND f.state = 'WORK'
+                 AND COALESCE(:server_began_us::bigint = (extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint, true)
                 THEN f.crashes + 1 END AS crashes
       FROM {queue} f
-     WHERE f.id = $1::bigint AND f.attempt = $2::int AND f.state IN ('TAKE', 'WORK')
+     WHERE f.id = :id::bigint AND f.attempt = :attempt::int AND f.state IN ('TAKE', 'WORK')
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity a
                         WHERE f.state = 'WORK' AND f.remote_session IS NULL AND a.pid = f.pid AND a.backend_start <= f.start
-                          AND a.pid <> pg_catalog.pg_backend_pid() AND a.pid <> ALL ($4::int[]))
+                          AND a.pid <> pg_catalog.pg_backend_pid() AND a.pid <> ALL (:foreign_backends::int[]))
        FOR UPDATE SKIP LOCKED
 ), planned AS (
     UPDATE {queue} t SET state = 'PLAN', start = NULL, stop = NULL, pid = NULL, remote_session = NULL,
@@ -28,14 +30,14 @@ WITH ours AS MATERIALIZED (
            at = CASE WHEN o.crashes > 1 AND t.repeat > interval '0' AND NOT t.drift THEN COALESCE(t.at, t.plan) ELSE t.at END,
            plan = CASE WHEN o.crashes > 1
                        THEN statement_timestamp() + LEAST(300, 2 ^ LEAST(o.crashes - 2, 9)) * interval '1 s' ELSE t.plan END
-      FROM ours o WHERE t.id = o.id AND t.attempt = $2::int AND t.state IN ('TAKE', 'WORK') AND NOT o.closes
+      FROM ours o WHERE t.id = o.id AND t.attempt = :attempt::int AND t.state IN ('TAKE', 'WORK') AND NOT o.closes
        AND (o.crashes >= 20) IS NOT TRUE
     RETURNING t.id, o.crashes, t.plan
 ), closed AS (
-    UPDATE {queue} t SET state = 'FAIL', stop = statement_timestamp(), reason = $3::text, output = COALESCE(t.output, ''),
-           error = CASE $3::text WHEN 'timeout' THEN 'ERROR:  task ended: it took longer than max_runtime'
-                                 ELSE pg_catalog.concat('ERROR:  task ', $3::text) END
-      FROM ours o WHERE t.id = o.id AND t.attempt = $2::int AND t.state = 'WORK' AND o.closes
+    UPDATE {queue} t SET state = 'FAIL', stop = statement_timestamp(), reason = :reason::text, output = COALESCE(t.output, ''),
+           error = CASE :reason::text WHEN 'timeout' THEN 'ERROR:  task ended: it took longer than max_runtime'
+                                 ELSE pg_catalog.concat('ERROR:  task ', :reason::text) END
+      FROM ours o WHERE t.id = o.id AND t.attempt = :attempt::int AND t.state = 'WORK' AND o.closes
     RETURNING t.id
 )
 SELECT p.id::bigint AS id, false AS closed, false AS spent, p.crashes::int AS crashes,

@@ -1,6 +1,8 @@
 -- Rows that stood aside for their time, and whose time has come. By an array of ids, because a join could read the whole table
 -- if it was small when the statement was planned.
--- parameters: none; locks: the rows; caller: scheduler, at every look
+-- parameters: none
+-- locks: the rows
+-- caller: scheduler, at every look
 UPDATE {queue} SET held = false
  WHERE id = ANY (ARRAY(SELECT id FROM {queue} WHERE state = 'PLAN' AND held AND plan <= statement_timestamp() AND job IS NULL
                         ORDER BY plan LIMIT 1000 FOR UPDATE SKIP LOCKED))

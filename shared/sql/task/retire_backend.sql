@@ -1,4 +1,7 @@
 -- Ends a backend whose connection nobody trusts any more. No row: it is gone, or its pid is another's by now.
--- parameters: pid, when it began (seconds, as the server writes them); locks: none; caller: scheduler
+-- `began` is in seconds, as the server writes them.
+-- parameters: pid int, began text
+-- locks: none
+-- caller: scheduler
 SELECT pg_catalog.pg_terminate_backend(a.pid) AS sent FROM pg_catalog.pg_stat_activity a
- WHERE a.pid = $1::int AND extract(epoch FROM a.backend_start)::text = $2::text
+ WHERE a.pid = :pid::int AND extract(epoch FROM a.backend_start)::text = :began::text

@@ -1,6 +1,8 @@
 -- Our trigger functions are their owner's alone, whatever default privileges the database has: a role that may EXECUTE one could use
 -- it as a trigger of a table of its own.
--- parameters: none; locks: none; caller: scheduler, in the transaction that makes the functions
+-- parameters: none
+-- locks: none
+-- caller: scheduler, in the transaction that makes the functions
 DO $rights$
 DECLARE
     g record;

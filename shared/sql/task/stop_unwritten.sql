@@ -1,6 +1,8 @@
 -- The same where that is refused, too: the row is stopped, so that its group goes on and its input is not run again unasked.
--- parameters: id, attempt; locks: the row; caller: scheduler, behind `end_unwritten`
+-- parameters: id bigint, attempt int
+-- locks: the row
+-- caller: scheduler, behind `end_unwritten`
 UPDATE {queue} t SET state = 'STOP', pid = NULL, reason = 'completion'
- WHERE t.id = (SELECT f.id FROM {queue} f WHERE f.id = $1::bigint AND f.attempt = $2::int AND f.state = 'WORK' FOR UPDATE SKIP LOCKED)
-   AND t.attempt = $2::int AND {still_runs}
+ WHERE t.id = (SELECT f.id FROM {queue} f WHERE f.id = :id::bigint AND f.attempt = :attempt::int AND f.state = 'WORK' FOR UPDATE SKIP LOCKED)
+   AND t.attempt = :attempt::int AND {still_working}
 RETURNING t.id::bigint AS id

@@ -1,3 +1,5 @@
 -- The sign is taken down.
--- parameters: lock kind, table OID; locks: advisory, session; caller: scheduler
-SELECT pg_catalog.pg_advisory_unlock($1::int, $2::oid::int) AS done
+-- parameters: kind int, table_oid oid
+-- locks: advisory, session
+-- caller: scheduler
+SELECT pg_catalog.pg_advisory_unlock(:kind::int, :table_oid::oid::int) AS done

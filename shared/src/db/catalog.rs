@@ -118,26 +118,25 @@ pub(super) fn filled(statement: &str) -> String {
 
 fn fill(part: &str, version: &str) -> String {
     let names = [
-        ("{version}", literal(version)),
-        ("{leader_key}", lock_key::LEADER.to_string()),
-        ("{queue_key}", lock_key::QUEUE.to_string()),
-        ("{task_key}", lock_key::TASK.to_string()),
-        ("{bell_key}", lock_key::BELL.to_string()),
-        ("{flow_key}", lock_key::FLOW.to_string()),
-        ("{graph_key}", lock_key::GRAPH.to_string()),
-        ("{cancelled_text}", literal(statement::CANCELLED)),
-        ("{install_key}", lock_key::INSTALL.to_string()),
-        ("{no_slot_key}", lock_key::NO_SLOT.to_string()),
-        ("{no_connection_key}", lock_key::NO_CONNECTION.to_string()),
-        ("{unknown_key}", lock_key::UNKNOWN.to_string()),
-        ("{start_key}", lock_key::MESSAGE_START.to_string()),
-        ("{stop_key}", lock_key::MESSAGE_STOP.to_string()),
-        ("{restart_key}", lock_key::MESSAGE_RESTART.to_string()),
-        ("{true_key}", lock_key::ANSWER_TRUE.to_string()),
-        ("{false_key}", lock_key::ANSWER_FALSE.to_string()),
-        ("{refused_key}", lock_key::ANSWER_REFUSED.to_string()),
+        ("version", literal(version)),
+        ("leader_key", lock_key::LEADER.to_string()),
+        ("queue_key", lock_key::QUEUE.to_string()),
+        ("task_key", lock_key::TASK.to_string()),
+        ("bell_key", lock_key::BELL.to_string()),
+        ("flow_key", lock_key::FLOW.to_string()),
+        ("graph_key", lock_key::GRAPH.to_string()),
+        ("cancelled_text", literal(statement::CANCELLED)),
+        ("install_key", lock_key::INSTALL.to_string()),
+        ("no_slot_key", lock_key::NO_SLOT.to_string()),
+        ("no_connection_key", lock_key::NO_CONNECTION.to_string()),
+        ("unknown_key", lock_key::UNKNOWN.to_string()),
+        ("start_key", lock_key::MESSAGE_START.to_string()),
+        ("stop_key", lock_key::MESSAGE_STOP.to_string()),
+        ("restart_key", lock_key::MESSAGE_RESTART.to_string()),
+        ("true_key", lock_key::ANSWER_TRUE.to_string()),
+        ("false_key", lock_key::ANSWER_FALSE.to_string()),
+        ("refused_key", lock_key::ANSWER_REFUSED.to_string()),
     ];
-    let names = names.map(|(name, value)| (name.to_owned(), value));
     statement::fill(part, &names)
 }
 
@@ -155,10 +154,8 @@ pub fn alone() -> String {
 /// The statement that makes the first task table, owned by whoever runs it.
 pub fn task_text() -> String {
     let queue = first_queue();
-    let names = [
-        ("{make_state}".to_owned(), queue.fill(statement::MAKE_STATE)),
-        ("{make_task}".to_owned(), format!("\n{}\n", table_text(&queue))),
-    ];
+    let names =
+        [("make_state", queue.fill(statement::MAKE_STATE)), ("make_task", format!("\n{}\n", table_text(&queue)))];
     statement::fill(INSTALL_TASK, &names)
 }
 

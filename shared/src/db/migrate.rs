@@ -155,11 +155,11 @@ pub fn upgrade_text(from: &str) -> Option<String> {
     let steps = path(from).filter(|steps| !steps.is_empty())?;
     let before: String = steps.iter().map(|step| catalog::filled(step.before)).collect();
     let names = [
-        ("{from}".to_owned(), literal(from)),
-        ("{restart}".to_owned(), catalog::RESTART.to_owned()),
-        ("{lock_timeout}".to_owned(), catalog::LOCK_TIMEOUT.to_owned()),
-        ("{install_key}".to_owned(), lock_key::INSTALL.to_string()),
-        ("{queue_key}".to_owned(), lock_key::QUEUE.to_string()),
+        ("from", literal(from)),
+        ("restart", catalog::RESTART.to_owned()),
+        ("lock_timeout", catalog::LOCK_TIMEOUT.to_owned()),
+        ("install_key", lock_key::INSTALL.to_string()),
+        ("queue_key", lock_key::QUEUE.to_string()),
     ];
     let begin = statement::fill(BEGIN_UPGRADE, &names);
     Some(format!("-- pgmill: the catalog mill from {from} to {VERSION}\n{before}\n{begin}\n{}COMMIT;", changes(&steps)))

@@ -46,6 +46,7 @@ impl Saying {
 
 #[cfg(test)]
 mod tests {
+    use super::super::trouble::TroubleKind;
     use super::*;
 
     #[test]
@@ -60,5 +61,7 @@ mod tests {
         assert_eq!(saying.current(), Some("other"));
         assert!(saying.end() && !saying.end());
         assert!(saying.begin(down));
+        let apart = Trouble { kind: TroubleKind::Apart, text: "two servers".into() };
+        assert!(saying.begin(apart.clone()) && !saying.begin(Trouble::passing("cut")) && !saying.begin(apart));
     }
 }

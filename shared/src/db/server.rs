@@ -9,17 +9,17 @@
 //! number is held there too, and the number is random.
 
 use super::lock_key;
+use super::statement::{NAME_SERVER, NAME_SERVER_BRIEFLY};
 use super::trouble::{Trouble, TroubleKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
-pub const NAME_SERVER: &str = include_str!("../../sql/server/name_server.sql");
-pub const NAME_SERVER_BRIEFLY: &str = include_str!("../../sql/server/name_server_briefly.sql");
-
 /// What the server complains of when a session is not where its scheduler is.
 const ELSEWHERE: &str = "pgmill: this session is not on the server of its scheduler";
+/// What to do about two servers.
+const FENCE: &str = "stop or fence the server that is not the primary, or take its host out of connect";
 const INVALID_TEXT: &[u8] = b"22P02";
 
 /// A server process tree, as it names itself, and where it was reached.
@@ -109,10 +109,11 @@ pub fn is_elsewhere(code: Option<&[u8]>, message: Option<&[u8]>) -> bool {
 
 /// Two sessions of ours that should be on one server.
 pub fn apart(who: &str, here: &ServerName, there: &str) -> String {
-    format!(
-        "{who} is connected to server {here}, but {there}; stop or fence the server that is not the primary, or take its \
-         host out of connect"
-    )
+    format!("{who} is connected to server {here}, but {there}; {FENCE}")
+}
+
+pub fn is_apart(text: &str) -> bool {
+    text.ends_with(FENCE)
 }
 
 /// The name of the server on the other side of this client.

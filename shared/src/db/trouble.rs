@@ -1,6 +1,7 @@
 //! Errors of a server or of the way to it, sorted by what helps.
 
 use super::refusal::Refusal;
+use super::server::is_apart;
 use crate::db::tls::TlsError;
 use std::error::Error as _;
 use std::time::Duration;
@@ -18,6 +19,8 @@ pub struct Trouble {
 pub enum TroubleKind {
     /// Passes by itself: down, starting up, no connection free, link cut, deadlock.
     Passing,
+    /// Two servers where there should be one: it may pass, but somebody has to know.
+    Apart,
     /// Somebody must change something: password, pg_hba, missing database or right.
     Standing,
     /// The statement was refused; the link is alive.
@@ -35,6 +38,13 @@ impl Trouble {
 
     pub fn standing(text: impl Into<String>) -> Trouble {
         Trouble { kind: TroubleKind::Standing, text: text.into() }
+    }
+
+    /// Between sessions of ours; a text that names two servers (`server::apart`) is told apart from others.
+    pub fn between(text: impl Into<String>) -> Trouble {
+        let text = text.into();
+        let kind = if is_apart(&text) { TroubleKind::Apart } else { TroubleKind::Passing };
+        Trouble { kind, text }
     }
 
     pub fn of(error: &tokio_postgres::Error) -> Trouble {
@@ -56,7 +66,9 @@ impl Trouble {
     /// How far apart tries may grow: a server that is down is asked each second, a wrong password less often.
     pub fn retry_cap(&self) -> Duration {
         match self.kind {
-            TroubleKind::Passing | TroubleKind::Short | TroubleKind::Busy => Duration::from_secs(1),
+            TroubleKind::Passing | TroubleKind::Apart | TroubleKind::Short | TroubleKind::Busy => {
+                Duration::from_secs(1)
+            }
             TroubleKind::Standing | TroubleKind::Statement => Duration::from_secs(10),
         }
     }

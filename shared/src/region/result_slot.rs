@@ -255,9 +255,9 @@ mod tests {
     fn a_result_of_another_use_of_the_slot_is_none() {
         let region = Region::create(1).unwrap();
         let first = region.slots().reserve().unwrap();
-        assert!(region.hand_in(first, &result(Some("1"), None)));
+        assert!(region.leave_result(first, &result(Some("1"), None)));
         region.slots().release(first);
         let second = region.slots().reserve().unwrap();
-        assert_eq!(region.handed_in(second), None);
+        assert_eq!(region.left_result(second), None);
     }
 }

@@ -72,6 +72,7 @@ mod security;
 mod server;
 mod service_manager;
 mod serving;
+mod session_setup;
 mod settings;
 mod shared_catalog;
 mod signals;

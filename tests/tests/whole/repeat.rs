@@ -233,8 +233,7 @@ fn a_negative_max_is_one_at_a_time_with_a_pause_and_the_first_is_not_delayed() {
 fn the_next_time_is_what_counting_would_find() {
     let database = Cluster::shared().database();
     let queue = Queue { schema: "public".into(), table: "task".into() };
-    let next =
-        queue.fill_repeating("SELECT {repeat_values} FROM given t", &[]).replace("statement_timestamp()", "t.now");
+    let next = queue.fill("SELECT t.id, {next_time} FROM given t").replace("statement_timestamp()", "t.now");
     let steps = [
         "1 second",
         "0.7 seconds",

@@ -75,6 +75,17 @@ fn status_says_not_serving_when_a_login_is_refused() {
 }
 
 #[test]
+fn status_says_not_serving_when_a_password_is_wrong() {
+    let database = Cluster::shared().database();
+    database.set_password("right");
+    let connect = database.server().conninfo_tcp(database.login(), "wrong");
+    let mill = Supervisor::of(&database).key("connect", connect).start();
+    not_serving(&mill, "password authentication failed");
+    database.set_password("wrong");
+    serving(&mill, ": ready (1 of 1 queue served)");
+}
+
+#[test]
 fn one_queue_of_two_is_counted_and_the_other_has_its_reason() {
     let cluster = Cluster::shared();
     let (good, bad) = (cluster.database(), cluster.database());

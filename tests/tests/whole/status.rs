@@ -241,11 +241,17 @@ fn a_control_socket_that_was_deleted_comes_back_by_itself_and_at_a_hup() {
     let mode = fs::metadata(&socket).expect("the socket is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 
-    let began = Instant::now();
-    fs::remove_file(&socket).expect("delete the socket");
-    supervisor.signal(Signal::SIGHUP);
-    supervisor.wait("it is there at once").within(Duration::from_secs(5)).until(|| socket.exists());
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // right after a check by itself, which comes a second apart; a busy machine may be late for one of them
+    let at_once = (0..5).any(|_| {
+        fs::remove_file(&socket).expect("delete the socket");
+        supervisor.wait("it comes back by itself").within(Duration::from_secs(5)).until(|| socket.exists());
+        let began = Instant::now();
+        fs::remove_file(&socket).expect("delete the socket");
+        supervisor.signal(Signal::SIGHUP);
+        supervisor.wait("it is there at once").within(Duration::from_secs(5)).until(|| socket.exists());
+        began.elapsed() < Duration::from_millis(700)
+    });
+    assert!(at_once, "a HUP does not bring it back sooner");
     assert!(supervisor.status().is_some());
     supervisor.signal(Signal::SIGTERM);
     assert_eq!(supervisor.wait_exit(Duration::from_secs(10)).code(), Some(0));

@@ -144,17 +144,22 @@ impl<'a> Recorder<'a> {
         self.notes.set_reason(why);
         self.notes.set_phase(if passes { Phase::Recording } else { Phase::Running });
         if !self.waits.replace(true) {
-            self.interrupts.wake();
             ring_parent(getppid());
         }
+        if self.rests(until) {
+            return Ok(());
+        }
+        shared::warning!("a result is given up: the worker was told to end", task = self.task, why = why);
+        Err(ExitCode::Temporary)
+    }
+
+    /// Does nothing until then. False: the worker was told to end meanwhile.
+    pub(crate) fn rests(&self, until: Instant) -> bool {
+        self.interrupts.wake();
         loop {
-            if self.interrupts.interrupted() {
-                shared::warning!("a result is given up: the worker was told to end", task = self.task, why = why);
-                return Err(ExitCode::Temporary);
-            }
             let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
+            if left.is_zero() || self.interrupts.interrupted() {
+                return left.is_zero();
             }
             thread::sleep(left.min(INTERRUPT_PERIOD));
         }

@@ -12,7 +12,7 @@ use crate::task_row::{BatchCommon, TaskRow, batch_row, task_row};
 use crate::wire::{QueryError, Row, Session, Statement};
 use shared::db::remote_session::RemoteSession;
 use shared::db::server::proof_item;
-use shared::db::statement::{self, Queue, Rows, Scan, Setup};
+use shared::db::statement::{self, Claim, Queue, Rows, Scan};
 use shared::region::{Code, EndState, TaskKey, TaskResult, Times};
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -72,7 +72,7 @@ pub(crate) struct Recorded {
     pub(crate) has_foreign_statements: bool,
 }
 
-type Claims = BTreeMap<(bool, Scan, Setup), Rc<str>>;
+type Claims = BTreeMap<(Claim, Scan), Rc<str>>;
 
 /// The statements of one queue.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl TaskStatements {
     /// `proof`: nothing is begun or claimed where nobody holds this number.
     pub fn new(queue: Queue, lazy: bool, proof: Option<i64>) -> TaskStatements {
         TaskStatements {
-            begin: queue.fill_begin(Rows::One),
+            begin: queue.fill_begin_one(),
             end_one: queue.fill_end(Rows::One),
             end_many: queue.fill_end(Rows::Many),
             delete: queue.fill(statement::DELETE_FINISHED),
@@ -165,13 +165,14 @@ impl TaskStatements {
             Some(contended) if contended && many => Scan::Contended,
             Some(_) => Scan::BehindLast,
         };
-        let setup = match &request.claimant.job {
-            _ if many || !reset => Setup::Later,
-            Some(_) => Setup::Run,
-            None => Setup::Task,
+        let claim = match &request.claimant.job {
+            _ if many => Claim::Batch,
+            _ if !reset => Claim::One,
+            Some(_) => Claim::RunSetUp,
+            None => Claim::OneSetUp,
         };
-        let fill = || self.queue.fill_claim_next(many, scan, setup, self.proof).into();
-        self.claims.borrow_mut().entry((many, scan, setup)).or_insert_with(fill).clone()
+        let fill = || self.queue.fill_claim_next(claim, scan, self.proof).into();
+        self.claims.borrow_mut().entry((claim, scan)).or_insert_with(fill).clone()
     }
 
     /// WORK → PLAN, or, for the run of a job, its end; by the session that ran it and runs nothing any more.

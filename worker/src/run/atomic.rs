@@ -6,6 +6,7 @@
 //! records the failure.
 
 use super::task_run::{Next, Outcome, TaskRun};
+use crate::limits::{LONGEST_UNDONE_PAUSE, UNDONE_PAUSE};
 use crate::record::{code, refusal_of};
 use crate::result::error_text::error_text;
 use crate::result::lexer::transaction_control;
@@ -16,6 +17,12 @@ use shared::process::exit_code::ExitCode;
 use shared::process::fault;
 use shared::region::TaskResult;
 use std::borrow::Cow;
+use std::time::{Duration, Instant};
+
+fn undone_pause(attempt: i32) -> Duration {
+    let doublings = attempt.clamp(1, 6).unsigned_abs() - 1;
+    (UNDONE_PAUSE * (1 << doublings)).min(LONGEST_UNDONE_PAUSE)
+}
 
 impl TaskRun<'_> {
     /// An atomic task that would end our transaction is not sent at all; the text of its failure.
@@ -75,13 +82,8 @@ impl TaskRun<'_> {
             Err(QueryError::Link(_)) => Next::Exit(ExitCode::Temporary),
             // Nothing of it has happened, and nothing is wrong with it: it runs again.
             Err(QueryError::Server(error)) if refusal_of(&error) == Refusal::Machine => {
-                shared::info!(
-                    "an atomic task is undone: the server cannot commit it",
-                    task = self.row.task,
-                    error = error
-                );
                 let rolled_back = session.execute("ROLLBACK", &[]).is_ok();
-                self.return_undone(rolled_back.then_some(session))
+                self.return_undone(rolled_back.then_some(session), &error)
             }
             Err(QueryError::Server(error)) => {
                 let text = error_text(&error, Some(&self.row.input), self.row.verbosity);
@@ -95,11 +97,22 @@ impl TaskRun<'_> {
         }
     }
 
-    /// Back to PLAN, as soon as the server can write that.
-    fn return_undone(&self, mut session: Option<Session>) -> Next {
-        let answer = self.recorder().record(&mut session, 0, |session, _| {
-            self.worker.context.statements.plan_again(session, self.row.key(), INTERRUPTED, None)
-        });
+    /// Back to PLAN after a pause, as soon as the server can write that. The next attempt may meet the same server.
+    fn return_undone(&self, mut session: Option<Session>, error: &ServerError) -> Next {
+        let attempt = self.row.attempt;
+        let text = "an atomic task is undone: the server cannot commit it";
+        if attempt.count_ones() == 1 {
+            shared::warning!(text, task = self.row.task, attempt = attempt, error = error);
+        } else {
+            shared::debug!(text, task = self.row.task, attempt = attempt, error = error);
+        }
+        let recorder = self.recorder();
+        if !recorder.rests(Instant::now() + undone_pause(attempt)) {
+            return Next::Exit(ExitCode::Temporary);
+        }
+        let statements = &self.worker.context.statements;
+        let answer = recorder
+            .record(&mut session, 0, |session, _| statements.plan_again(session, self.row.key(), INTERRUPTED, None));
         if let Some(session) = session {
             session.close();
         }

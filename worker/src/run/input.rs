@@ -204,17 +204,15 @@ impl TaskRun<'_> {
         let limit = usize::try_from(order.output_limit).unwrap_or(usize::MAX);
         let mut log = TaskLog::new(row.task, self.worker.watchdog);
         let mut output = Output::new(&row.format, row.verbosity, &row.input, limit, &mut log);
-        let mut ran = Ok(Heard::Ran);
-        if row.atomic {
-            output.own_statement();
-            ran = session.run(BEGIN.as_bytes(), &mut output).map(|()| Heard::Ran);
-        }
-        if ran.is_ok() && self.sets_up_with_input() {
+        let mut ran = if row.atomic {
+            // Behind a BEGIN that is refused the input would run outside of any block.
+            session.run_behind(&[BEGIN], &row.input, &mut output)
+        } else if self.sets_up_with_input() {
             let setup = setup::before_input(order, row);
-            ran = session.run_behind(&[BEGIN, &setup, COMMIT], &row.input, &mut output);
-        } else if ran.is_ok() {
-            ran = session.run(&row.input, &mut output).map(|()| Heard::Ran);
-        }
+            session.run_behind(&[BEGIN, &setup, COMMIT], &row.input, &mut output)
+        } else {
+            session.run(&row.input, &mut output).map(|()| Heard::Ran)
+        };
         if matches!(ran, Ok(Heard::Ran)) && !row.atomic && session.status() != TransactionStatus::Idle {
             output.own_statement();
             ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);

@@ -7,9 +7,10 @@ use super::budget::connect_within_budget;
 use super::setup;
 use crate::task_row::TaskRow;
 use crate::wire::{ConnectError, QueryError, Session};
+use shared::conninfo::Place;
 use shared::db::pinned::WATCH;
-use shared::db::server::{NAME_SERVER, NAME_SERVER_BRIEFLY, ServerName, apart, is_elsewhere, proof_item};
-use shared::db::statement::bare;
+use shared::db::server::{ServerName, apart, is_elsewhere, proof_item};
+use shared::db::statement::{NAME_SERVER, NAME_SERVER_BRIEFLY, bare};
 use shared::process::order::{Lent, Offered, WorkerOrder, encode};
 use shared::region::{Region, SlotHandle};
 use shared::sys::pass;
@@ -135,7 +136,7 @@ impl<'a> Connector<'a> {
         if !effects {
             return Ok(session);
         }
-        let name = name_server(&mut session).map_err(|error| yet(&error))?;
+        let name = name_server(&mut session, self.order).map_err(|error| yet(&error))?;
         if name.has_the_data_of(&home.name) {
             return Ok(session);
         }
@@ -150,7 +151,7 @@ impl<'a> Connector<'a> {
     /// A session that did not pass the proof: on which server it is, and on which its scheduler was. If that is one and the
     /// same, the scheduler's session has only been opened again.
     pub(crate) fn why_elsewhere(&self, session: &mut Session) -> String {
-        let name = name_server(session);
+        let name = name_server(session, self.order);
         match (name, &self.order.home) {
             (Ok(here), Some(home))
                 if self.scheduler_proof() == Some(home.proof) && !here.has_the_data_of(&home.name) =>
@@ -162,8 +163,8 @@ impl<'a> Connector<'a> {
     }
 }
 
-/// Which server a session is on.
-fn name_server(session: &mut Session) -> Result<ServerName, QueryError> {
+/// Which server a session is on; its place as the scheduler calls it, which compares them.
+fn name_server(session: &mut Session, order: &WorkerOrder) -> Result<ServerName, QueryError> {
     let rows = match session.execute(&bare(NAME_SERVER), &[]) {
         Err(QueryError::Server(refusal)) if refusal.code() == Some(b"42501") => {
             session.execute(&bare(NAME_SERVER_BRIEFLY), &[])
@@ -173,7 +174,8 @@ fn name_server(session: &mut Session) -> Result<ServerName, QueryError> {
     let mut values = rows.into_iter().next().unwrap_or_default().into_iter();
     let mut next = || values.next().flatten().and_then(|text| String::from_utf8(text).ok());
     let facts = [next(), next(), next()];
-    Ok(ServerName::new(session.whereabouts(), facts))
+    let place = order.target.places.get(session.place()).map_or_else(|| session.whereabouts(), Place::to_string);
+    Ok(ServerName::new(place, facts))
 }
 
 /// The task has not changed the encoding: its texts can be recorded on a session that is reset.

@@ -1,6 +1,8 @@
 -- Waiting and running rows whose hash is missing or wrong, a few at a time; the trigger keeps the rest right.
--- parameters: rows at most; locks: the rows; caller: scheduler, when the hash is a plain column
+-- parameters: rows bigint
+-- locks: the rows
+-- caller: scheduler, when the hash is a plain column
 UPDATE {queue} t SET hash = pg_catalog.hashtext(t."group" || COALESCE(t.remote, ''))
  WHERE t.id IN (SELECT id FROM {queue} WHERE state IN ('PLAN', 'TAKE', 'WORK')
                    AND hash IS DISTINCT FROM pg_catalog.hashtext("group" || COALESCE(remote, ''))
-                 LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+                 LIMIT :rows::bigint FOR UPDATE SKIP LOCKED)

@@ -1,6 +1,8 @@
 -- The partial indexes of the queue: their columns, in order, with the direction; all columns that they depend on, those of the
 -- predicate too; and what they leave out, without the quotes that a server may put around names.
--- parameters: none; locks: none; caller: scheduler, with look_shape
+-- parameters: none
+-- locks: none
+-- caller: scheduler, with look_shape
 SELECT c.relname::text AS name, i.indisvalid AS valid,
        pg_catalog.replace(pg_catalog.pg_get_expr(i.indpred, i.indrelid), '"', '') AS predicate,
        ARRAY(SELECT DISTINCT a.attname::text FROM pg_catalog.pg_depend d

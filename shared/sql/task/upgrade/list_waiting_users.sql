@@ -1,4 +1,6 @@
 -- Whose tasks wait in a table whose rows name the role that they are to run as.
--- parameters: none; locks: none; caller: scheduler, before it takes such a table over
+-- parameters: none
+-- locks: none
+-- caller: scheduler, before it takes such a table over
 SELECT DISTINCT "user"::text AS name FROM {queue}
  WHERE state IN ('PLAN', 'TAKE', 'WORK', 'STOP') AND "user"::text <> current_user ORDER BY 1 LIMIT 5

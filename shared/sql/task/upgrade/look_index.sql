@@ -1,6 +1,8 @@
 -- How far an index of a partition has come; no row when it is not there.
--- parameters: schema, name; locks: none; caller: scheduler, when it builds indexes of a large table
+-- parameters: schema text, name text
+-- locks: none
+-- caller: scheduler, when it builds indexes of a large table
 SELECT i.indisvalid AS valid, EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE h.inhrelid = c.oid) AS attached
   FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
   JOIN pg_catalog.pg_index i ON i.indexrelid = c.oid
- WHERE n.nspname = $1::text AND c.relname = $2::text
+ WHERE n.nspname = :schema::text AND c.relname = :name::text

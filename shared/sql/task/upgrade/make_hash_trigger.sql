@@ -1,5 +1,7 @@
 -- The hash of a table that has it as a plain column: adding it as a generated one would rewrite a large table.
--- parameters: none; locks: the table, against writers; caller: scheduler
+-- parameters: none
+-- locks: the table, against writers
+-- caller: scheduler
 CREATE OR REPLACE FUNCTION {schema}.mill_hash() RETURNS trigger LANGUAGE plpgsql AS $function$
 BEGIN
     NEW.hash := pg_catalog.hashtext(NEW."group" OPERATOR(pg_catalog.||) COALESCE(NEW.remote, ''));

@@ -1,4 +1,6 @@
 -- Is there a waiting or running row whose hash is missing or wrong?
--- parameters: none; locks: none; caller: scheduler, when the hash is a plain column
+-- parameters: none
+-- locks: none
+-- caller: scheduler, when the hash is a plain column
 SELECT EXISTS (SELECT FROM {queue} WHERE state IN ('PLAN', 'TAKE', 'WORK')
                   AND hash IS DISTINCT FROM pg_catalog.hashtext("group" || COALESCE(remote, ''))) AS missing

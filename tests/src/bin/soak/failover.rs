@@ -27,8 +27,13 @@ const CHAINS: i64 = 3;
 
 const BOOKS: &str = "CREATE TABLE public.began (task bigint, attempt int, alone bool, at timestamptz DEFAULT clock_timestamp()); \
     CREATE TABLE public.ended (task bigint, attempt int, at timestamptz DEFAULT clock_timestamp()); \
-    CREATE TABLE public.tick (job text, at text); \
-    GRANT ALL ON public.began, public.ended, public.tick TO PUBLIC";
+    CREATE TABLE public.tick (job text, at text, ran timestamptz DEFAULT clock_timestamp()); \
+    CREATE TABLE public.death (task bigint, attempt int); \
+    GRANT ALL ON public.began, public.ended, public.tick, public.death TO PUBLIC; \
+    CREATE FUNCTION public.note_death() RETURNS trigger LANGUAGE plpgsql AS \
+        $$ BEGIN INSERT INTO public.death VALUES (NEW.id, NEW.attempt); RETURN NULL; END $$; \
+    CREATE TRIGGER note_death AFTER UPDATE ON public.task FOR EACH ROW WHEN (NEW.crashes > OLD.crashes) \
+        EXECUTE FUNCTION public.note_death()";
 
 /// The begin is committed before the work; the lock shows whether another attempt of the task is at it on the same server.
 const FIRST: &str = "INSERT INTO public.began (task, attempt, alone) SELECT id, attempt, pg_try_advisory_lock(77, id::int) \
@@ -172,7 +177,11 @@ fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round:
         sleep(SPLIT);
         let former = database.on(pair.standby().server());
         let began = "SELECT concat('round ', $2::int, ' task ', task, ' attempt ', attempt, ' at ', at) FROM public.began \
-             WHERE at > $1::text::timestamptz";
+             WHERE at > $1::text::timestamptz \
+             UNION ALL SELECT concat('round ', $2::int, ' job ', job, ' for ', at, ' at ', ran) FROM public.tick \
+             WHERE ran > $1::text::timestamptz \
+             UNION ALL SELECT concat('round ', $2::int, ' row ', id, ' ', state, ' started at ', start) FROM public.task \
+             WHERE start > $1::text::timestamptz";
         let rows = former.look(began, &[&at, &(round as i32)]).unwrap_or_default();
         astray.extend(rows.iter().map(|row| row.get::<_, String>(0)));
     }
@@ -282,6 +291,8 @@ fn close(seen: &Database, acknowledged: &[i64], synchronous: bool) -> Findings {
          UNION ALL SELECT concat('run ', r.id, ' of job ', r.job, ' has begun and not ended') FROM mill_private.run r \
           WHERE r.outcome IS NULL AND r.start IS NOT NULL"
     );
+    let deaths = "SELECT concat('task ', task, ' attempt ', attempt) FROM public.death \
+         UNION ALL SELECT concat('job ', job, ' has ', total_crashes, ' crashes') FROM mill.job_stat WHERE total_crashes > 0";
     let fsck = "SELECT concat_ws(' ', queue, task, problem) FROM mill.fsck()";
     let mut differences = lines(seen, fsck);
     for _ in 0..5 {
@@ -298,6 +309,7 @@ fn close(seen: &Database, acknowledged: &[i64], synchronous: bool) -> Findings {
         ("overlapping", lines(seen, overlapping)),
         ("failed without a cause", lines(seen, &failed)),
         ("stuck", lines(seen, &stuck)),
+        ("counted as a death", lines(seen, deaths)),
         ("differences by mill.fsck", differences),
     ])
 }

@@ -1,9 +1,8 @@
--- What every take of the scheduler ends with. Of the rows that it has locked the plain ones begin at once, as many as
--- connections can be lent to them: WORK, with the backend that will run them; the others are only taken.
--- parameters: those of the take, whose backends to be lent are {lent}; locks: the rows; caller: `take_walk`, `take_groups`
+-- What every claim of the scheduler ends with. Of the rows that it has locked the plain ones begin at once, as many as
+-- connections are reserved for them: WORK, with the backend that will run them; the others are only claimed.
 seated AS (
     SELECT l.id, l.capacity, l.plain, CASE WHEN l.plain
-               THEN ({lent}::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
+               THEN (:reserved_backends::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
       FROM locked l
 ), taken AS (
     -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
