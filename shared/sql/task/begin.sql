@@ -9,5 +9,5 @@ WITH beginning AS ({beginning})
 UPDATE {queue} t SET state = 'WORK', start = statement_timestamp(), pid = CASE WHEN t.remote IS NULL THEN b.backend END,
        remote_session = NULL
   FROM beginning b
- WHERE t.id = b.id AND t.attempt = b.attempt {among} AND {still_claimed}
+ WHERE t.id = b.id AND t.attempt = b.attempt {of_many} AND {still_claimed}
 RETURNING {returned}

@@ -14,6 +14,6 @@ UPDATE {queue} t SET state = CASE WHEN e.failed THEN 'FAIL' WHEN true THEN 'DONE
        stop = COALESCE(t.start + e.ended * interval '1 microsecond', statement_timestamp()),
        output = e.output, error = e.error, reason = e.reason, crashes = 0
   FROM ended e
- WHERE t.id = e.id AND t.attempt = e.attempt {among} AND {still_working}
+ WHERE t.id = e.id AND t.attempt = e.attempt {of_many} AND {still_working}
    AND (:consequences::bool OR (t.repeat > interval '0' OR t."max" < 0) IS NOT TRUE)
 RETURNING t.id::bigint AS id

@@ -141,7 +141,7 @@ impl TaskStatements {
         };
         let (texts, values) = (Texts::new(self, ends, repeat), Values::new(ends));
         let all = values.statements(&texts, ends);
-        let make = if ends.reset { Statement::standing } else { Statement::once };
+        let make = if ends.reset { Statement::prepared } else { Statement::once };
         let statements: Vec<Statement<'_>> = all.iter().map(|(text, values)| make(text, values)).collect();
         let (mut rows, report) = if ends.reset {
             with_reset(session, self.lazy, &statements)?

@@ -60,15 +60,15 @@ pub(super) fn with_reset(
     statements: &[Statement<'_>],
 ) -> Result<(Vec<Vec<Row>>, SessionReport), QueryError> {
     let frame = short_frame(session);
-    let mut all = vec![Statement::standing(BEGIN, &[])];
-    all.extend(RESET.map(|text| Statement::standing(text, &[])));
+    let mut all = vec![Statement::prepared(BEGIN, &[])];
+    all.extend(RESET.map(|text| Statement::prepared(text, &[])));
     if lazy {
-        all.push(Statement::standing(LAZY, &[]));
+        all.push(Statement::prepared(LAZY, &[]));
     }
-    all.push(Statement::standing(&frame, &[]));
+    all.push(Statement::prepared(&frame, &[]));
     let head = all.len();
     all.extend_from_slice(statements);
-    all.push(Statement::standing(COMMIT, &[]));
+    all.push(Statement::prepared(COMMIT, &[]));
     let mut rows = tried(|| session.transaction(&all))?;
     rows.truncate(head + statements.len());
     let own = rows.split_off(head);
@@ -140,7 +140,7 @@ fn settings(major: u32) -> impl Iterator<Item = (&'static str, &'static str)> {
 /// the same for as long as the session lives.
 fn short_frame(session: &Session) -> String {
     let set = set_locally(settings(server_major(session)).chain(PLANNING));
-    let ours = literal(session.standing_prefix());
+    let ours = literal(session.prepared_prefix());
     format!(
         "SELECT (SELECT pg_catalog.count(*) FROM pg_catalog.pg_prepared_statement() AS p \
          WHERE NOT pg_catalog.starts_with(p.name, {ours})), pg_catalog.current_setting('log_error_verbosity'), \

@@ -1,6 +1,6 @@
 //! How a worker runs its tasks.
 //!
-//! `begin` gets the session and begins the first task, `worker` is the loop over all of them. One input is run by `input`,
+//! `begin` gets the session and begins the first task, `task_loop` goes over all of them, `worker` is what they share. One input is run by `input`,
 //! what becomes of it by `conclusion`; an `atomic` task and one on a `remote` are run otherwise. `pipeline` runs the inputs of
 //! a batch behind each other and `batch_record` records them. `watchdog` cancels.
 
@@ -12,6 +12,7 @@ mod input;
 mod pipeline;
 mod remote;
 mod task_log;
+mod task_loop;
 mod task_run;
 mod watchdog;
 mod worker;

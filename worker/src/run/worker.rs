@@ -1,25 +1,16 @@
-//! The loop of a worker over its tasks, and what it knows beside them.
-//!
-//! Each turn runs the tasks that were claimed last, one or a batch of them, and ends with the claim of the next ones.
+//! What stays the same for all tasks of a worker, and what it has learnt of them.
 
-use super::pipeline;
-use super::remote::{self, Far};
-use super::task_run::{Next, TaskRun};
 use super::watchdog::Watchdog;
 use crate::assignment::QueueContext;
-use crate::record::{Pace, Recorder, ScanPosition};
+use crate::record::{Pace, Recorder};
 use crate::session::{Connector, setup};
 use crate::task_row::TaskRow;
-use crate::wire::Session;
-use shared::process::exit_code::ExitCode;
-use shared::process::fault;
 use shared::process::order::WorkerOrder;
-use shared::region::{Notes, Region, SlotHandle, Turns};
+use shared::region::{Notes, Region, SlotHandle};
 use shared::sys::title;
-use std::borrow::Cow;
 use std::cell::Cell;
 
-/// What stays the same for all tasks of a worker, and what it has learnt of them.
+/// One worker process with its first task begun.
 pub(crate) struct Worker<'a> {
     pub(crate) context: &'a QueueContext,
     pub(crate) connector: &'a Connector<'a>,
@@ -80,45 +71,6 @@ impl<'a> Worker<'a> {
     /// One more task has run, or is about to.
     pub(super) fn count(&self) {
         self.executed.set(self.executed.get().saturating_add(1));
-    }
-
-    /// Runs the row, which has begun on this session, and whatever this worker claims after it.
-    pub(crate) fn run_tasks(&self, mut session: Session, row: Cow<'_, TaskRow>) -> ExitCode {
-        let claims = row.reuse && row.remote.is_none();
-        let parent = if claims { self.notes().parent() } else { None };
-        let turns = parent.map(|scheduler| Turns::of(scheduler, &row.group));
-        let mut position = ScanPosition::new(self.region, turns, &row);
-        let mut far: Option<Far> = None;
-        let mut rows = match row {
-            Cow::Borrowed(row) => Cow::Borrowed(std::slice::from_ref(row)),
-            Cow::Owned(row) => Cow::Owned(vec![row]),
-        };
-        loop {
-            let scan_start = position.next(&rows, self.executed.get());
-            let next = match &rows[..] {
-                [row] if row.remote.is_some() => remote::run(self, session, row, &mut far),
-                [row] => {
-                    fault::point("worker.after_begin");
-                    self.count();
-                    TaskRun::new(self, row, scan_start).run(session)
-                }
-                rows => pipeline::run(self, session, rows, scan_start),
-            };
-            match next {
-                Next::Exit(code) => return code,
-                Next::Continue(next) => {
-                    let (claimed, same) = *next;
-                    (rows, session) = (Cow::Owned(claimed), same);
-                }
-            }
-            if let Some(row) = rows.first() {
-                // Before an input is sent: the process that finds this worker dead must know its task.
-                let backend = far.as_ref().map_or(session.backend_pid(), |far| -far.pid());
-                self.notes().set_running(row.task, row.attempt, backend);
-                set_title(self.order(), row);
-            }
-            position.claimed(&rows);
-        }
     }
 }
 

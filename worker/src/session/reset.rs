@@ -16,12 +16,12 @@ pub(crate) const RESET: [&str; 6] =
 /// What is each task's own even if it keeps the session (`save`).
 const KEPT: [&str; 2] = ["RESET search_path", "RESET statement_timeout"];
 
-/// What happens to a session between two tasks of one worker, outside of a transaction that records.
+/// What happens to a session between two tasks of one worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BetweenTasks {
     /// The ended task asked to `save`: the next one finds its session as it was left.
     Keep,
-    /// The list, and our prepared statements stay.
+    /// The transaction that records the end does the list. Our prepared statements stay.
     Reset,
     /// Everything goes.
     DiscardAll,
@@ -48,7 +48,8 @@ impl BetweenTasks {
                 }
                 KEPT.into_iter().try_for_each(|text| session.execute(text, &[]).map(|_| ()))
             }
-            BetweenTasks::Reset => RESET.into_iter().try_for_each(|text| session.execute(text, &[]).map(|_| ())),
+            // Done, in the transaction of the record.
+            BetweenTasks::Reset => Ok(()),
             BetweenTasks::DiscardAll => session.discard_all(),
         }
     }

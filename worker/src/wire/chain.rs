@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use super::Session;
 use super::error::LinkError;
 use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
+use super::session::Session;
 use super::sink::Sink;
 
 /// What is to be sent, and how many statements of ours stand before each input that was not heard yet.

@@ -126,7 +126,7 @@ impl Queue {
             Rows::Many => ("{end_many}", "{among}"),
             Rows::ManyUnlocked => ("{end_unlocked}", "{among}"),
         };
-        render(END, Some(self), &[("ended", Value::Fragment(ended)), ("among", Value::Fragment(among))])
+        render(END, Some(self), &[("ended", Value::Fragment(ended)), ("of_many", Value::Fragment(among))])
     }
 
     /// `BEGIN` of one task by its worker.
@@ -140,7 +140,7 @@ impl Queue {
     }
 
     fn fill_begin(&self, beginning: &'static str, among: &'static str, returned: &'static str) -> String {
-        let values = [("beginning", beginning), ("among", among), ("returned", returned)];
+        let values = [("beginning", beginning), ("of_many", among), ("returned", returned)];
         render(BEGIN, Some(self), &values.map(|(name, value)| (name, Value::Fragment(value))))
     }
 

@@ -84,6 +84,7 @@ fn every_fragment_is_used_and_has_a_head() {
     for (name, text) in FRAGMENTS {
         let chosen = [
             "among",
+            "batch_row",
             "begin_one",
             "begin_unlocked",
             "end_one",
@@ -92,6 +93,7 @@ fn every_fragment_is_used_and_has_a_head() {
             "scan_start",
             "scan_start_contended",
             "session_setup",
+            "task_row",
         ]
         .contains(name);
         assert!(chosen || all.contains(&format!("{{{name}}}")), "{name} is not used");

@@ -7,11 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use shared::conninfo::{Place, Target};
-
 use proptest::prelude::*;
 
 use super::*;
+use crate::wire::{Column, LinkError, ServerError, Sink, Statement};
 
 fn message(tag: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![tag];
@@ -363,7 +362,7 @@ proptest! {
         let mut session = session.unwrap();
         let mut heard = Heard { room: 50, ..Heard::default() };
         let _ = session.run(b"SELECT 1", &mut heard);
-        let statement = Statement { sql: "s", params: &[None, Some(b"x")], standing: false };
+        let statement = Statement { sql: "s", params: &[None, Some(b"x")], prepared: false };
         let _ = session.transaction(&[statement, statement]);
         let _ = session.execute("SELECT 1", &[]);
     }
