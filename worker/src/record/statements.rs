@@ -7,7 +7,7 @@
 use super::arrays;
 use super::next::{ClaimNumbers, ClaimRequest};
 use super::scan_start::ScanStart;
-use super::transaction::{SessionReport, beside_the_task, planning, settings_in_block, with_reset};
+use super::transaction::{SessionReport, beside_the_task, once_beside_the_task, planning, settings_in_block, with_reset};
 use crate::task_row::{BatchCommon, TaskRow, batch_row, task_row};
 use crate::wire::{QueryError, Row, Session, Statement};
 use shared::db::remote_session::RemoteSession;
@@ -112,7 +112,7 @@ impl TaskStatements {
         let proof = self.proof.map(|proof| format!("SELECT {}", proof_item(proof)));
         let mut statements: Vec<Statement<'_>> = proof.iter().map(|text| Statement::once(text, &[])).collect();
         statements.push(Statement::once(&self.begin, &params));
-        let mut rows = beside_the_task(session, self.lazy, &statements)?;
+        let mut rows = once_beside_the_task(session, self.lazy, &statements)?;
         Ok(rows.pop().and_then(|mut rows| rows.pop()).map(task_row))
     }
 

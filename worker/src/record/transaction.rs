@@ -38,6 +38,15 @@ pub(super) fn beside_the_task(
     lazy: bool,
     statements: &[Statement<'_>],
 ) -> Result<Vec<Vec<Row>>, QueryError> {
+    tried(|| once_beside_the_task(session, lazy, statements))
+}
+
+/// The same without another try.
+pub(super) fn once_beside_the_task(
+    session: &mut Session,
+    lazy: bool,
+    statements: &[Statement<'_>],
+) -> Result<Vec<Vec<Row>>, QueryError> {
     let mut own = frame(server_major(session));
     if lazy {
         own.push(LAZY.to_owned());
@@ -45,11 +54,9 @@ pub(super) fn beside_the_task(
     let mut all: Vec<Statement<'_>> = own.iter().map(|sql| Statement::once(sql, &[])).collect();
     all.extend_from_slice(statements);
     all.push(Statement::once(COMMIT, &[]));
-    tried(|| {
-        let mut rows = session.transaction(&all)?;
-        rows.truncate(own.len() + statements.len());
-        Ok(rows.split_off(own.len()))
-    })
+    let mut rows = session.transaction(&all)?;
+    rows.truncate(own.len() + statements.len());
+    Ok(rows.split_off(own.len()))
 }
 
 /// The same in a transaction that resets the session first. Prepared statements that a task has left behind go, and ours with
@@ -99,7 +106,7 @@ fn tried(mut once: impl FnMut() -> Result<Vec<Vec<Row>>, QueryError>) -> Result<
     }
 }
 
-/// Serialization failure, deadlock, a cancel that came late; a statement that stands no more, or whose table changed.
+/// Serialization failure, deadlock, a cancel that came late; a statement that is no longer prepared, or whose table changed.
 fn passes(error: &ServerError) -> bool {
     matches!(error.code(), Some(b"40001" | b"40P01" | b"57014" | b"26000" | b"42P05"))
         || (error.code() == Some(b"0A000") && error.message().is_some_and(|text| text.starts_with(b"cached plan")))
