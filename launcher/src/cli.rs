@@ -135,6 +135,17 @@ touched, so a second run does nothing.
 Exit status: 0 done (what was left is said with its reason), 78 mistakes in the config, 1 anything else; then nothing
 was changed.";
 
+const SQL_EXAMPLES: &str = "\
+Examples:
+  launcher sql                                  every statement, what it is for, and who sends it
+  launcher sql claim_walk                       one of them, for public.task
+  launcher sql claim_walk --config mill.json    the same for the queue of the config's first row
+
+A statement that is sent in several forms is printed in each of them. {oid} stands for the OID of the table, {user} for that of
+the queue's user. Where a statement has the keys 1, 2 of a lock, each session of a scheduler draws two numbers.
+
+Exit status: 0 done, 2 no statement has that name, 78 mistakes in the config.";
+
 const FLOW_EXAMPLES: &str = "\
 Examples:
   launcher export etl --config mill.json > etl.json           a flow with its jobs, timers and edges
@@ -245,6 +256,12 @@ pub enum Command {
         /// As SVG, drawn by Graphviz' program dot.
         #[arg(long)]
         svg: bool,
+    },
+    /// Print a statement that pgmill sends, as it is sent; without a name, list all of them. Nothing is connected to.
+    #[command(after_help = SQL_EXAMPLES)]
+    Sql {
+        /// Its path, or the name of its file.
+        name: Option<String>,
     },
     /// Take over the schedules of another program as jobs; says per schedule what it did and what it could not.
     #[command(after_help = IMPORT_EXAMPLES)]

@@ -1,4 +1,4 @@
-//! A flow as a Graphviz picture. PURE: from what `mill.picture` says to the text that `dot` reads.
+//! A flow as a Graphviz picture. PURE: from what `mill.picture` returns to the text that `dot` reads.
 //!
 //! Jobs are boxes, filled by their state at one logical time; jobs of other flows are dashed. Timers are ellipses.
 //! An arrow is solid on success, red and dashed on failure, dotted on either.
@@ -6,7 +6,7 @@
 use serde_json::Value;
 use std::fmt::Write;
 
-/// State, fill, what the legend says.
+/// State, fill, text of the legend.
 const STATES: [(&str, &str); 6] = [
     ("succeeded", "#c8e6c9"),
     ("failed", "#ef9a9a"),

@@ -1,214 +1,161 @@
-//! The loop of the launcher: wait, event, step, log the change, run the effects.
+//! The loop of the launcher: wait, event, component, commands, run.
 //!
-//! A parent that must not die does little: no user SQL, no long query, nothing that blocks. It polls the signal pipe,
-//! its own session, the control socket and the schedulers' pidfds; every pass reconciles what is wanted with what is.
+//! It owns the components and runs their commands; nothing else does. A parent that must not die does little: no user
+//! SQL, no long query, nothing that blocks. The loop polls the signals, its own session, the control socket and the
+//! schedulers' pidfds; every pass compares what is wanted with what is.
 
-use crate::control_socket::ControlSocket;
-use crate::discovery::FoundDatabase;
-use crate::embedded::{Embedded, ServerEvent, Stop};
-use crate::hearing::{Ear, Hearing};
-use crate::leader_state::{Leader, LeaderEvent};
-use crate::leadership::{Asked, Leadership};
-use crate::lock_watch::Locks;
-use crate::maker::{Lacking, Making, Report, look_for_missing};
-use crate::message_table::MessageKey;
-use crate::orders::Orders;
-use crate::queue_probe::QueueProbe;
-use crate::row_state::Rung;
-use crate::row_table::RowTable;
-use crate::service_manager::ServiceManager;
-use crate::wanted::Wanted;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crate::base::{Base, Reloaded};
+use crate::control::orders::{CallerRequest, Orders, not_done};
+use crate::control::service_manager::ServiceManager;
+use crate::embedded::own_server::OwnServer;
+use crate::launcher_session::LauncherSession;
+use crate::leader::leader_state::LeaderEvent;
+use crate::leader::leadership::{LeadProof, Leadership, LockAnswer};
+use crate::limits::STOP_MARGIN;
+use crate::loop_command::LoopCommand;
+use crate::message::messages::{MessageAnswer, Messages};
+use crate::queue::orphans::reap_orphans;
+use crate::queue::queue_state::Urgency;
+use crate::queue::queue_table::QueueTable;
+use crate::queue::tally;
+use crate::queue::wanted::WantedQueue;
+use crate::server::end_sessions::end_sessions;
+use crate::server::lock_watch::{Locks, MarkerLock};
+use crate::server::open_transactions::OpenTransactions;
+use crate::server::provision::{Provision, ProvisionAnswer};
+use crate::server::queue_probe::QueueProbe;
+use crate::server::server_watch::{ServerWatch, WatchAnswer};
+use crate::status::status_report::{Subject, report};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use shared::conninfo::Target;
-use shared::db::link::{Link, LinkEvent};
-use shared::db::saying::Saying;
-use shared::process::order::WaitFor;
+use serde_json::{Value, json};
+use shared::db::link::LinkEvent;
+use shared::db::trouble::Trouble;
 use shared::process::spawn::Nursery;
 use shared::process::stopping::{self, StopEvent, Stopping};
-use shared::region::{HostMoment, Region};
+use shared::region::HostMoment;
 use shared::sys::memory;
 use shared::sys::signal::Bell;
-use shared::sys::wait;
 use std::os::fd::AsFd;
-use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Over the schedulers' own time to finish.
-const MARGIN: Duration = Duration::from_secs(5);
-
-/// What a config read again may change.
-pub struct Reloaded {
-    pub target: Target,
-    pub rows: Vec<Wanted>,
-    pub operators: Option<String>,
-}
-
-/// Reads the config again; what is wrong has been said.
-pub type Reload = Box<dyn FnMut() -> Option<Reloaded>>;
-
-/// Everything the loop needs from whoever starts it.
+/// Everything that the loop needs at its start.
 pub struct Parts {
-    pub region: Region,
-    pub nursery: Nursery,
-    pub bell: Bell,
-    pub control: ControlSocket,
-    pub embedded: Option<Embedded>,
+    pub base: Base,
+    pub spawner: Nursery,
+    pub signals: Bell,
+    pub orders: Orders,
+    pub server: OwnServer,
     pub manager: ServiceManager,
-    pub target: Target,
-    pub name: String,
-    pub poll: Duration,
-    pub probe: Duration,
-    /// The role whose members may send messages to every database.
-    pub operators: Option<String>,
-    pub rows: Vec<Wanted>,
-    pub reload: Reload,
+    pub queues: Vec<WantedQueue>,
 }
 
-/// How often roles and databases that rows lack are looked for.
-const MAKE_AGAIN: Duration = Duration::from_secs(10);
-
-/// What comes back from the maintenance database.
+/// What comes back on the launcher's session, by component.
 #[derive(Debug)]
-pub(crate) enum Answer {
-    /// Whether this launcher got the lock, and if not, who has it.
-    Lock(Asked),
-    /// What rows need: there, or to be made.
-    Needed(Vec<Report>, Vec<Lacking>),
-    Listening(Rc<Hearing>),
-    Locks {
-        locks: Locks,
-        asked_at: HostMoment,
-    },
-    Databases {
-        found: Vec<FoundDatabase>,
-        asked_at: Instant,
-    },
-    Checked {
-        key: MessageKey,
-        may: bool,
-    },
-    /// Nothing follows from it.
-    Done,
+enum Answer {
+    Leader(LockAnswer),
+    Watch(WatchAnswer),
+    Message(MessageAnswer),
+    Provision(ProvisionAnswer),
+    Ended,
 }
 
 enum Event {
-    Rang(Signal),
+    Signalled(Signal),
     Link(LinkEvent<Answer>),
     Passed,
 }
 
 pub struct Launcher {
-    pub(crate) parts: Parts,
-    pub(crate) rows: RowTable,
-    pub(crate) leader: Leader,
-    pub(crate) leadership: Leadership,
-    pub(crate) link: Option<Link<Answer>>,
-    pub(crate) ear: Ear,
+    base: Base,
+    spawner: Nursery,
+    signals: Bell,
+    session: LauncherSession<Answer>,
+    leadership: Leadership,
+    watch: ServerWatch,
+    messages: Messages,
+    queues: QueueTable,
     probe: QueueProbe,
-    /// What operators have asked for through the control socket.
-    pub(crate) orders: Orders,
-    /// The session is known to have a backend of its own.
-    pub(crate) proven: bool,
-    events: (Sender<Event>, Receiver<Event>),
-    pub(crate) stopping: Stopping,
-    pub(crate) said: Saying,
-    pub(crate) said_ready: bool,
-    server_stopping: bool,
-    /// What rows need is being looked at.
-    looking: bool,
-    /// And made.
-    making: Option<Making>,
-    pub(crate) next_making: Instant,
+    provision: Provision,
+    orders: Orders,
+    server: OwnServer,
+    manager: ServiceManager,
+    stopping: Stopping,
 }
 
 impl Launcher {
-    pub fn new(mut parts: Parts) -> Launcher {
+    pub fn new(parts: Parts) -> Launcher {
         let now = Instant::now();
-        let mut rows = RowTable::new(&parts.region, parts.target.places.clone(), parts.probe);
-        let probe = QueueProbe::new(parts.probe);
-        rows.want(std::mem::take(&mut parts.rows), now);
+        let Parts { base, spawner, signals, orders, server, manager, queues: wanted } = parts;
+        let mut queues = QueueTable::new(&base.region, base.target.places.clone(), base.probe);
+        queues.want(wanted, now);
         Launcher {
-            parts,
-            rows,
-            leader: Leader::new(now),
-            leadership: Leadership::new(),
-            link: None,
-            ear: Ear::new(now),
-            probe,
-            orders: Orders::default(),
-            proven: false,
-            events: unbounded(),
+            base,
+            spawner,
+            signals,
+            session: LauncherSession::new(),
+            leadership: Leadership::new(now),
+            watch: ServerWatch::new(now),
+            messages: Messages::default(),
+            queues,
+            probe: QueueProbe::default(),
+            provision: Provision::new(now),
+            orders,
+            server,
+            manager,
             stopping: Stopping::No,
-            said: Saying::default(),
-            said_ready: false,
-            server_stopping: false,
-            looking: false,
-            making: None,
-            next_making: now,
         }
     }
 
     /// Runs until it is told to stop. True: an orderly end.
     pub fn run(mut self) -> bool {
-        // The command line and the config have been read: nobody who is forked needs what is left of that.
+        // The command line and the config have been read: no forked process needs what is left of that.
         memory::shed_heap();
         loop {
-            self.wait();
-            while let Ok(event) = self.events.1.try_recv() {
-                if matches!(event, Event::Rang(Signal::SIGQUIT)) {
+            for event in self.wait() {
+                if matches!(event, Event::Signalled(Signal::SIGQUIT)) {
                     return self.quit();
                 }
                 self.handle(event);
             }
             if self.ended() {
-                self.parts.control.close();
+                self.orders.socket.close();
                 shared::info!("launcher ended");
                 return true;
             }
         }
     }
 
-    fn wait(&mut self) {
-        let now = Instant::now();
-        let mut fds = vec![PollFd::new(self.parts.bell.as_fd(), PollFlags::POLLIN)];
-        fds.extend(self.parts.control.poll_fds());
-        fds.extend(self.link.as_ref().and_then(Link::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
-        fds.extend(self.probe.interest().map(|(fd, flags)| PollFd::new(fd, flags)));
-        fds.extend(self.making.as_ref().and_then(Making::interest).map(|(fd, flags)| PollFd::new(fd, flags)));
-        fds.extend(self.rows.poll_fds());
+    /// Polls everything, then returns what happened; a pass is always the last event.
+    fn wait(&mut self) -> Vec<Event> {
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.orders.socket.poll_fds());
+        let links = [self.session.interest(), self.probe.interest(), self.provision.interest()];
+        fds.extend(links.into_iter().flatten().map(|(fd, flags)| PollFd::new(fd, flags)));
+        fds.extend(self.queues.poll_fds());
         // EINTR and the like: the deadlines bring us back.
-        let _ = poll(&mut fds, self.timeout(now));
+        let _ = poll(&mut fds, self.timeout(Instant::now()));
         drop(fds);
         let now = Instant::now();
-        // The receiver lives in the same struct: sending cannot fail.
-        for signal in self.parts.bell.rung() {
-            let _ = self.events.0.send(Event::Rang(signal));
-        }
-        if let Some(link) = &mut self.link {
-            for event in link.turn(now) {
-                let _ = self.events.0.send(Event::Link(event));
-            }
-        }
-        let _ = self.events.0.send(Event::Passed);
+        let mut events: Vec<Event> = self.signals.rung().into_iter().map(Event::Signalled).collect();
+        events.extend(self.session.drive(now).into_iter().map(Event::Link));
+        events.push(Event::Passed);
+        events
     }
 
     fn timeout(&self, now: Instant) -> PollTimeout {
         let deadlines = [
-            self.leader.deadline(),
-            self.link.as_ref().and_then(Link::deadline),
-            self.ear.deadline(),
+            self.leadership.deadline(),
+            self.session.deadline(),
+            self.watch.deadline(),
             self.probe.deadline(),
-            self.making.as_ref().and_then(Making::deadline),
+            self.provision.deadline(),
             self.orders.deadline(),
-            self.rows.deadline(),
-            self.parts.control.deadline(),
+            self.queues.deadline(),
             self.stopping.deadline(),
-            self.parts.manager.deadline(),
-            self.parts.embedded.as_ref().map(|server| now + server.check_again_in(now)),
-            Some(now + self.parts.poll),
+            self.manager.deadline(),
+            self.server.deadline(now),
+            Some(now + self.base.poll),
         ];
         let wait = deadlines.into_iter().flatten().min().unwrap_or(now).saturating_duration_since(now);
         PollTimeout::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
@@ -217,126 +164,176 @@ impl Launcher {
     fn handle(&mut self, event: Event) {
         let now = Instant::now();
         match event {
-            Event::Rang(Signal::SIGTERM) => {
-                self.stop(StopEvent::Finish { now, close: self.rows.longest_close() + MARGIN });
+            Event::Signalled(Signal::SIGTERM) => {
+                self.stop(StopEvent::Finish { now, close: self.queues.longest_close() + STOP_MARGIN });
             }
-            Event::Rang(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
-            Event::Rang(Signal::SIGHUP) => self.reload(now),
-            // SIGUSR2, SIGCHLD: look, which every pass does.
-            Event::Rang(_) => {}
+            Event::Signalled(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
+            Event::Signalled(Signal::SIGHUP) => self.reload(now),
+            // SIGUSR2, SIGCHLD: a pass follows anyway.
+            Event::Signalled(_) => {}
             Event::Link(LinkEvent::Up) => {
-                self.proven |= self.link.as_ref().is_some_and(Link::is_proven);
+                self.session.connected();
                 self.leader_event(LeaderEvent::Up);
             }
-            Event::Link(LinkEvent::Answered(Answer::Lock(asked))) => self.lock_answered(asked, now),
-            Event::Link(LinkEvent::Answered(Answer::Needed(there, lacking))) => {
-                self.looking = false;
-                self.rows.made(there);
-                if !lacking.is_empty() {
-                    self.making = Some(Making::begin(&self.parts.target, &self.parts.region, lacking));
-                }
-            }
-            Event::Link(LinkEvent::Answered(Answer::Listening(hearing))) => self.listening(hearing, now),
-            Event::Link(LinkEvent::Answered(Answer::Locks { locks, asked_at })) => {
-                if self.prove(&locks, asked_at, now) {
-                    self.locks_seen(&locks, now);
-                }
-            }
-            Event::Link(LinkEvent::Answered(Answer::Databases { found, asked_at })) => {
-                self.databases_listed(found, asked_at, now);
-            }
-            Event::Link(LinkEvent::Answered(Answer::Checked { key, may })) => self.sender_checked(key, may),
+            Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             // It listens to nothing.
-            Event::Link(LinkEvent::Answered(Answer::Done) | LinkEvent::Notified | LinkEvent::CatalogRang) => {}
+            Event::Link(LinkEvent::Notified | LinkEvent::CatalogRang) => {}
             Event::Link(LinkEvent::Lost(trouble)) => self.session_lost(trouble, now),
             Event::Passed => self.pass(now),
         }
     }
 
-    /// Reconciles everything, whatever woke us.
-    fn pass(&mut self, now: Instant) {
-        self.parts.manager.beat(now);
-        self.parts.control.keep(now);
-        self.rows.reap(now);
-        self.reap_orphans();
-        self.watch_server(now);
-        self.leader_event(LeaderEvent::Passed { now });
-        self.stop(StopEvent::Passed { now });
-        self.hear(now);
-        // Every row has its slot before the first scheduler runs: so all databases must be known.
-        let leads = self.leading() && self.parts.region.leads();
-        let may_start = leads && self.ear.knows_databases && !self.stopping.asked();
-        self.make_missing(may_start, now);
-        self.act(now);
-        self.hear_callers(now);
-        self.rows.pass(&self.parts.nursery, may_start, &self.ear, now);
-        self.answer_messages(now);
-        self.end_sessions();
-        self.probe_queues(may_start, now);
-        // After the rows themselves: a scheduler comes before a task.
-        self.rows.offer_slots();
-        self.say_ready();
-        self.answer_callers(now);
-    }
-
-    /// Which task tables covered databases have. A new session is driven at once: nothing else wakes us for it.
-    fn probe_queues(&mut self, may: bool, now: Instant) {
-        if let Some((database, queues)) = self.probe.turn(now) {
-            self.rows.queues_listed(database, queues, now);
-        }
-        if may {
-            let (locks, messages) = (&self.ear.locks, &self.ear.messages);
-            let waits = |database| messages.waits_for(database) != WaitFor::default() || messages.holds_back(database);
-            self.probe.pass(&self.rows, &self.parts.region, |database| locks.holds(database), waits, now);
+    fn answered(&mut self, answer: Answer, now: Instant) {
+        match answer {
+            Answer::Leader(answer) => {
+                let session = &self.session;
+                let commands = self.leadership.answered(answer, &self.base, &|| session.place(), now);
+                self.run_commands(commands, Answer::Leader);
+            }
+            Answer::Watch(WatchAnswer::Prepared(statements)) => self.watch.prepared(statements, now),
+            Answer::Watch(WatchAnswer::Locks { locks, asked_at }) => self.locks_read(&locks, asked_at, now),
+            Answer::Watch(WatchAnswer::Databases { found, asked_at }) => {
+                self.queues.databases_listed(found, now);
+                self.watch.databases_listed(asked_at);
+            }
+            Answer::Message(answer) => {
+                let commands = self.messages.answered(answer, &self.queues);
+                self.run_commands(commands, Answer::Message);
+            }
+            Answer::Provision(answer) => self.queues.provided(self.provision.answered(answer, &self.base)),
+            Answer::Ended => {}
         }
     }
 
-    /// Roles and databases of rows that do not work yet.
-    fn make_missing(&mut self, may: bool, now: Instant) {
-        if let Some(made) = self.making.as_mut().and_then(|making| making.turn(now)) {
-            self.making = None;
-            self.rows.made(made);
-        }
-        if !may || self.looking || self.making.is_some() || now < self.next_making {
-            return;
-        }
-        self.next_making = now + MAKE_AGAIN;
-        let (needed, signature) = (self.rows.needed(&self.parts.target.places), self.signature());
-        if let (Some(link), false) = (&mut self.link, needed.is_empty()) {
-            self.looking = true;
-            link.ask("looking for what rows need", PATIENCE, |client| async move {
-                let (there, lacking) = look_for_missing(client, needed, signature).await?;
-                Ok(Answer::Needed(there, lacking))
-            });
-        }
-    }
-
-    /// Workers of a dead scheduler become our children: their slots are swept, then they are let go.
-    fn reap_orphans(&mut self) {
-        // Bounded by what can have ended at once; the rest comes with the next pass.
-        for _ in 0..4096 {
-            let Some((pid, end)) = wait::any_ended() else { return };
-            let servers = self.parts.embedded.as_ref().and_then(Embedded::pid);
-            if self.rows.has_child(pid) || servers == Some(pid) {
-                // Known children are reaped by their owners; waitid would show this one again and again.
+    fn locks_read(&mut self, locks: &Locks, asked_at: HostMoment, now: Instant) {
+        match self.leadership.prove(&locks.leaders, asked_at, &self.base) {
+            LeadProof::Missing => {
+                self.session_lost(Trouble::passing("the leader lock is gone from our session"), now);
                 return;
             }
-            let slots = self.parts.region.sweep(pid);
-            shared::debug!("orphan ended", pid = pid, end = end, slots = slots);
-            wait::reap(pid);
+            // A slow answer: the processes that have stood still meanwhile may go on.
+            LeadProof::Held { resumed: true } => self.queues.wake_all(),
+            LeadProof::Held { resumed: false } => {}
+        }
+        for MarkerLock { database, relation, .. } in self.watch.locks_read(locks, now) {
+            self.queues.marker_locked(database, relation, now);
+        }
+        let alone = locks.leaders.len() <= 1;
+        let commands = self.messages.seen(&locks.messages, alone, &self.queues, &self.base);
+        self.run_commands(commands, Answer::Message);
+    }
+
+    /// Compares everything that is wanted with what is, whatever woke us.
+    fn pass(&mut self, now: Instant) {
+        self.manager.beat(now);
+        self.orders.socket.keep(now);
+        self.queues.reap(now);
+        reap_orphans(&self.base.region, |pid| self.queues.has_child(pid) || self.server.pid() == Some(pid));
+        self.server.watch(now);
+        self.leader_event(LeaderEvent::Passed { now });
+        self.stop(StopEvent::Passed { now });
+        let commands = self.watch.pass(&self.queues, self.base.poll, now);
+        self.run_commands(commands, Answer::Watch);
+        // Every queue has its slot before the first scheduler runs: so all databases must be known.
+        let leads = self.leadership.leads() && self.base.region.leads();
+        let may_start = leads && self.watch.knows_databases && !self.stopping.asked();
+        self.queues.provided(self.provision.drive(now));
+        if may_start {
+            let command = self.provision.pass(|| self.queues.needed(), now);
+            self.run_commands(command.into_iter().collect(), Answer::Provision);
+        }
+        if self.watch.knows_databases && self.messages.act(&mut self.queues, now) {
+            self.watch.list_again(now);
+        }
+        self.take_requests(now);
+        let open = OpenTransactions { locks: &self.watch.locks, messages: &self.messages.table };
+        self.queues.pass(&self.spawner, may_start, &open, now);
+        let outcomes = self.messages.outcomes(&self.queues, &open, now);
+        let commands = self.messages.settle(outcomes, &self.queues);
+        self.run_commands(commands, Answer::Message);
+        let to_end = self.queues.take_sessions_to_end();
+        self.run_commands(to_end.into_iter().map(|(pids, user)| end_sessions(pids, user)).collect(), |()| {
+            Answer::Ended
+        });
+        self.probe_queues(may_start, now);
+        // After the queues themselves: a scheduler comes before a task.
+        self.queues.offer_slots();
+        self.announce();
+        self.orders.settle(&self.queues, now);
+    }
+
+    /// Which task tables covered databases have.
+    fn probe_queues(&mut self, may: bool, now: Instant) {
+        if let Some((database, queues)) = self.probe.drive(now) {
+            self.queues.queues_listed(database, queues, now);
+        }
+        if may {
+            let open = OpenTransactions { locks: &self.watch.locks, messages: &self.messages.table };
+            self.probe.pass(&self.queues.databases, &open, &self.base, now);
         }
     }
 
-    fn watch_server(&mut self, now: Instant) {
-        let Some(server) = &mut self.parts.embedded else { return };
-        match server.check(now) {
-            Some(ServerEvent::Died { pid, status }) if !self.server_stopping => {
-                shared::error!("embedded server died; it is started again", pid = pid, status = status);
+    fn leader_event(&mut self, event: LeaderEvent) {
+        let session = &self.session;
+        let commands = self.leadership.handle(event, &self.base, &|| session.place());
+        self.run_commands(commands, Answer::Leader);
+    }
+
+    /// Runs what a component wants done; `wrap` is how its answers come back.
+    fn run_commands<A: 'static>(&mut self, commands: Vec<LoopCommand<A>>, wrap: fn(A) -> Answer) {
+        for command in commands {
+            match command {
+                LoopCommand::Query(query) => self.session.ask(query, self.leadership.signature(), wrap),
+                LoopCommand::Open(target) => self.session.open(&target, &self.base.region),
+                LoopCommand::Lead => self.lead(Instant::now()),
+                LoopCommand::EndSchedulers { all } => self.queues.suspend(all, Instant::now()),
             }
-            Some(ServerEvent::Restarted { pid }) => shared::info!("embedded server started again", pid = pid),
-            Some(ServerEvent::StartFailed { why }) => shared::error!("embedded server cannot be started", why = why),
-            Some(ServerEvent::Died { .. }) | None => {}
         }
+    }
+
+    fn lead(&mut self, now: Instant) {
+        self.provision.hurry(now);
+        let commands = self.messages.begin();
+        self.run_commands(commands, Answer::Message);
+        self.run_commands(vec![self.watch.begin()], Answer::Watch);
+        self.leadership.begin();
+        // The schedulers that were left in place may go on.
+        self.queues.wake_all();
+    }
+
+    fn session_lost(&mut self, trouble: Trouble, now: Instant) {
+        self.close_session();
+        self.leader_event(LeaderEvent::Lost { trouble, now });
+    }
+
+    /// The session is gone, and with it the queries in flight.
+    fn close_session(&mut self) {
+        self.session.close();
+        self.provision.session_lost();
+        self.watch.session_lost();
+    }
+
+    fn reload(&mut self, now: Instant) {
+        self.manager.reloading();
+        self.orders.socket.check(now);
+        let Some(Reloaded { target, queues, operators }) = (self.base.reload)() else {
+            shared::error!("the config has mistakes; the old one stays in force");
+            self.manager.ready("the config has mistakes; the old one stays in force");
+            return;
+        };
+        self.base.operators = operators;
+        if target != self.base.target {
+            self.base.target = target;
+            self.session.login_changed();
+            self.close_session();
+            self.provision.login_changed();
+            self.queues.move_home(self.base.target.places.clone());
+            self.leader_event(LeaderEvent::LoginChanged { now });
+        }
+        self.queues.want(queues, now);
+        self.provision.hurry(now);
+        self.manager.announce_again();
+        shared::info!("config read again");
     }
 
     fn stop(&mut self, event: StopEvent) {
@@ -345,79 +342,80 @@ impl Launcher {
             return;
         }
         self.stopping = step.next;
-        let rung = if step.cancel_tasks { Rung::Cancel } else { Rung::Finish };
+        let urgency = if step.cancel_tasks { Urgency::Cancel } else { Urgency::Finish };
         let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
         shared::info!("launcher stops", how = how);
-        self.parts.manager.stopping(how);
-        self.rows.end_all(rung, Instant::now());
+        self.manager.stopping(how);
+        self.queues.end_all(urgency, Instant::now());
     }
 
     /// SIGQUIT: leave now. Every process of ours dies with us; the next start recovers.
     fn quit(mut self) -> bool {
         shared::warning!("launcher quits at once");
-        self.parts.manager.stopping("quitting at once");
-        if let Some(server) = &mut self.parts.embedded {
-            server.stop(Stop::Immediate);
-        }
-        self.parts.control.close();
+        self.manager.stopping("quitting at once");
+        self.server.quit();
+        self.orders.socket.close();
         false
     }
 
-    /// Rows first, the embedded server last.
+    /// Schedulers first, the embedded server last.
     fn ended(&mut self) -> bool {
-        if !self.stopping.asked() || (self.rows.has_schedulers() && !self.rows_given_up()) {
+        if !self.stopping.asked() || (self.queues.has_schedulers() && !self.gave_up_schedulers()) {
             return false;
         }
-        match &mut self.parts.embedded {
-            None => true,
-            Some(server) => {
-                if !self.server_stopping {
-                    self.server_stopping = true;
-                    self.link = None;
-                    server.stop(Stop::Fast);
+        if self.server.stop() {
+            self.session.close();
+        }
+        self.server.stopped()
+    }
+
+    /// Each scheduler is killed in the end, so this is for a process that even SIGKILL does not end.
+    fn gave_up_schedulers(&self) -> bool {
+        self.stopping.deadline().is_some_and(|until| {
+            matches!(self.stopping, Stopping::Cancel { .. }) && Instant::now() >= until + STOP_MARGIN
+        })
+    }
+
+    /// Once: every wanted queue is served or has its reason.
+    fn announce(&mut self) {
+        let waits = self.leadership.why().is_some() && !self.queues.has_schedulers();
+        let ready = waits || (self.leadership.leads() && self.watch.knows_databases && tally::is_ready(&self.queues));
+        if ready && !self.stopping.asked() {
+            let status = self.leadership.why().unwrap_or("serving");
+            self.manager.announce(status, self.base.region.slots().limit());
+        }
+    }
+
+    /// Reads what operators ask; what can be answered at once is.
+    fn take_requests(&mut self, now: Instant) {
+        for (caller, line) in self.orders.socket.drive(now) {
+            let answer = match CallerRequest::parse(&line) {
+                CallerRequest::Status => Some(self.status()),
+                CallerRequest::Unknown => {
+                    Some(json!({"error": "unknown command; this launcher knows: status, start, stop, restart"}))
                 }
-                server.stopped()
+                CallerRequest::Order { request, database } => match self.why_not_at_work() {
+                    Some(why) => Some(not_done(&format!("the launcher is not at work: {why}"))),
+                    None => self.orders.begin(caller, request, &database, &mut self.queues, now),
+                },
+            };
+            if let Some(answer) = answer {
+                self.orders.socket.reply(caller, &answer.to_string());
             }
         }
     }
 
-    /// The ladder of each row ends with SIGKILL, so this is for a process that even that does not end.
-    fn rows_given_up(&self) -> bool {
-        self.stopping
-            .deadline()
-            .is_some_and(|until| matches!(self.stopping, Stopping::Cancel { .. }) && Instant::now() >= until + MARGIN)
-    }
-
-    /// The session is gone, and with it the questions in flight.
-    pub(crate) fn hang_up(&mut self) {
-        self.link = None;
-        self.looking = false;
-        self.ear.lose();
-    }
-
-    fn reload(&mut self, now: Instant) {
-        self.parts.manager.reloading();
-        self.parts.control.check(now);
-        match (self.parts.reload)() {
-            Some(Reloaded { target, rows, operators }) => {
-                self.parts.operators = operators;
-                if target != self.parts.target {
-                    self.parts.target = target;
-                    self.proven = false;
-                    self.hang_up();
-                    self.making = None;
-                    self.rows.move_home(self.parts.target.places.clone());
-                    self.leader_event(LeaderEvent::LoginChanged { now });
-                }
-                self.rows.want(rows, now);
-                self.next_making = now;
-                self.said_ready = false;
-                shared::info!("config read again");
-            }
-            None => {
-                shared::error!("the config has mistakes; the old one stays in force");
-                self.parts.manager.ready("the config has mistakes; the old one stays in force");
-            }
+    fn why_not_at_work(&self) -> Option<&str> {
+        if self.stopping.asked() {
+            return Some("it ends");
         }
+        let at_work = self.leadership.leads() && self.watch.knows_databases;
+        (!at_work).then(|| self.leadership.why().unwrap_or("it has just begun"))
+    }
+
+    fn status(&self) -> Value {
+        let (base, leadership, queues) = (&self.base, &self.leadership, &self.queues);
+        let stopping = self.stopping.asked();
+        report(&Subject { base, leadership, queues, stopping, server: self.server.description() })
     }
 }

@@ -1,8 +1,9 @@
 //! Who this launcher is, for operators and for launchers that stand by: its host and its process.
 //!
-//! The leader signs the statements of its session with it, in a comment: so whoever may see that session in
-//! pg_stat_activity, which every launcher with the same login may, reads there who leads, and nothing has to be installed.
+//! The leader signs the statements of its session with it, in a comment. Every launcher with the same login may see
+//! that session in pg_stat_activity, reads there who leads, and needs nothing installed for it.
 
+use shared::db::statement::bare;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// As in `uname -n`.
@@ -26,19 +27,32 @@ impl Host {
     }
 }
 
+/// Who sends a statement.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    pub host: Host,
+    pub since_ms: u64,
+}
+
+impl Signature {
+    pub fn sign(&self, text: &str) -> String {
+        self.host.signed(&bare(text), self.since_ms)
+    }
+}
+
 /// Milliseconds since 1970, for people to read.
 pub fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Nothing that could end the comment it will stand in.
+/// Without characters that could end the comment around it.
 fn harmless(name: &str) -> String {
     let kept: String =
         name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')).take(64).collect();
     if kept.is_empty() { "unknown".to_owned() } else { kept }
 }
 
-/// The leader, as a launcher that stands by has seen it.
+/// The leader, as a standby launcher sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderSeen {
     pub backend: i32,
@@ -51,7 +65,7 @@ pub struct LeaderSeen {
 }
 
 impl LeaderSeen {
-    /// In a few words.
+    /// Its host and backend, in one phrase.
     pub fn whereabouts(&self) -> String {
         let host = self.host.as_deref().or(self.address.as_deref());
         let pid = self.pid.map(|pid| format!(" pid {pid}")).unwrap_or_default();

@@ -1,36 +1,30 @@
 //! The launcher decides which databases live; it is also the operator's one binary.
 //!
-//! `cli` is the command line, `command` the one-shot commands and the start of the long one, `event_loop` the loop.
-//! Decisions are in pure rooms: `leader_state`, `row_state`, `restart_policy`, `message_table`, `lock_watch`.
+//! `cli` is the command line, `command` the one-shot commands and the start of the long one. `event_loop` owns the
+//! components, hands them events and runs the commands that they return: `leader` (is this launcher the active one),
+//! `queue` (the life of each queue), `server` (queries on the launcher's own server), `message` (messages of users),
+//! `control` (operators and the service manager), `embedded` (the private PostgreSQL). Pure decisions: `leader_state`,
+//! `queue_state`, `queue_step`, `restart_policy`, `message_table`, `lock_watch`.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
 
+mod base;
 mod cli;
 mod command;
-mod control_socket;
-mod discovery;
+mod control;
 mod dot_text;
 mod embedded;
 mod event_loop;
-mod found_queue;
-mod hearing;
 mod host;
 mod import;
-mod leader_state;
-mod leadership;
-mod lock_watch;
-mod maker;
-mod message_table;
-mod orders;
-mod queue_probe;
-mod readiness;
-mod restart_policy;
-mod row_entry;
-mod row_state;
-mod row_table;
-mod service_manager;
-mod status_report;
-mod wanted;
+mod launcher_session;
+mod leader;
+mod limits;
+mod loop_command;
+mod message;
+mod queue;
+mod server;
+mod status;
 
 use clap::Parser;
 use cli::{Cli, Command, ImportSource};
@@ -68,6 +62,7 @@ fn main() -> ExitCode {
             command::import::pg_cron(&cli.place, options)
         }
         Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
+        Some(Command::Sql { name }) => command::sql::run(&cli.place, name.as_deref()),
         Some(Command::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
         Some(Command::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),
         Some(Command::Graph { flow, database, at, svg }) => {

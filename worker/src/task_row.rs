@@ -170,7 +170,44 @@ pub fn batch_row(row: Row, common: BatchCommon<'_>) -> TaskRow {
 
 #[cfg(test)]
 mod tests {
-    use super::character;
+    use super::*;
+    use shared::db::statement::{RowValue, TASK_ROW};
+
+    /// A value for each name, which tells from where it was read.
+    fn values(wanted: impl Fn(&RowValue) -> bool) -> Row {
+        let value = |name: &str| match name {
+            "id" | "attempt" | "timeout_ms" | "max" | "priority" => name.len().to_string(),
+            "atomic" | "string" | "reuse" => "t".to_owned(),
+            "header" | "save" | "consequences" => "f".to_owned(),
+            "verbosity" => "terse".to_owned(),
+            other => other.to_owned(),
+        };
+        TASK_ROW.iter().filter(|row| wanted(row)).map(|row| Some(value(row.name).into_bytes())).collect()
+    }
+
+    fn is_read_by_name(row: &TaskRow) {
+        assert_eq!((row.task, row.attempt, row.timeout_ms, row.max, row.priority), (2, 7, 10, 3, 8));
+        assert_eq!(row.input, b"input");
+        assert!(row.atomic && row.format.string && row.reuse && !row.format.header && !row.save && !row.consequences);
+        let Format { delimiter, escape, quote, null, .. } = &row.format;
+        assert_eq!((delimiter, escape, quote, &null[..]), (&Some(b'd'), &Some(b'e'), &Some(b'q'), &b"null"[..]));
+    }
+
+    #[test]
+    fn a_row_is_read_in_the_order_in_which_statements_return_it() {
+        let row = task_row(values(|_| true));
+        is_read_by_name(&row);
+        assert_eq!((&row.group[..], row.remote.as_deref()), (&b"group"[..], Some(&b"remote"[..])));
+        assert_eq!((&row.postmaster[..], &row.start[..]), (&b"postmaster"[..], &b"start"[..]));
+        assert_eq!((row.job.as_deref(), row.at.as_deref()), (Some(&b"job"[..]), Some(&b"at"[..])));
+        assert_eq!(row.verbosity, Verbosity::from_setting("terse").expect("known"));
+    }
+
+    #[test]
+    fn a_row_of_several_has_the_values_that_differ_from_row_to_row() {
+        let common = BatchCommon { group: b"", start: b"", verbosity: Verbosity::default(), postmaster: b"" };
+        is_read_by_name(&batch_row(values(|row| row.in_batch), common));
+    }
 
     #[test]
     fn a_character_is_one_byte_however_the_server_writes_it() {

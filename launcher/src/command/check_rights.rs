@@ -1,15 +1,17 @@
-//! `launcher check --connect`: logs in as the launcher and as every row, and says what each may not do, with the SQL
-//! that mends it, and which other roles may put tasks into its queue. Queues that rows "*" would find are checked too.
+//! `launcher check --connect`: logs in as the launcher and as the user of every queue, and prints which rights are
+//! missing, with the SQL that grants them, and which other roles may put tasks into the queue. Queues that "*" would
+//! find are checked too.
 //!
-//! Nothing is changed. What is asked is what the first start of the row would need; the lists of GRANTs in the README
-//! are what this room finds nothing to say about.
+//! Nothing is changed. The rights are those that the first start of the queue needs; the lists of GRANTs in the README
+//! give all of them.
 
-use super::check::wanted;
+use super::resolve::wanted;
 use super::{environment, print, print_error};
 use crate::cli::Place;
-use crate::found_queue::{is_news, list_queues};
-use crate::row_entry::owner_refused;
-use crate::wanted::Wanted;
+use crate::limits::CHECK_TIMEOUT;
+use crate::queue::found_queue::{is_news, list_queues};
+use crate::queue::login_refusal::owner_refused;
+use crate::queue::wanted::WantedQueue;
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::conninfo::Target;
@@ -17,26 +19,23 @@ use shared::db::identifier::{qualified, quoted};
 use shared::db::statement::{
     self, CHECK_LAUNCHER, CHECK_ROW, LIST_DATABASES, LIST_INSERTERS, LOOK_VERSION, Queue, bare,
 };
-use shared::db::trouble::{Trouble, refuses_login};
+use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
 use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio_postgres::Client;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What one login lacks, each with what to do.
 type Lacks = Vec<String>;
 
 /// Prints the findings about one login.
-struct Teller<'a> {
+struct RightsReport<'a> {
     name: &'a str,
     good: bool,
 }
 
-impl Teller<'_> {
-    fn tell(&mut self, who: &str, found: Result<Lacks, Trouble>) {
+impl RightsReport<'_> {
+    fn print(&mut self, who: &str, found: Result<Lacks, Trouble>) {
         let name = self.name;
         let lacks = found.unwrap_or_else(|trouble| vec![trouble.text]);
         if lacks.is_empty() {
@@ -49,19 +48,19 @@ impl Teller<'_> {
     }
 
     /// Findings that are no mistakes.
-    fn note(&self, who: &str, text: &str) {
+    fn remark(&self, who: &str, text: &str) {
         print(&format!("{}: {who}: {text}", self.name));
     }
 }
 
 pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
     let environment = environment(place);
-    let mut teller = Teller { name, good: true };
-    // Resolved before: whoever calls has said what is wrong with the config.
+    let mut findings = RightsReport { name, good: true };
+    // Resolved before: the caller has printed the mistakes of the config.
     let own = config.target(&environment).ok();
     let rows = config.rows.iter().filter_map(|row| wanted(config, row, &environment).ok());
-    let (every, rows): (Vec<Wanted>, Vec<Wanted>) = rows.partition(|one| one.row.is_every());
-    let local = |one: &Wanted| own.as_ref().is_some_and(|own| one.target.places == own.places);
+    let (every, rows): (Vec<WantedQueue>, Vec<WantedQueue>) = rows.partition(|one| one.row.is_every());
+    let local = |one: &WantedQueue| own.as_ref().is_some_and(|own| one.target.places == own.places);
     let (found, unseen) = match (&own, every.is_empty()) {
         (Some(own), false) => find_queues(own, &every, rows.iter().filter(|one| local(one))),
         _ => (Vec::new(), Vec::new()),
@@ -71,68 +70,68 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
         let served = found.iter().filter(|one| one.refusal.is_none());
         let here = rows.iter().chain(served).filter(|one| local(one));
         let pairs: Vec<(String, String)> = here.map(|one| (one.row.user.clone(), one.row.data.clone())).collect();
-        let lacks = one_shot::ask(own, "pgmill check", PATIENCE, |client| launcher_lacks(client, pairs));
+        let lacks = one_shot::ask(own, "pgmill check", CHECK_TIMEOUT, |client| launcher_lacks(client, pairs));
         let lacks = lacks.map(|(lacks, made)| {
             to_be_made = made;
             lacks
         });
-        teller.tell(&format!("launcher as {}", quoted(&own.user)), lacks);
+        findings.print(&format!("launcher as {}", quoted(&own.user)), lacks);
     }
     for one in &rows {
         if to_be_made.contains(&(one.row.user.clone(), one.row.data.clone())) {
-            teller.note(&who(one), "will be made at the first start");
+            findings.remark(&who(one), "will be made at the first start");
             continue;
         }
-        check_queue(&mut teller, one);
+        check_queue(&mut findings, one);
     }
     for row in &every {
-        // The login by which its databases are looked at.
+        // The login by which its databases are searched.
         let login = row.probe_login(&row.target.database);
-        let answer = one_shot::ask(&login, "pgmill check", PATIENCE, |client| async move {
+        let answer = one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move {
             client.batch_execute("SELECT 1").await.map_err(|error| Trouble::of(&error))?;
             Ok(Lacks::new())
         });
-        teller.tell(&format!("{} every database as {}", row.row.place, quoted(&login.user)), answer);
+        findings.print(&format!("{} every database as {}", row.row.place, quoted(&login.user)), answer);
     }
     for (database, trouble) in unseen {
-        teller.note(&format!("every database: {database}"), &format!("cannot list its queues: {trouble}"));
+        findings.remark(&format!("every database: {database}"), &format!("cannot list its queues: {trouble}"));
     }
     for one in &found {
         match &one.refusal {
             // Without a catalog it is none of ours, which may be meant.
-            Some(refusal) if !is_news(refusal) => teller.note(&who(one), &format!("not served: {refusal}")),
-            Some(refusal) => teller.tell(&who(one), Ok(vec![refusal.clone()])),
-            None => check_queue(&mut teller, one),
+            Some(refusal) if !is_news(refusal) => findings.remark(&who(one), &format!("not served: {refusal}")),
+            Some(refusal) => findings.print(&who(one), Ok(vec![refusal.clone()])),
+            None => check_queue(&mut findings, one),
         }
     }
-    if teller.good { launcher_status::ORDERLY } else { launcher_status::FAILED }
+    if findings.good { launcher_status::ORDERLY } else { launcher_status::FAILED }
 }
 
-fn who(one: &Wanted) -> String {
+fn who(one: &WantedQueue) -> String {
     let Row { place, data, schema, table, user, .. } = &one.row;
     format!("{place} {data} {schema}.{table} as {}", quoted(user))
 }
 
-/// What the rows "*" would serve now, and databases that cannot be looked at.
+/// What "*" would serve now, and databases that cannot be searched.
 fn find_queues<'a>(
     own: &Target,
-    every: &[Wanted],
-    named: impl Iterator<Item = &'a Wanted>,
-) -> (Vec<Wanted>, Vec<(String, Trouble)>) {
+    every: &[WantedQueue],
+    named: impl Iterator<Item = &'a WantedQueue>,
+) -> (Vec<WantedQueue>, Vec<(String, Trouble)>) {
     let named: Vec<&str> = named.map(|one| one.row.data.as_str()).collect();
-    let databases = one_shot::ask(own, "pgmill check", PATIENCE, |client| async move {
+    let databases = one_shot::ask(own, "pgmill check", CHECK_TIMEOUT, |client| async move {
         let rows = client.query(&bare(LIST_DATABASES), &[]).await.map_err(|error| Trouble::of(&error))?;
         let servable = rows.iter().filter(|row| row.get("servable"));
         Ok(servable.map(|row| row.get("name")).collect::<Vec<String>>())
     });
-    // A login that does not work is told as the launcher's.
+    // A login that does not work is reported as the launcher's.
     let databases = databases.unwrap_or_default();
     let (mut found, mut unseen) = (Vec::new(), Vec::new());
     let Some(first) = every.first() else { return (found, unseen) };
     for database in databases.into_iter().filter(|database| !named.contains(&database.as_str())) {
         let login = first.probe_login(&database);
-        match one_shot::ask(&login, "pgmill check", PATIENCE, |client| async move { list_queues(&client).await }) {
-            Ok(queues) => found.extend(queues.iter().filter_map(|queue| Wanted::found(every, &database, queue))),
+        match one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move { list_queues(&client).await }) {
+            Ok(queues) => found.extend(queues.iter().filter_map(|queue| WantedQueue::found(every, &database, queue))),
             Err(trouble) => unseen.push((database, trouble)),
         }
     }
@@ -140,35 +139,35 @@ fn find_queues<'a>(
 }
 
 /// What a queue's user lacks, and who else may put tasks into it.
-fn check_queue(teller: &mut Teller<'_>, one: &Wanted) {
+fn check_queue(findings: &mut RightsReport<'_>, one: &WantedQueue) {
     let helper = one.installer.as_ref().and_then(|login| {
-        one_shot::ask(login, "pgmill check", PATIENCE, |client| async move {
+        one_shot::ask(login, "pgmill check", CHECK_TIMEOUT, |client| async move {
             let found = catalog::look(&client, None).await.map_err(|error| Trouble::of(&error))?;
             Ok(Helper { makes: found.get("may"), admits: found.get("ours") })
         })
         .ok()
     });
     let (schema, table) = (one.row.schema.clone(), one.row.table.clone());
-    let answer = one_shot::ask(&one.target, "pgmill check", PATIENCE, |client| async move {
+    let answer = one_shot::ask(&one.target, "pgmill check", CHECK_TIMEOUT, |client| async move {
         let inserters = inserters(&client, &schema, &table).await?;
         Ok((row_lacks(client, schema, table, helper).await?, inserters))
     });
     let user = &one.row.user;
     match answer {
         Ok((lacks, inserters)) => {
-            teller.tell(&who(one), Ok(lacks));
+            findings.print(&who(one), Ok(lacks));
             match inserters.as_slice() {
-                [] => teller.note(&who(one), "no other role may INSERT"),
+                [] => findings.remark(&who(one), "no other role may INSERT"),
                 roles => {
                     let text = format!("INSERT, and so run SQL as {}, may also: {}", quoted(user), roles.join(", "));
-                    teller.note(&who(one), &text);
+                    findings.remark(&who(one), &text);
                 }
             }
         }
-        Err(trouble) if one.as_owner && refuses_login(&trouble.text) => {
-            teller.tell(&who(one), Ok(vec![owner_refused(user, &trouble.text)]));
+        Err(trouble) => {
+            let refused = owner_refused(user, &trouble.text).filter(|_| one.as_owner);
+            findings.print(&who(one), refused.map_or(Err(trouble), |refused| Ok(vec![refused])));
         }
-        Err(trouble) => teller.tell(&who(one), Err(trouble)),
     }
 }
 
@@ -178,7 +177,7 @@ async fn inserters(client: &Client, schema: &str, table: &str) -> Result<Vec<Str
     Ok(rows.iter().map(|row| name(row.get("role"))).collect())
 }
 
-/// What the launcher's login may do in a row's database.
+/// What the launcher's login may do in a queue's database.
 #[derive(Clone, Copy, Default)]
 struct Helper {
     makes: bool,

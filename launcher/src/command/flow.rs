@@ -1,12 +1,12 @@
 //! `launcher apply`, `export` and `graph`: a flow as one JSON document, in and out, and as a picture.
 //!
-//! The document goes to `mill.apply` in one transaction; what it says is checked there, with the place of every mistake.
+//! The document goes to `mill.apply` in one transaction; it is checked there, with the place of every mistake.
 //! The picture is `dot_text`'s; as SVG it is drawn by Graphviz, where that is installed.
 
-use super::install::PATIENCE;
 use super::{login_in, print, print_error, read_config};
 use crate::cli::Place;
 use crate::dot_text;
+use crate::limits::INSTALL_TIMEOUT;
 use serde_json::Value;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
@@ -24,7 +24,7 @@ fn database_of(place: &Place, named: Option<&str>) -> Result<String, u8> {
     }
     let mut databases: Vec<String> = match read_config(place) {
         Ok(config) => config.rows.into_iter().map(|row| row.data).filter(|data| data != "*").collect(),
-        // Said by whoever logs in.
+        // Printed by `login_in`, which reads the config too.
         Err(_) => return Ok(String::new()),
     };
     databases.sort();
@@ -38,22 +38,22 @@ fn database_of(place: &Place, named: Option<&str>) -> Result<String, u8> {
     }
 }
 
-fn ask(place: &Place, named: Option<&str>, question: Question) -> Result<String, u8> {
+fn ask(place: &Place, named: Option<&str>, question: FlowRequest) -> Result<String, u8> {
     let database = database_of(place, named)?;
     let (_, target) = login_in(place, &database)?;
-    one_shot::ask(&target, "pgmill flow", PATIENCE, |client| put(client, question)).map_err(|trouble| {
+    one_shot::ask(&target, "pgmill flow", INSTALL_TIMEOUT, |client| put(client, question)).map_err(|trouble| {
         print_error(&format!("{database}: {trouble}"));
         launcher_status::FAILED
     })
 }
 
 /// A statement that answers with one text.
-struct Question {
+struct FlowRequest {
     text: &'static str,
     values: [Option<String>; 2],
 }
 
-async fn put(client: Rc<Client>, question: Question) -> Result<String, Trouble> {
+async fn put(client: Rc<Client>, question: FlowRequest) -> Result<String, Trouble> {
     catalog::look_trusted(&client).await?;
     // What is made belongs to the catalog's owner, not to the login that happened to carry it.
     let owner = "SELECT n.nspowner::pg_catalog.regrole::text FROM pg_catalog.pg_namespace n WHERE n.nspname = 'mill' \
@@ -87,12 +87,12 @@ pub fn apply(place: &Place, database: Option<&str>, file: &Path) -> u8 {
         print_error(&format!("{shown}: not JSON: {error}"));
         return launcher_status::FAILED;
     }
-    let question = Question { text: "SELECT mill.apply($1::text::jsonb)", values: [Some(text), None] };
+    let question = FlowRequest { text: "SELECT mill.apply($1::text::jsonb)", values: [Some(text), None] };
     tell(ask(place, database, question))
 }
 
 pub fn export(place: &Place, database: Option<&str>, flow: &str) -> u8 {
-    let question = Question { text: "SELECT mill.export($1)::text", values: [Some(flow.to_owned()), None] };
+    let question = FlowRequest { text: "SELECT mill.export($1)::text", values: [Some(flow.to_owned()), None] };
     tell(ask(place, database, question).map(|text| match serde_json::from_str::<Value>(&text) {
         Ok(document) => serde_json::to_string_pretty(&document).unwrap_or(text),
         Err(_) => text,
@@ -101,7 +101,7 @@ pub fn export(place: &Place, database: Option<&str>, flow: &str) -> u8 {
 
 pub fn graph(place: &Place, database: Option<&str>, flow: &str, at: Option<&str>, svg: bool) -> u8 {
     let text = "SELECT mill.picture($1, $2::text::timestamptz)::text";
-    let question = Question { text, values: [Some(flow.to_owned()), at.map(str::to_owned)] };
+    let question = FlowRequest { text, values: [Some(flow.to_owned()), at.map(str::to_owned)] };
     let dot =
         ask(place, database, question).map(|text| dot_text::draw(&serde_json::from_str(&text).unwrap_or(Value::Null)));
     match dot {
@@ -133,7 +133,7 @@ fn render(dot: &str) -> Result<String, String> {
         .spawn()
         .map_err(|error| format!("{missing} does not start ({error}); install Graphviz, or leave --svg out"))?;
     if let Some(mut input) = child.stdin.take() {
-        // It reads all before it writes; if it dies, its status says so.
+        // It reads all before it writes; if it dies, its status shows it.
         let _ = input.write_all(dot.as_bytes());
     }
     let output = child.wait_with_output().map_err(|error| format!("{missing} is lost: {error}"))?;

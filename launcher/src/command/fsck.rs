@@ -1,10 +1,10 @@
-//! `launcher fsck`: are the books of a database in order? Looks twice, a second apart, and tells what was wrong both
-//! times: what a healthy system passes through for a moment is no fault. Slots are compared with processes, too, where a
-//! launcher answers.
+//! `launcher fsck`: is the catalog of a database consistent? It compares twice, a second apart, and prints the
+//! differences that it finds both times: a healthy system passes through some of them for a moment. Slots are compared
+//! with processes too, where a launcher answers.
 
-use super::install::PATIENCE;
 use super::{login_in, print, print_error, status};
 use crate::cli::Place;
+use crate::limits::{FSCK_PAUSE, INSTALL_TIMEOUT};
 use serde_json::Value;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
@@ -12,10 +12,7 @@ use shared::process::exit_code::launcher_status;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio_postgres::Client;
-
-const BETWEEN: Duration = Duration::from_secs(1);
 
 pub fn run(place: &Place, database: &str) -> u8 {
     let (config, target) = match login_in(place, database) {
@@ -23,11 +20,11 @@ pub fn run(place: &Place, database: &str) -> u8 {
         Err(status) => return status,
     };
     let mut lasting: Option<BTreeSet<String>> = None;
-    for look in 0..2 {
-        if look > 0 {
-            std::thread::sleep(BETWEEN);
+    for comparison in 0..2 {
+        if comparison > 0 {
+            std::thread::sleep(FSCK_PAUSE);
         }
-        let found = match one_shot::ask(&target, "pgmill fsck", PATIENCE, differences) {
+        let found = match one_shot::ask(&target, "pgmill fsck", INSTALL_TIMEOUT, differences) {
             Ok(found) => found,
             Err(trouble) => {
                 print_error(&format!("{database}: cannot be looked at: {trouble}"));

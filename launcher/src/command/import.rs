@@ -1,14 +1,15 @@
-//! `launcher import`: the schedules of another program become jobs, in one transaction; per job it is said what was done.
+//! `launcher import`: the schedules of another program become jobs, in one transaction; one line per job reports what
+//! was done.
 //!
-//! Nothing that is there is changed: a job of the same name and definition is left alone, so that a second run does
-//! nothing, and one of another definition is told. The other program's own rows stay as they are; as long as both run a
-//! job, it runs twice, and that is said too. A job runs as its queue's user here; one that was another role's comes in
-//! paused, because the queue's user may be the stronger.
+//! No existing job is changed: a job of the same name and definition is left alone, so that a second run does nothing,
+//! and one of another definition is reported. The other program's own rows stay as they are; as long as both run a job,
+//! it runs twice, and that is reported too. A job runs as its queue's user here; one of another role is imported
+//! paused, because the queue's user may have more rights.
 
-use super::install::PATIENCE;
 use super::{login_in, print, print_error};
 use crate::cli::{ImportOptions, Place};
-use crate::import::pg_cron::{Job, Journey, Row, names};
+use crate::import::pg_cron::{CronRow, Job, Journey, names};
+use crate::limits::INSTALL_TIMEOUT;
 use shared::calendar::Interval;
 use shared::config::Config;
 use shared::db::trouble::Trouble;
@@ -18,13 +19,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use tokio_postgres::Client;
 
-/// Our sessions refuse to be shown a part for the whole; here a part is what there is, and it is said.
+/// Our sessions make an incomplete result an error. Here a part of the rows is enough, and the output says that it is a
+/// part.
 const SEE: &str = "SET row_security = on";
 
 /// What was found in the source.
-struct Found {
+struct FoundSchedules {
     journey: Journey,
-    rows: Vec<Row>,
+    rows: Vec<CronRow>,
     only_own: bool,
     me: String,
 }
@@ -68,7 +70,7 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
         Ok(login) => login,
         Err(status) => return status,
     };
-    let found = match one_shot::ask(&source, "pgmill import", PATIENCE, |client| read(client, journey)) {
+    let found = match one_shot::ask(&source, "pgmill import", INSTALL_TIMEOUT, |client| read(client, journey)) {
         Ok(found) => found,
         Err(trouble) => return fail(from, &trouble),
     };
@@ -78,14 +80,14 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
     let found = Rc::new(found);
     let (rows, options_here) = (Rc::clone(&found), options.clone());
     let write = |client| write(client, config, rows, options_here);
-    match one_shot::ask(&target, "pgmill import", PATIENCE, write) {
+    match one_shot::ask(&target, "pgmill import", INSTALL_TIMEOUT, write) {
         Ok(fates) => tell(options, &found.rows, &fates),
         Err(trouble) => return fail(&options.database, &trouble),
     }
     launcher_status::ORDERLY
 }
 
-async fn read(client: Rc<Client>, journey: Journey) -> Result<Found, Trouble> {
+async fn read(client: Rc<Client>, journey: Journey) -> Result<FoundSchedules, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     client.batch_execute(SEE).await.map_err(trouble)?;
     let look = client.query_one(&statement::bare(statement::LOOK_CRON), &[]).await.map_err(trouble)?;
@@ -100,7 +102,7 @@ async fn read(client: Rc<Client>, journey: Journey) -> Result<Found, Trouble> {
         let json: String = row.get("job");
         let strange =
             || Trouble::standing("cron.job has not the columns of pg_cron: jobid, schedule, command are needed");
-        rows.push(Row::read(&json).ok_or_else(strange)?);
+        rows.push(CronRow::read(&json).ok_or_else(strange)?);
     }
     if journey.zone.is_none() && look.get::<_, bool>("hidden") {
         return Err(Trouble::standing(
@@ -110,7 +112,7 @@ async fn read(client: Rc<Client>, journey: Journey) -> Result<Found, Trouble> {
     }
     let zone = journey.zone.clone().or_else(|| look.get("zone"));
     let journey = Journey { port: i64::from(look.get::<_, i32>("port")), zone, ..journey };
-    Ok(Found { journey, rows, only_own: look.get("only_own"), me: look.get("me") })
+    Ok(FoundSchedules { journey, rows, only_own: look.get("only_own"), me: look.get("me") })
 }
 
 /// Who runs a table's tasks: the user of the row that names it, or of a row "*", else its owner.
@@ -126,7 +128,7 @@ fn user_of(config: &Config, database: &str, look: &tokio_postgres::Row) -> Optio
 async fn write(
     client: Rc<Client>,
     config: Config,
-    found: Rc<Found>,
+    found: Rc<FoundSchedules>,
     options: ImportOptions,
 ) -> Result<Vec<Fate>, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
@@ -212,7 +214,7 @@ fn compare(job: &Job, there: &tokio_postgres::Row) -> Fate {
 }
 
 /// What a reader who knows pg_cron would not expect.
-fn told(row: &Row, job: &Job, made: &tokio_postgres::Row, runs_as: &str) -> Made {
+fn told(row: &CronRow, job: &Job, made: &tokio_postgres::Row, runs_as: &str) -> Made {
     let (owner, scheduled): (String, bool) = (made.get("owner"), made.get("scheduled"));
     let was = if row.user.is_empty() { "an unknown role".to_owned() } else { format!("{:?}", row.user) };
     let mut different = Vec::new();
@@ -230,7 +232,7 @@ fn told(row: &Row, job: &Job, made: &tokio_postgres::Row, runs_as: &str) -> Made
     Made { id: made.get("id"), scheduled, paused, different }
 }
 
-fn tell(options: &ImportOptions, rows: &[Row], fates: &[Fate]) {
+fn tell(options: &ImportOptions, rows: &[CronRow], fates: &[Fate]) {
     let (mut made, mut there, mut left, mut paused) = (0, 0, 0, 0);
     let mut twice: Vec<String> = Vec::new();
     for (row, fate) in rows.iter().zip(fates) {

@@ -1,11 +1,12 @@
 //! `launcher install`: the catalog and the first task table, in one transaction, before it returns.
 //!
 //! The catalog belongs to the user of the queue, as it would after a first start: that role administers it, and its own
-//! scheduler keeps timers and tokens. `--owner` names another role. The launcher's login only carries the statements: it
-//! becomes the owner by SET ROLE. Users of other rows of that database are let in.
+//! scheduler keeps timers and tokens. `--owner` names another role. The launcher's login only carries the statements:
+//! it becomes the owner by SET ROLE. Users of other queues of that database are admitted.
 
 use super::{login_in, print, print_error};
 use crate::cli::Place;
+use crate::limits::INSTALL_TIMEOUT;
 use shared::VERSION;
 use shared::config::{Config, Row};
 use shared::db::identifier::quoted;
@@ -14,10 +15,7 @@ use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot, statement};
 use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
-use std::time::Duration;
 use tokio_postgres::Client;
-
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn print_text() -> u8 {
     print(&catalog::install_text(VERSION));
@@ -25,7 +23,7 @@ pub fn print_text() -> u8 {
 }
 
 /// What was found and done.
-enum Outcome {
+enum InstallOutcome {
     Installed(Owners),
     There(Owners),
     Other(String),
@@ -48,18 +46,18 @@ pub fn run(place: &Place, database: &str, owner: Option<&str>) -> u8 {
     };
     let rows = Rows::of(&config, database);
     let (wanted, asked) = (rows.clone(), owner.map(str::to_owned));
-    match one_shot::ask(&target, "pgmill install", PATIENCE, |client| install(client, wanted, asked)) {
-        Ok(Outcome::Installed(owners)) => {
+    match one_shot::ask(&target, "pgmill install", INSTALL_TIMEOUT, |client| install(client, wanted, asked)) {
+        Ok(InstallOutcome::Installed(owners)) => {
             print(&format!("{database}: catalog mill {VERSION} installed, with public.task"));
             tell_owners(database, &rows, &owners);
             launcher_status::ORDERLY
         }
-        Ok(Outcome::There(owners)) => {
+        Ok(InstallOutcome::There(owners)) => {
             print(&format!("{database}: catalog mill {VERSION} was there already; nothing but rights changed"));
             tell_owners(database, &rows, &owners);
             launcher_status::ORDERLY
         }
-        Ok(Outcome::Other(version)) => {
+        Ok(InstallOutcome::Other(version)) => {
             print_error(&format!(
                 "{database}: its catalog has version {version}, this program is {VERSION}; run: launcher upgrade {database}"
             ));
@@ -94,15 +92,15 @@ fn tell_owners(database: &str, rows: &Rows, owners: &Owners) {
     print(&format!("{database}: next: {next}"));
 }
 
-/// What the config says of this database.
+/// What the config has about this database.
 #[derive(Clone)]
 struct Rows {
     users: Vec<String>,
     /// Who serves public.task.
     task_user: Option<String>,
-    /// Who owns the catalog unless told otherwise.
+    /// Who owns the catalog without --owner.
     owner: Option<String>,
-    /// A row names the database or covers it.
+    /// An entry names the database or covers it.
     named: bool,
 }
 
@@ -119,12 +117,12 @@ impl Rows {
     }
 }
 
-/// Where no row names a user: the owner of the database, if its tasks may run as that role; else this login.
+/// Where the config names no user: the owner of the database, if its tasks may run as that role; else this login.
 const DEFAULT_OWNER: &str = "SELECT COALESCE((SELECT r.rolname FROM pg_catalog.pg_database d JOIN pg_catalog.pg_roles r \
     ON r.oid = d.datdba WHERE d.datname = pg_catalog.current_database() AND r.rolcanlogin AND NOT r.rolsuper \
     AND pg_catalog.pg_has_role(r.oid, 'MEMBER')), current_user)::text AS owner";
 
-async fn install(client: Rc<Client>, rows: Rows, asked: Option<String>) -> Result<Outcome, Trouble> {
+async fn install(client: Rc<Client>, rows: Rows, asked: Option<String>) -> Result<InstallOutcome, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     client.batch_execute(&catalog::alone()).await.map_err(trouble)?;
     let found = catalog::look(&client, None).await.map_err(trouble)?;
@@ -146,7 +144,7 @@ async fn install(client: Rc<Client>, rows: Rows, asked: Option<String>) -> Resul
         let version = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
         let version: String = version.get("version");
         if version != VERSION {
-            return Ok(Outcome::Other(version));
+            return Ok(InstallOutcome::Other(version));
         }
         owner
     } else {
@@ -192,7 +190,7 @@ async fn install(client: Rc<Client>, rows: Rows, asked: Option<String>) -> Resul
     let owners = read_owners(&client, me, owner, &task_user).await.map_err(trouble)?;
     let restart = if there { "" } else { catalog::RESTART };
     client.batch_execute(&format!("{become_owner}{restart}COMMIT")).await.map_err(trouble)?;
-    Ok(if there { Outcome::There(owners) } else { Outcome::Installed(owners) })
+    Ok(if there { InstallOutcome::There(owners) } else { InstallOutcome::Installed(owners) })
 }
 
 /// As the owner, who may create in the database; else the schemas are made for it.

@@ -1,7 +1,7 @@
-//! `launcher start`, `stop` and `restart DATABASE`: the running launcher does it and says what came of it.
+//! `launcher start`, `stop` and `restart DATABASE`: the running launcher carries the order out and reports the result.
 
 use super::status::{no_launcher, put};
-use super::{check, print, print_error, read_config};
+use super::{print, print_error, print_mistakes, read_config};
 use crate::cli::Place;
 use serde_json::{Value, json};
 use shared::process::exit_code::launcher_status;
@@ -9,7 +9,7 @@ use shared::process::exit_code::launcher_status;
 pub fn run(place: &Place, command: &str, database: &str) -> u8 {
     let config = match read_config(place) {
         Ok(config) => config,
-        Err(mistakes) => return check::tell("config", &mistakes),
+        Err(mistakes) => return print_mistakes("config", &mistakes),
     };
     let answer = match put(&config.control, &json!({"command": command, "database": database})) {
         Ok(answer) => answer,

@@ -1,7 +1,7 @@
 //! What commands write, and what becomes of the exit status if that fails.
 //!
-//! A program that reads `status` from a file on a full disk must not take an empty file for an answer. A reader that has
-//! closed its end, such as `head`, has what it wants: that is no error, and the rest is not written.
+//! A program that reads `status` from a file on a full disk must not take an empty file for an answer. A reader that
+//! has closed its end, such as `head`, has what it wants: that is no error, and the rest is not written.
 
 use shared::process::exit_code::launcher_status;
 use std::io::{self, ErrorKind, Write};
@@ -22,7 +22,7 @@ pub fn print_error(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Help, version and mistakes of usage, as clap words them.
+/// Help, version and mistakes of usage, as clap writes them.
 pub fn print_usage(text: &clap::Error) -> u8 {
     let written = text.print();
     if !text.use_stderr() {

@@ -1,15 +1,18 @@
-//! The long command: makes the region, opens the control socket, starts the embedded server if there is to be one,
-//! and hands over to the loop.
+//! The long command: makes the region, opens the control socket, starts the embedded server if one is wanted, and runs
+//! the event loop.
 
-use super::check::{self, wanted};
+use super::resolve::{unresolved, wanted};
 use super::{environment, read_config};
+use crate::base::{Base, Reloaded};
 use crate::cli::{Cli, Place};
-use crate::control_socket::ControlSocket;
+use crate::control::control_socket::ControlSocket;
+use crate::control::orders::Orders;
+use crate::control::service_manager::ServiceManager;
 use crate::embedded::Embedded;
-use crate::event_loop::{Launcher, Parts, Reloaded};
-use crate::service_manager::ServiceManager;
+use crate::embedded::own_server::OwnServer;
+use crate::event_loop::{Launcher, Parts};
 use nix::sys::signal::Signal;
-use shared::config::{Config, Environment, Mistake};
+use shared::config::{Config, Environment, Mistake, fixed_keys};
 use shared::conninfo::Conninfo;
 use shared::process::exit_code::launcher_status;
 use shared::process::fault;
@@ -26,7 +29,7 @@ pub fn run(cli: &Cli) -> u8 {
     shared::log::never_wait();
     let mut config = match read_config(&cli.place) {
         Ok(config) => config,
-        Err(mistakes) => return say_mistakes(&mistakes),
+        Err(mistakes) => return log_mistakes(&mistakes),
     };
     for warning in &config.warnings {
         shared::warning!("config", warning = warning);
@@ -60,7 +63,7 @@ pub fn run(cli: &Cli) -> u8 {
                 launcher_status::FAILED
             }
         }
-        Err(Unstartable::Mistakes(mistakes)) => say_mistakes(&mistakes),
+        Err(Unstartable::Mistakes(mistakes)) => log_mistakes(&mistakes),
         Err(Unstartable::Trouble(text)) => {
             shared::error!("cannot start", error = text);
             launcher_status::FAILED
@@ -100,13 +103,13 @@ enum Unstartable {
 
 fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     let trouble = |what: &str, error: &dyn std::fmt::Display| Unstartable::Trouble(format!("{what}: {error}"));
-    let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2, Signal::SIGCHLD];
-    let mut bell = Bell::hang(&signals).map_err(|error| trouble("cannot hang the signal bell", &error))?;
+    let handled = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2, Signal::SIGCHLD];
+    let mut signals = Bell::hang(&handled).map_err(|error| trouble("cannot hang the signal bell", &error))?;
     fault::attach();
     // Workers of a scheduler that died become our children.
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| trouble("cannot become a subreaper", &error))?;
     let embedded = match &cli.place.embedded {
-        Some(dir) => Some(start_server(dir.clone(), &mut bell)?),
+        Some(dir) => Some(start_server(dir.clone(), &mut signals)?),
         None => None,
     };
     // Only now: it may lie in the embedded server's folder.
@@ -116,47 +119,49 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         None => None,
     };
     connect_to(config, server.as_ref());
-    let Reloaded { target, rows, operators } =
+    let Reloaded { target, queues, operators } =
         logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
     let seats = config.connections();
     let region =
         Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
     let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
-    let nursery =
+    let spawner =
         Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_hand_over"])
             .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
         version = shared::VERSION,
         name = config.name,
-        rows = rows.len(),
+        rows = queues.len(),
         control = config.control.display(),
     );
     let place = cli.place.clone();
     let fixed = Fixed::of(config);
     Ok(Launcher::new(Parts {
-        region,
-        nursery,
-        bell,
-        control,
-        embedded,
+        base: Base {
+            region,
+            name: config.name.clone(),
+            target,
+            poll: Duration::from_millis(config.poll_ms),
+            probe: Duration::from_millis(config.probe_ms),
+            operators,
+            reload: Box::new(move || reload(&place, server.as_ref(), &fixed)),
+        },
+        spawner,
+        signals,
+        orders: Orders::new(control),
+        server: OwnServer::new(embedded),
         manager: ServiceManager::from_environment(&|name| std::env::var(name).ok()),
-        target,
-        name: config.name.clone(),
-        poll: Duration::from_millis(config.poll_ms),
-        probe: Duration::from_millis(config.probe_ms),
-        operators,
-        rows,
-        reload: Box::new(move || reload(&place, server.as_ref(), &fixed)),
+        queues,
     }))
 }
 
-fn start_server(dir: PathBuf, bell: &mut Bell) -> Result<Embedded, Unstartable> {
+fn start_server(dir: PathBuf, signals: &mut Bell) -> Result<Embedded, Unstartable> {
     shared::info!("starting the embedded server", dir = dir.display());
     let mut called_off = false;
     let started = Embedded::start_unless(&dir, &mut || {
         let stop = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
-        called_off |= bell.rung().iter().any(|signal| stop.contains(signal));
+        called_off |= signals.rung().iter().any(|signal| stop.contains(signal));
         called_off
     });
     match started {
@@ -176,7 +181,7 @@ fn start_server(dir: PathBuf, bell: &mut Bell) -> Result<Embedded, Unstartable> 
     }
 }
 
-/// With an embedded server everything goes there, whatever the config says about hosts.
+/// With an embedded server everything goes there; hosts of the config do not count.
 fn connect_to(config: &mut Config, server: Option<&Conninfo>) {
     if let Some(server) = server {
         config.connect = server.over(&config.connect);
@@ -191,25 +196,25 @@ fn own_slot(region: &Region) -> Option<shared::region::SlotHandle> {
     Some(slot)
 }
 
-/// The launcher's own login and those of the rows.
+/// The launcher's own login and those of the queues.
 fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec<Mistake>> {
-    let mistakes = check::unresolved(config, environment);
+    let mistakes = unresolved(config, environment);
     if !mistakes.is_empty() {
         return Err(mistakes);
     }
     let target = config
         .target(environment)
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
-    let rows = config.rows.iter();
-    let rows = rows.filter_map(|row| wanted(config, row, environment).ok());
-    Ok(Reloaded { target, rows: rows.collect(), operators: config.operators.clone() })
+    let queues = config.rows.iter().filter_map(|row| wanted(config, row, environment).ok());
+    Ok(Reloaded { target, queues: queues.collect(), operators: config.operators.clone() })
 }
 
-/// What a running launcher keeps whatever a config read again says.
+/// Settings that a running launcher keeps when the config is read again.
 #[derive(Debug, PartialEq)]
 struct Fixed {
     name: String,
     max_workers: u32,
+    connections: Option<u32>,
     poll_ms: u64,
     probe_ms: u64,
     control: PathBuf,
@@ -217,9 +222,8 @@ struct Fixed {
 
 impl Fixed {
     fn of(config: &Config) -> Fixed {
-        let Config { name, max_workers, poll_ms, probe_ms, control, .. } = config;
-        let (poll_ms, probe_ms) = (*poll_ms, *probe_ms);
-        Fixed { name: name.clone(), max_workers: *max_workers, poll_ms, probe_ms, control: control.clone() }
+        let Config { name, max_workers, connections, poll_ms, probe_ms, control, .. } = config.clone();
+        Fixed { name, max_workers, connections, poll_ms, probe_ms, control }
     }
 }
 
@@ -227,15 +231,17 @@ fn reload(place: &Place, server: Option<&Conninfo>, fixed: &Fixed) -> Option<Rel
     let config = read_config(place);
     let read = config.and_then(|mut config| {
         if Fixed::of(&config) != *fixed {
-            shared::warning!("name, max_workers, poll, probe and control take effect at the next start");
+            let keys: Vec<&str> = fixed_keys().collect();
+            let (last, first) = keys.split_last().unwrap_or((&"", &[]));
+            shared::warning!(format!("{} and {last} take effect at the next start", first.join(", ")));
         }
         connect_to(&mut config, server);
         logins(&config, &environment(place))
     });
-    read.map_err(|mistakes| say_mistakes(&mistakes)).ok()
+    read.map_err(|mistakes| log_mistakes(&mistakes)).ok()
 }
 
-fn say_mistakes(mistakes: &[Mistake]) -> u8 {
+fn log_mistakes(mistakes: &[Mistake]) -> u8 {
     for mistake in mistakes {
         shared::error!("mistake in the config", place = mistake.place, text = mistake.text);
     }

@@ -1,8 +1,9 @@
 //! `launcher status`: asks the running launcher over its control socket.
 
-use super::{check, print, print_error, read_config};
+use super::{print, print_error, print_mistakes, read_config};
 use crate::cli::Place;
-use crate::status_report::as_text;
+use crate::limits::{COMMAND_TIMEOUT, STATUS_PERIOD};
+use crate::status::status_report::as_text;
 use serde_json::Value;
 use shared::process::exit_code::launcher_status;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
@@ -10,13 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
 pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
     let config = match read_config(place) {
         Ok(config) => config,
-        Err(mistakes) => return check::tell("config", &mistakes),
+        Err(mistakes) => return print_mistakes("config", &mistakes),
     };
     let until = Instant::now() + Duration::from_secs(wait.unwrap_or(0));
     loop {
@@ -25,7 +23,7 @@ pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
         if ready || wait.is_none() || Instant::now() >= until {
             return tell(&config.control, answer, json);
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(STATUS_PERIOD);
     }
 }
 
@@ -62,14 +60,14 @@ pub(super) fn ask(socket: &Path) -> std::io::Result<Value> {
 /// Puts a question to the running launcher.
 pub fn put(socket: &Path, question: &Value) -> std::io::Result<Value> {
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(COMMAND_TIMEOUT))?;
+    stream.set_write_timeout(Some(COMMAND_TIMEOUT))?;
     let mut line = String::new();
     let question = format!("{question}\n");
     let answered = stream.write_all(question.as_bytes()).and_then(|()| BufReader::new(stream).read_line(&mut line));
     match answered {
         Ok(0) => return Err(turned_away()),
-        // It hung up with our question unread, which a stranger's is.
+        // It closed the connection with our request unread: that is how it refuses another user.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
             return Err(turned_away());
         }

@@ -1,8 +1,8 @@
 //! `launcher uninstall`: the catalog of a database goes, its task tables stay.
 
-use super::install::PATIENCE;
 use super::{login_in, print, print_error};
 use crate::cli::Place;
+use crate::limits::INSTALL_TIMEOUT;
 use shared::db::identifier::quoted;
 use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
@@ -15,7 +15,7 @@ pub fn run(place: &Place, database: &str) -> u8 {
         Ok(login) => login,
         Err(status) => return status,
     };
-    match one_shot::ask(&target, "pgmill uninstall", PATIENCE, uninstall) {
+    match one_shot::ask(&target, "pgmill uninstall", INSTALL_TIMEOUT, uninstall) {
         Ok(true) => {
             print(&format!("{database}: catalog mill dropped; task tables stay"));
             launcher_status::ORDERLY

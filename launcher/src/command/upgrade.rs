@@ -2,14 +2,11 @@
 
 use super::{login_in, print, print_error};
 use crate::cli::Place;
+use crate::limits::UPGRADE_TIMEOUT;
 use shared::VERSION;
 use shared::db::migrate::{self, Upgraded};
 use shared::db::one_shot;
 use shared::process::exit_code::launcher_status;
-use std::time::Duration;
-
-/// An upgrade may build indexes.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 pub fn print_text(from: &str) -> u8 {
     match migrate::upgrade_text(from) {
@@ -29,13 +26,9 @@ pub fn run(place: &Place, database: &str) -> u8 {
         Ok(login) => login,
         Err(status) => return status,
     };
-    let asked =
-        one_shot::ask(
-            &target,
-            "pgmill upgrade",
-            PATIENCE,
-            |client| async move { migrate::upgrade(&client, true).await },
-        );
+    let asked = one_shot::ask(&target, "pgmill upgrade", UPGRADE_TIMEOUT, |client| async move {
+        migrate::upgrade(&client, true).await
+    });
     match asked {
         Ok(Upgraded::From(version)) => {
             print(&format!("{database}: catalog mill upgraded from {version} to {VERSION}"));

@@ -1,5 +1,6 @@
 //! Why a private server could not be made or started, each with what to do about it.
 
+use crate::limits::{INITDB_TIMEOUT, SERVER_START_TIMEOUT};
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
@@ -8,14 +9,12 @@ use nix::unistd::Pid;
 
 use super::folder::FolderError;
 use super::programs::ProgramsMissing;
-use super::startup::INITDB_LIMIT;
-use super::supervision::START_LIMIT;
 use super::system_user::SystemUserError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedError {
     #[error(transparent)]
-    Folder(#[from] FolderError),
+    DataFolder(#[from] FolderError),
     #[error(transparent)]
     Programs(#[from] ProgramsMissing),
     #[error(transparent)]
@@ -24,7 +23,7 @@ pub enum EmbeddedError {
     Spawn { program: PathBuf, source: io::Error },
     #[error("{program} failed ({status}), {log} ends with: {tail}")]
     Initdb { program: PathBuf, status: String, log: PathBuf, tail: String },
-    #[error("initdb has not finished within {} s", INITDB_LIMIT.as_secs())]
+    #[error("initdb has not finished within {} s", INITDB_TIMEOUT.as_secs())]
     InitdbLate,
     #[error("waiting for initdb")]
     InitdbWait(#[source] io::Error),
@@ -35,7 +34,7 @@ pub enum EmbeddedError {
     #[error(
         "the server, pid {pid}, does not accept connections after {} s; it is left alone and the \
          next start will adopt it; {log} ends with: {tail}",
-        START_LIMIT.as_secs()
+        SERVER_START_TIMEOUT.as_secs()
     )]
     Late { pid: Pid, log: PathBuf, tail: String },
     #[error("a server that someone else started, pid {pid}, uses {data} ({address}): stop it")]

@@ -3,7 +3,7 @@
 //! ```text
 //! DIR/                   0700, the server user's: who may enter may connect (auth is trust)
 //! DIR/data/              the cluster; DIR/data.new/ while it is being made
-//! DIR/server.log         what the server and initdb say; .old is the one before
+//! DIR/server.log         what the server and initdb write; .old is the one before
 //! DIR/launcher.lock      held by the launcher that supervises this server
 //! DIR/.s.PGSQL.5432      the socket
 //! ```
@@ -12,6 +12,7 @@
 //! follows no link in it, takes no second name of a file, and never gives away a folder that
 //! has things in it.
 
+use crate::limits::SOCKET_PATH_MAX;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -23,12 +24,10 @@ use nix::libc;
 use nix::unistd::{Gid, Pid, Uid, geteuid};
 
 use super::programs::SUPPORTED;
-use super::system_user::{Owner, SystemUser};
+use super::system_user::{FolderOwner, SystemUser};
 
 /// The port names the socket file; nothing listens on a network.
 pub const PORT: u16 = 5432;
-/// A socket's path has room for 108 bytes, the closing zero included.
-const SOCKET_PATH_LIMIT: usize = 107;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
@@ -79,14 +78,14 @@ pub enum Data {
 
 /// The resolved DIR: absolute, free of links, writable into a connection string.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub struct DataFolder {
     path: PathBuf,
     text: String,
 }
 
-impl Folder {
+impl DataFolder {
     /// Resolves the name; changes nothing.
-    pub fn resolve(dir: &Path) -> Result<Folder, FolderError> {
+    pub fn resolve(dir: &Path) -> Result<DataFolder, FolderError> {
         let path = match dir.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let parent = match dir.parent() {
@@ -101,7 +100,7 @@ impl Folder {
             }
             found => found.map_err(system("finding the folder", dir))?,
         };
-        let limit = SOCKET_PATH_LIMIT - format!("/.s.PGSQL.{PORT}").len();
+        let limit = SOCKET_PATH_MAX - format!("/.s.PGSQL.{PORT}").len();
         let length = path.as_os_str().len();
         if length > limit {
             return Err(FolderError::TooLong { path, length, limit });
@@ -109,7 +108,7 @@ impl Folder {
         match path.to_str() {
             // A comma separates hosts in a connection string and no quoting helps.
             Some(text) if !text.contains(|c: char| c == ',' || c.is_control()) => {
-                Ok(Folder { text: text.to_owned(), path })
+                Ok(DataFolder { text: text.to_owned(), path })
             }
             Some(_) | None => Err(FolderError::BadName { path }),
         }
@@ -141,10 +140,12 @@ impl Folder {
     }
 
     /// Whose it is, if it exists.
-    pub fn owner(&self) -> Result<Option<Owner>, FolderError> {
+    pub fn owner(&self) -> Result<Option<FolderOwner>, FolderError> {
         match fs::metadata(&self.path) {
             Ok(metadata) if !metadata.is_dir() => Err(FolderError::NotAFolder { path: self.path.clone() }),
-            Ok(metadata) => Ok(Some(Owner { uid: Uid::from_raw(metadata.uid()), gid: Gid::from_raw(metadata.gid()) })),
+            Ok(metadata) => {
+                Ok(Some(FolderOwner { uid: Uid::from_raw(metadata.uid()), gid: Gid::from_raw(metadata.gid()) }))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(system("looking at", &self.path)(error)),
         }

@@ -1,4 +1,4 @@
-//! Making the cluster: `initdb` into `DIR/data.new`, renamed to `DIR/data` when it is whole.
+//! Provisioning the cluster: `initdb` into `DIR/data.new`, renamed to `DIR/data` when it is whole.
 //!
 //! A kill at any moment leaves either no `data` or a complete one; what lies in `data.new` is
 //! thrown away by the next start. An initdb that outlived its launcher still has the log open,
@@ -19,10 +19,10 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use super::error::EmbeddedError;
-use super::folder::{Folder, system};
-use super::programs::Programs;
+use super::folder::{DataFolder, system};
+use super::programs::{Programs, clean_environment};
 use super::server_log::ServerLog;
-use super::startup::{Patience, clean_environment};
+use super::startup::StartLimit;
 use super::system_user::SystemUser;
 
 /// The superuser of every embedded server.
@@ -34,18 +34,18 @@ const LOCALE_EVERYWHERE: &str = "C";
 
 /// Makes `DIR/data`. Called only when there is none, or an empty one.
 pub fn make_cluster(
-    folder: &Folder,
+    folder: &DataFolder,
     programs: &Programs,
     user: &SystemUser,
-    patience: &mut Patience<'_>,
+    limit: &mut StartLimit<'_>,
 ) -> Result<(), EmbeddedError> {
     let log = ServerLog::join(folder, user)?;
-    let guard = wait_for_predecessor(log.writer()?, patience)?;
+    let guard = wait_for_predecessor(log.writer()?, limit)?;
     remove_unfinished(folder)?;
-    let mut made = run(folder, programs, user, LOCALE, &guard, patience);
+    let mut made = run(folder, programs, user, LOCALE, &guard, limit);
     let failed = made.as_ref().is_ok_and(|status| !status.success());
     if failed && log.tail().contains("invalid locale name") {
-        made = run(folder, programs, user, LOCALE_EVERYWHERE, &guard, patience);
+        made = run(folder, programs, user, LOCALE_EVERYWHERE, &guard, limit);
     }
     match made {
         Ok(status) if status.success() => {
@@ -72,7 +72,7 @@ pub fn make_cluster(
     }
 }
 
-fn remove_unfinished(folder: &Folder) -> Result<(), EmbeddedError> {
+fn remove_unfinished(folder: &DataFolder) -> Result<(), EmbeddedError> {
     let path = folder.unfinished_data();
     match fs::remove_dir_all(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -82,27 +82,27 @@ fn remove_unfinished(folder: &Folder) -> Result<(), EmbeddedError> {
     }
 }
 
-fn wait_for_predecessor(mut file: File, patience: &mut Patience<'_>) -> Result<Flock<File>, EmbeddedError> {
+fn wait_for_predecessor(mut file: File, limit: &mut StartLimit<'_>) -> Result<Flock<File>, EmbeddedError> {
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(guard) => return Ok(guard),
             Err((same, Errno::EWOULDBLOCK)) => file = same,
             Err((_, errno)) => return Err(EmbeddedError::InitdbLock(errno.into())),
         }
-        if patience.is_over(Instant::now()) {
+        if limit.is_over(Instant::now()) {
             return Err(EmbeddedError::InitdbLate);
         }
-        patience.pause()?;
+        limit.pause()?;
     }
 }
 
 fn run(
-    folder: &Folder,
+    folder: &DataFolder,
     programs: &Programs,
     user: &SystemUser,
     locale: &str,
     guard: &Flock<File>,
-    patience: &mut Patience<'_>,
+    limit: &mut StartLimit<'_>,
 ) -> Result<ExitStatus, EmbeddedError> {
     // The locked descriptor goes to initdb and to all it starts: the lock ends with the last.
     let duplicate = || guard.try_clone().map_err(system("duplicating the descriptor of", &folder.log()));
@@ -122,29 +122,29 @@ fn run(
     user.assume(&mut command);
     let spawned = command.spawn();
     let mut child = spawned.map_err(|source| EmbeddedError::Spawn { program: programs.initdb.clone(), source })?;
-    let ended = wait(&mut child, patience);
+    let ended = wait(&mut child, limit);
     if ended.is_err() {
         end_group(&mut child);
     }
     ended
 }
 
-fn wait(child: &mut Child, patience: &mut Patience<'_>) -> Result<ExitStatus, EmbeddedError> {
+fn wait(child: &mut Child, limit: &mut StartLimit<'_>) -> Result<ExitStatus, EmbeddedError> {
     loop {
         if let Some(status) = child.try_wait().map_err(EmbeddedError::InitdbWait)? {
             return Ok(status);
         }
-        if patience.is_over(Instant::now()) {
+        if limit.is_over(Instant::now()) {
             return Err(EmbeddedError::InitdbLate);
         }
-        patience.pause()?;
+        limit.pause()?;
     }
 }
 
 /// Kills initdb and the bootstrap server it may have started, and reaps it.
 fn end_group(child: &mut Child) {
     if let Ok(raw) = i32::try_from(child.id()) {
-        // It may have ended by itself: there is nobody to tell.
+        // It may have ended by itself.
         let _gone = killpg(Pid::from_raw(raw), Signal::SIGKILL);
         let _status = child.wait();
     }

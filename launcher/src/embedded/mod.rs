@@ -5,16 +5,17 @@
 //! and at the end `stop`, then `stopped` until that is true. Dropping an `Embedded` does nothing
 //! to the server: it outlives a launcher that is killed, and the next `start` adopts it.
 //!
-//! Rooms: `folder` (DIR and its lock), `programs` (which PostgreSQL), `system_user` (as whom),
-//! `initdb` (the cluster), `server` (the process), `server_log`, `startup` (until it is ready),
-//! `supervision` (when to restart).
+//! Modules: `own_server` (as the event loop sees it), `folder` (DIR and its lock), `programs` (which PostgreSQL),
+//! `system_user` (as whom), `initdb` (the cluster), `server` (the process), `server_log`, `startup` (until it is
+//! ready), `supervision` (when to restart).
 //!
-//! What can go wrong: everything on the way to a ready server is an `EmbeddedError` that says
-//! what to do; once it was ready, trouble is a `ServerEvent` and a back-off.
+//! What can go wrong: every failure on the way to a ready server is an `EmbeddedError` that says
+//! what to do; later ones are a `ServerEvent` and a back-off.
 
 mod error;
 mod folder;
 mod initdb;
+pub mod own_server;
 mod programs;
 mod server;
 mod server_log;
@@ -24,6 +25,7 @@ mod system_user;
 #[cfg(test)]
 mod tests;
 
+use crate::limits::{INITDB_TIMEOUT, SERVER_START_TIMEOUT};
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,12 +34,12 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 pub use error::EmbeddedError;
-use folder::{Data, Folder, PORT};
+use folder::{Data, DataFolder, PORT};
 use initdb::SUPERUSER;
-use programs::{Environment, Programs};
-use server::Server;
-use startup::{INITDB_LIMIT, Patience, ended, launch, start_server};
-use supervision::{Effect, Phase, START_LIMIT, Sight};
+use programs::{ProgramSearch, Programs};
+use server::PostgresServer;
+use startup::{StartLimit, ended, launch, start_server};
+use supervision::{Condition, Effect, ServerState};
 use system_user::SystemUser;
 
 /// What `check` saw; the caller logs it.
@@ -50,7 +52,7 @@ pub enum ServerEvent {
 
 /// How to stop the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopMode {
     /// Sessions are ended, everything is written.
     Fast,
     /// At once; the next start recovers.
@@ -60,11 +62,11 @@ pub enum Stop {
 /// A private server and all that is needed to start it again.
 #[derive(Debug)]
 pub struct Embedded {
-    folder: Folder,
+    folder: DataFolder,
     programs: Programs,
     user: SystemUser,
-    server: Option<Server>,
-    phase: Phase,
+    server: Option<PostgresServer>,
+    phase: ServerState,
     /// Held as long as this launcher supervises the server.
     _lock: File,
 }
@@ -79,15 +81,15 @@ impl Embedded {
     /// As `start`; asks `called_off` all the while, and a yes ends it: an unfinished cluster is
     /// removed, a server that is starting is asked to stop.
     pub fn start_unless(dir: &Path, called_off: &mut dyn FnMut() -> bool) -> Result<Embedded, EmbeddedError> {
-        Embedded::start_in(dir, &Environment::of_this_process(), called_off)
+        Embedded::start_in(dir, &ProgramSearch::of_this_process(), called_off)
     }
 
     fn start_in(
         dir: &Path,
-        environment: &Environment,
+        environment: &ProgramSearch,
         called_off: &mut dyn FnMut() -> bool,
     ) -> Result<Embedded, EmbeddedError> {
-        let folder = Folder::resolve(dir)?;
+        let folder = DataFolder::resolve(dir)?;
         let user = SystemUser::choose(folder.path(), folder.owner()?)?;
         let needed = match folder.inspect_data()? {
             Data::Missing => None,
@@ -99,17 +101,17 @@ impl Embedded {
         let lock = folder.lock(&user)?;
         // Once more, now that nobody else can be making it.
         if folder.inspect_data()? == Data::Missing {
-            let mut patience = Patience::new(INITDB_LIMIT, called_off);
-            initdb::make_cluster(&folder, &programs, &user, &mut patience)?;
+            let mut limit = StartLimit::new(INITDB_TIMEOUT, called_off);
+            initdb::make_cluster(&folder, &programs, &user, &mut limit)?;
         }
-        let mut patience = Patience::new(START_LIMIT, called_off);
-        let server = start_server(&folder, &programs, &user, &mut patience)?;
+        let mut limit = StartLimit::new(SERVER_START_TIMEOUT, called_off);
+        let server = start_server(&folder, &programs, &user, &mut limit)?;
         Ok(Embedded {
             folder,
             programs,
             user,
             server: Some(server),
-            phase: Phase::Ready { since: Instant::now(), rests: 0 },
+            phase: ServerState::Ready { since: Instant::now(), restarts: 0 },
             _lock: lock,
         })
     }
@@ -131,56 +133,56 @@ impl Embedded {
                     Some(ServerEvent::StartFailed { why: error.in_full() })
                 }
             },
-            Effect::TellDied => self
+            Effect::ReportDied => self
                 .server
                 .take()
                 .map(|server| ServerEvent::Died { pid: server.pid(), status: server.status().to_owned() }),
-            Effect::TellStartFailed => {
+            Effect::ReportStartFailed => {
                 self.server.take().map(|server| ServerEvent::StartFailed { why: ended(&server).in_full() })
             }
-            Effect::TellLate => self.server.as_ref().map(|server| ServerEvent::StartFailed {
+            Effect::ReportLate => self.server.as_ref().map(|server| ServerEvent::StartFailed {
                 why: format!(
                     "pid {} is not ready after {} s, still waiting for it: {}",
                     server.pid(),
-                    START_LIMIT.as_secs(),
+                    SERVER_START_TIMEOUT.as_secs(),
                     server.strange_address(&self.folder).unwrap_or_else(|| server.log().tail())
                 ),
             }),
-            Effect::TellRestarted => self.server.as_ref().map(|server| ServerEvent::Restarted { pid: server.pid() }),
+            Effect::ReportRestarted => self.server.as_ref().map(|server| ServerEvent::Restarted { pid: server.pid() }),
         }
     }
 
     /// How long the caller may wait until the next `check`, if no signal comes earlier.
     pub fn check_again_in(&self, now: Instant) -> Duration {
-        self.phase.look_again_in(now)
+        self.phase.observe_again_in(now)
     }
 
     /// Asks the server to stop, and never starts it again. A second call may ask more strongly.
-    pub fn stop(&mut self, how: Stop) {
+    pub fn stop(&mut self, how: StopMode) {
         let signal = match how {
-            Stop::Fast => Signal::SIGINT,
-            Stop::Immediate => Signal::SIGQUIT,
+            StopMode::Fast => Signal::SIGINT,
+            StopMode::Immediate => Signal::SIGQUIT,
         };
         if let Some(server) = &mut self.server {
             server.signal(&self.folder, signal);
         }
-        self.phase = Phase::Stopping;
+        self.phase = ServerState::Stopping;
     }
 
     /// Has the server ended after `stop`? Does not wait.
     pub fn stopped(&mut self) -> bool {
         let step = self.phase.seen(self.look(), Instant::now());
         match step.next {
-            Phase::Stopped => {
-                self.phase = Phase::Stopped;
+            ServerState::Stopped => {
+                self.phase = ServerState::Stopped;
                 true
             }
             // Not asked to stop: what was seen belongs to `check`.
-            Phase::Starting { .. }
-            | Phase::Late { .. }
-            | Phase::Ready { .. }
-            | Phase::Resting { .. }
-            | Phase::Stopping => false,
+            ServerState::Starting { .. }
+            | ServerState::Late { .. }
+            | ServerState::Ready { .. }
+            | ServerState::Pausing { .. }
+            | ServerState::Stopping => false,
         }
     }
 
@@ -191,12 +193,12 @@ impl Embedded {
 
     /// The server's pid; `None` while it is down.
     pub fn pid(&self) -> Option<Pid> {
-        self.server.as_ref().map(Server::pid)
+        self.server.as_ref().map(PostgresServer::pid)
     }
 
     /// Was the server found alive instead of started?
     pub fn adopted(&self) -> bool {
-        self.server.as_ref().is_some_and(Server::is_adopted)
+        self.server.as_ref().is_some_and(PostgresServer::is_adopted)
     }
 
     /// The system user who runs the server.
@@ -209,15 +211,15 @@ impl Embedded {
         self.programs.major
     }
 
-    fn look(&mut self) -> Sight {
+    fn look(&mut self) -> Condition {
         match &mut self.server {
             Some(server) => server.look(&self.folder),
-            None => Sight::Gone,
+            None => Condition::Gone,
         }
     }
 }
 
-/// How to connect to the server of a folder, whoever has started it.
+/// How to connect to the server of a folder, no matter which process has started it.
 pub fn conninfo_of(dir: &Path) -> String {
     let folder = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     conninfo_at(&folder.to_string_lossy())

@@ -26,9 +26,9 @@ pub struct Programs {
     pub major: u32,
 }
 
-/// Where to look.
+/// Where programs are searched.
 #[derive(Debug, Clone)]
-pub struct Environment {
+pub struct ProgramSearch {
     /// The value of PATH.
     pub search_path: Option<OsString>,
     /// Folders whose children are versions: `/usr/lib/postgresql/17/bin`.
@@ -37,10 +37,10 @@ pub struct Environment {
     pub fixed: Vec<PathBuf>,
 }
 
-impl Environment {
+impl ProgramSearch {
     /// PATH and the usual folders of Debian, Red Hat and a build by hand.
-    pub fn of_this_process() -> Environment {
-        Environment {
+    pub fn of_this_process() -> ProgramSearch {
+        ProgramSearch {
             search_path: std::env::var_os("PATH"),
             versioned: vec!["/usr/lib/postgresql".into(), "/usr".into()],
             fixed: vec!["/usr/local/pgsql/bin".into()],
@@ -48,7 +48,20 @@ impl Environment {
     }
 }
 
-/// No fitting server programs; tells what was seen.
+/// The server programs get no variables that steer our own connections, write English into our log,
+/// and do not report to the service manager in our place.
+pub fn clean_environment(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        let bytes = name.as_encoded_bytes();
+        let steers = [&b"PG"[..], b"LC_", b"LANG", b"NOTIFY_SOCKET"].iter().any(|prefix| bytes.starts_with(prefix));
+        if steers {
+            command.env_remove(&name);
+        }
+    }
+    command.env("LC_ALL", "C");
+}
+
+/// No fitting server programs; lists what was found.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no server programs of PostgreSQL {wanted} found (looked at: {looked_at}); \
@@ -78,7 +91,7 @@ impl fmt::Display for LookedAt {
 
 impl Programs {
     /// The first fitting programs of `environment`; `needed` is the major of existing data.
-    pub fn find(environment: &Environment, needed: Option<u32>) -> Result<Programs, ProgramsMissing> {
+    pub fn find(environment: &ProgramSearch, needed: Option<u32>) -> Result<Programs, ProgramsMissing> {
         let mut looked_at = LookedAt::default();
         for folder in candidates(environment) {
             match inspect(&folder) {
@@ -102,8 +115,8 @@ fn fits(major: u32, needed: Option<u32>) -> bool {
     SUPPORTED.contains(&major) && needed.is_none_or(|needed| needed == major)
 }
 
-/// Every folder worth a look, each once, in order of preference.
-fn candidates(environment: &Environment) -> Vec<PathBuf> {
+/// Every folder that may have them, each once, in order of preference.
+fn candidates(environment: &ProgramSearch) -> Vec<PathBuf> {
     let path: Vec<PathBuf> = environment
         .search_path
         .iter()
@@ -125,7 +138,7 @@ fn candidates(environment: &Environment) -> Vec<PathBuf> {
     folders
 }
 
-/// What `pg_config` of this folder says.
+/// What `pg_config` of this folder prints.
 fn bindir(folder: &Path) -> Option<PathBuf> {
     let text = output_of(&folder.join("pg_config"), "--bindir").ok()?;
     let bindir = PathBuf::from(text.trim_end_matches('\n'));
@@ -227,14 +240,14 @@ mod tests {
         pretend_server(&versioned.join("40/bin"), "40");
         let path = temp.path().join("path");
         pretend_server(&path, "15");
-        let mut environment = Environment {
+        let mut environment = ProgramSearch {
             search_path: Some(path.clone().into_os_string()),
             versioned: vec![versioned.clone()],
             fixed: Vec::new(),
         };
 
         let found =
-            |environment: &Environment, needed| Programs::find(environment, needed).map(|programs| programs.major);
+            |environment: &ProgramSearch, needed| Programs::find(environment, needed).map(|programs| programs.major);
         assert_eq!(found(&environment, None).unwrap(), 15);
         assert_eq!(found(&environment, Some(14)).unwrap(), 14);
         environment.search_path = None;
@@ -253,7 +266,7 @@ mod tests {
         pretend(&half, &["postgres"], "postgres (PostgreSQL) 15.1");
         let old = temp.path().join("old");
         pretend_server(&old, "13");
-        let environment = Environment {
+        let environment = ProgramSearch {
             search_path: Some(std::env::join_paths([&half, &old]).unwrap()),
             versioned: Vec::new(),
             fixed: vec![temp.path().join("absent")],

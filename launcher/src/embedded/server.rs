@@ -18,30 +18,29 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::error::EmbeddedError;
-use super::folder::{Folder, PORT, read_small};
-use super::programs::Programs;
+use super::folder::{DataFolder, PORT, read_small};
+use super::programs::{Programs, clean_environment};
 use super::server_log::ServerLog;
-use super::startup::clean_environment;
-use super::supervision::Sight;
+use super::supervision::Condition;
 use super::system_user::SystemUser;
 
 #[derive(Debug)]
-pub struct Server {
+pub struct PostgresServer {
     pid: Pid,
-    process: Process,
+    process: ServerProcess,
     log: ServerLog,
 }
 
 #[derive(Debug)]
-enum Process {
+enum ServerProcess {
     Child(Child),
     Adopted { started: String },
     Gone { status: String },
 }
 
-impl Server {
+impl PostgresServer {
     /// Starts the server; it is not yet ready when this returns.
-    pub fn spawn(folder: &Folder, programs: &Programs, user: &SystemUser) -> Result<Server, EmbeddedError> {
+    pub fn spawn(folder: &DataFolder, programs: &Programs, user: &SystemUser) -> Result<PostgresServer, EmbeddedError> {
         let log = ServerLog::open(folder, user)?;
         let mut command = Command::new(&programs.postgres);
         command.arg("-D").arg(folder.data());
@@ -59,11 +58,11 @@ impl Server {
         let failed = |source| EmbeddedError::Spawn { program: programs.postgres.clone(), source };
         let child = command.spawn().map_err(failed)?;
         let raw = i32::try_from(child.id()).map_err(|error| failed(io::Error::other(error)))?;
-        Ok(Server { pid: Pid::from_raw(raw), process: Process::Child(child), log })
+        Ok(PostgresServer { pid: Pid::from_raw(raw), process: ServerProcess::Child(child), log })
     }
 
     /// The server that is alive in `DIR/data`, if there is one.
-    pub fn find_alive(folder: &Folder, user: &SystemUser) -> Result<Option<Server>, EmbeddedError> {
+    pub fn find_alive(folder: &DataFolder, user: &SystemUser) -> Result<Option<PostgresServer>, EmbeddedError> {
         let data = folder.data();
         let Some(found) = PidFile::read(&data) else {
             return Ok(None);
@@ -74,7 +73,11 @@ impl Server {
         if !is_server_of(found.pid, &data) {
             return Ok(None);
         }
-        Ok(Some(Server { pid: found.pid, process: Process::Adopted { started }, log: ServerLog::join(folder, user)? }))
+        Ok(Some(PostgresServer {
+            pid: found.pid,
+            process: ServerProcess::Adopted { started },
+            log: ServerLog::join(folder, user)?,
+        }))
     }
 
     pub fn pid(&self) -> Pid {
@@ -82,46 +85,46 @@ impl Server {
     }
 
     pub fn is_adopted(&self) -> bool {
-        matches!(self.process, Process::Adopted { .. })
+        matches!(self.process, ServerProcess::Adopted { .. })
     }
 
     pub fn log(&self) -> &ServerLog {
         &self.log
     }
 
-    /// How it ended, once `look` has said `Gone`.
+    /// How it ended, once `look` has returned `Gone`.
     pub fn status(&self) -> &str {
         match &self.process {
-            Process::Child(_) | Process::Adopted { .. } => "alive",
-            Process::Gone { status } => status,
+            ServerProcess::Child(_) | ServerProcess::Adopted { .. } => "alive",
+            ServerProcess::Gone { status } => status,
         }
     }
 
     /// Looks at the process and its pid file, without waiting.
-    pub fn look(&mut self, folder: &Folder) -> Sight {
+    pub fn look(&mut self, folder: &DataFolder) -> Condition {
         let ended = match &mut self.process {
-            Process::Child(child) => match child.try_wait() {
+            ServerProcess::Child(child) => match child.try_wait() {
                 Ok(None) => None,
                 Ok(Some(status)) => Some(status.to_string()),
                 // Reaped by someone else in this process: it is gone all the same.
                 Err(error) => Some(format!("exit status not known: {error}")),
             },
-            Process::Adopted { started } if start_time(self.pid).as_ref() == Some(started) => None,
-            Process::Adopted { .. } => Some("exit status not known: adopted".to_owned()),
-            Process::Gone { .. } => return Sight::Gone,
+            ServerProcess::Adopted { started } if start_time(self.pid).as_ref() == Some(started) => None,
+            ServerProcess::Adopted { .. } => Some("exit status not known: adopted".to_owned()),
+            ServerProcess::Gone { .. } => return Condition::Gone,
         };
         if let Some(status) = ended {
-            self.process = Process::Gone { status };
-            return Sight::Gone;
+            self.process = ServerProcess::Gone { status };
+            return Condition::Gone;
         }
         match PidFile::read(&folder.data()) {
-            Some(file) if file.pid == self.pid && file.ready && file.is_ours(folder) => Sight::Accepting,
-            Some(_) | None => Sight::NotReady,
+            Some(file) if file.pid == self.pid && file.ready && file.is_ours(folder) => Condition::Accepting,
+            Some(_) | None => Condition::NotReady,
         }
     }
 
     /// Where a ready server listens, if that is not our socket: someone else started it.
-    pub fn strange_address(&self, folder: &Folder) -> Option<String> {
+    pub fn strange_address(&self, folder: &DataFolder) -> Option<String> {
         let file = PidFile::read(&folder.data())?;
         (file.pid == self.pid && file.ready && !file.is_ours(folder)).then(|| {
             let (socket, port) = (&file.socket_folder, &file.port);
@@ -130,10 +133,10 @@ impl Server {
     }
 
     /// Sends a signal to the server itself, if it is still the same process.
-    pub fn signal(&mut self, folder: &Folder, signal: Signal) {
+    pub fn signal(&mut self, folder: &DataFolder, signal: Signal) {
         match self.look(folder) {
-            Sight::Gone => {}
-            Sight::NotReady | Sight::Accepting => {
+            Condition::Gone => {}
+            Condition::NotReady | Condition::Accepting => {
                 // It may end in this moment, which is what the signal is for.
                 let _gone = kill(self.pid, signal);
             }
@@ -141,8 +144,8 @@ impl Server {
     }
 }
 
-/// What must hold whatever the files in `data` say; the rest is the operator's to set there.
-fn settings(folder: &Folder) -> Vec<String> {
+/// Settings that override the files in `data`; all others are the operator's to set there.
+fn settings(folder: &DataFolder) -> Vec<String> {
     let socket_folder = folder.text().replace('"', "\"\"");
     vec![
         "listen_addresses=".to_owned(),
@@ -167,7 +170,7 @@ impl PidFile {
         PidFile::parse(&read_small(&data.join("postmaster.pid")).ok()?)
     }
 
-    fn is_ours(&self, folder: &Folder) -> bool {
+    fn is_ours(&self, folder: &DataFolder) -> bool {
         self.port == PORT.to_string() && self.socket_folder == folder.text()
     }
 

@@ -1,9 +1,10 @@
-//! `DIR/server.log`: what the server and initdb say, and its last lines for our own messages.
+//! `DIR/server.log`: what the server and initdb write, and its last lines for our own messages.
 //!
 //! Opened anew for every start of a program; one that has grown over the limit becomes
-//! `server.log.old` then, so that at most two files remain. The server writes by itself; nothing
-//! of ours stands in between, so that a launcher that dies takes no line along.
+//! `server.log.old` then, so that at most two files remain. The server writes to the file itself, so
+//! that no line is lost if the launcher dies.
 
+use crate::limits::{SERVER_LOG_MAX_BYTES, SERVER_LOG_TAIL_BYTES, SERVER_LOG_TAIL_LINES};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,34 +12,30 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
-use super::folder::{Folder, FolderError, open_own, system};
+use super::folder::{DataFolder, FolderError, open_own, system};
 use super::system_user::SystemUser;
-
-const LIMIT_BYTES: u64 = 10 * 1024 * 1024;
-const TAIL_BYTES: u64 = 4096;
-const TAIL_LINES: usize = 8;
 
 /// The log as one program found it when it was started.
 #[derive(Debug)]
 pub struct ServerLog {
     path: PathBuf,
-    /// Where the words of this program begin.
+    /// Where the lines of this program begin.
     begin: u64,
     file: File,
 }
 
 impl ServerLog {
     /// Opens the log for appending, after putting a large one aside.
-    pub fn open(folder: &Folder, user: &SystemUser) -> Result<ServerLog, FolderError> {
-        Self::open_within(folder, user, LIMIT_BYTES)
+    pub fn open(folder: &DataFolder, user: &SystemUser) -> Result<ServerLog, FolderError> {
+        Self::open_within(folder, user, SERVER_LOG_MAX_BYTES)
     }
 
     /// Opens the log that a running program may be writing to, whatever its size.
-    pub fn join(folder: &Folder, user: &SystemUser) -> Result<ServerLog, FolderError> {
+    pub fn join(folder: &DataFolder, user: &SystemUser) -> Result<ServerLog, FolderError> {
         Self::open_within(folder, user, u64::MAX)
     }
 
-    fn open_within(folder: &Folder, user: &SystemUser, limit_bytes: u64) -> Result<ServerLog, FolderError> {
+    fn open_within(folder: &DataFolder, user: &SystemUser, limit_bytes: u64) -> Result<ServerLog, FolderError> {
         let path = folder.log();
         let mut file = open_own(&path, user)?;
         let mut begin = length(&file, &path)?;
@@ -69,9 +66,9 @@ impl ServerLog {
             .open(&self.path)
             .and_then(|mut file| {
                 let end = file.metadata()?.len();
-                let from = end.saturating_sub(TAIL_BYTES).max(self.begin);
+                let from = end.saturating_sub(SERVER_LOG_TAIL_BYTES).max(self.begin);
                 file.seek(SeekFrom::Start(from))?;
-                file.take(TAIL_BYTES).read_to_end(&mut bytes)
+                file.take(SERVER_LOG_TAIL_BYTES).read_to_end(&mut bytes)
             });
         match read {
             Ok(_) => last_lines(&String::from_utf8_lossy(&bytes)),
@@ -87,7 +84,7 @@ fn length(file: &File, path: &Path) -> Result<u64, FolderError> {
 
 fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
-    let skipped = lines.len().saturating_sub(TAIL_LINES);
+    let skipped = lines.len().saturating_sub(SERVER_LOG_TAIL_LINES);
     let last: Vec<&str> = lines.into_iter().skip(skipped).collect();
     last.join(" | ")
 }
@@ -103,7 +100,7 @@ mod tests {
     #[test]
     fn a_large_log_is_put_aside_once_and_the_tail_holds_only_what_came_since() {
         let temp = TempDir::make("log");
-        let folder = Folder::resolve(temp.path()).unwrap();
+        let folder = DataFolder::resolve(temp.path()).unwrap();
         let user = SystemUser::choose(temp.path(), folder.owner().unwrap()).unwrap();
 
         let log = ServerLog::open_within(&folder, &user, 20).unwrap();

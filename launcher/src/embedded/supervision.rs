@@ -1,39 +1,34 @@
 //! PURE: when a private server that died is started again. No clock, no process, no file.
 //!
-//! The caller looks at the server, hands over what it saw and the time, and does what comes
-//! back. The first rest lasts one second, each further one twice as long, at most thirty; a
-//! server that served for a minute has earned the short rest again.
+//! The caller observes the server, passes its condition and the time, and carries out the effect. The first pause lasts
+//! one second, each further one twice as long, at most thirty. After a minute of service the pauses begin with one
+//! second again.
 //!
-//! A server that is late is told about but left alone: after a crash it may be replaying its
-//! log, and killing it would only begin that anew.
+//! A server that is late is reported but left alone: after a crash it may be replaying its log, and killing it would
+//! only begin that anew.
 //!
 //! ```text
-//! Starting --accepting--> Ready --gone--> Resting --time--> (launch) --> Starting
-//! Starting --gone--> Resting              any --stop asked--> Stopping --gone--> Stopped
+//! Starting --accepting--> Ready --gone--> Pausing --time--> (launch) --> Starting
+//! Starting --gone--> Pausing              any --stop asked--> Stopping --gone--> Stopped
 //! ```
 
+use crate::limits::{SERVER_HEALTHY_AFTER, SERVER_RESTART_FIRST, SERVER_RESTART_LAST, SERVER_START_TIMEOUT};
 use std::time::{Duration, Instant};
 
-/// How long a start may take before somebody is told.
-pub const START_LIMIT: Duration = Duration::from_secs(60);
-const FIRST_REST: Duration = Duration::from_secs(1);
-const LONGEST_REST: Duration = Duration::from_secs(30);
-const GOOD_SERVICE: Duration = Duration::from_secs(60);
-
-/// Where the server is in its life; `rests` counts the rests since the last good service.
+/// Where the server is in its life; `restarts` counts those since the last minute of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    Starting { late_at: Instant, rests: u32 },
-    Late { rests: u32 },
-    Ready { since: Instant, rests: u32 },
-    Resting { until: Instant, rests: u32 },
+pub enum ServerState {
+    Starting { late_at: Instant, restarts: u32 },
+    Late { restarts: u32 },
+    Ready { since: Instant, restarts: u32 },
+    Pausing { until: Instant, restarts: u32 },
     Stopping,
     Stopped,
 }
 
-/// What the server looks like now.
+/// The condition of the server now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
+pub enum Condition {
     Gone,
     NotReady,
     Accepting,
@@ -44,84 +39,93 @@ pub enum Effect {
     Nothing,
     /// Start a server; report back by `launched` or `launch_failed`.
     Launch,
-    TellDied,
-    TellStartFailed,
-    TellLate,
-    TellRestarted,
+    ReportDied,
+    ReportStartFailed,
+    ReportLate,
+    ReportRestarted,
 }
 
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
-    pub next: Phase,
+    pub next: ServerState,
     pub effect: Effect,
 }
 
-impl Phase {
-    pub fn seen(self, sight: Sight, now: Instant) -> Step {
-        let (next, effect) = match (self, sight) {
-            (Phase::Starting { rests, .. } | Phase::Late { rests }, Sight::Accepting) => {
-                (Phase::Ready { since: now, rests }, Effect::TellRestarted)
+impl ServerState {
+    pub fn seen(self, condition: Condition, now: Instant) -> Step {
+        let (next, effect) = match (self, condition) {
+            (ServerState::Starting { restarts, .. } | ServerState::Late { restarts }, Condition::Accepting) => {
+                (ServerState::Ready { since: now, restarts }, Effect::ReportRestarted)
             }
-            (Phase::Starting { rests, .. } | Phase::Late { rests }, Sight::Gone) => {
-                (rest(rests, now), Effect::TellStartFailed)
+            (ServerState::Starting { restarts, .. } | ServerState::Late { restarts }, Condition::Gone) => {
+                (pause(restarts, now), Effect::ReportStartFailed)
             }
-            (Phase::Starting { late_at, rests }, Sight::NotReady) if now >= late_at => {
-                (Phase::Late { rests }, Effect::TellLate)
+            (ServerState::Starting { late_at, restarts }, Condition::NotReady) if now >= late_at => {
+                (ServerState::Late { restarts }, Effect::ReportLate)
             }
-            (Phase::Starting { .. } | Phase::Late { .. }, Sight::NotReady) => (self, Effect::Nothing),
-            (Phase::Ready { since, rests }, Sight::Gone) => {
+            (ServerState::Starting { .. } | ServerState::Late { .. }, Condition::NotReady) => (self, Effect::Nothing),
+            (ServerState::Ready { since, restarts }, Condition::Gone) => {
                 let served = now.saturating_duration_since(since);
-                let rests = if served >= GOOD_SERVICE { 0 } else { rests };
-                (rest(rests, now), Effect::TellDied)
+                let restarts = if served >= SERVER_HEALTHY_AFTER { 0 } else { restarts };
+                (pause(restarts, now), Effect::ReportDied)
             }
             // Someone else's shutdown shows as not ready first; the end follows.
-            (Phase::Ready { .. }, Sight::NotReady | Sight::Accepting) => (self, Effect::Nothing),
-            (Phase::Resting { until, .. }, Sight::Gone) if now >= until => (self, Effect::Launch),
-            (Phase::Resting { .. }, Sight::Gone | Sight::NotReady | Sight::Accepting) => (self, Effect::Nothing),
-            (Phase::Stopping | Phase::Stopped, Sight::Gone) => (Phase::Stopped, Effect::Nothing),
-            (Phase::Stopping | Phase::Stopped, Sight::NotReady | Sight::Accepting) => (self, Effect::Nothing),
+            (ServerState::Ready { .. }, Condition::NotReady | Condition::Accepting) => (self, Effect::Nothing),
+            (ServerState::Pausing { until, .. }, Condition::Gone) if now >= until => (self, Effect::Launch),
+            (ServerState::Pausing { .. }, Condition::Gone | Condition::NotReady | Condition::Accepting) => {
+                (self, Effect::Nothing)
+            }
+            (ServerState::Stopping | ServerState::Stopped, Condition::Gone) => (ServerState::Stopped, Effect::Nothing),
+            (ServerState::Stopping | ServerState::Stopped, Condition::NotReady | Condition::Accepting) => {
+                (self, Effect::Nothing)
+            }
         };
         Step { next, effect }
     }
 
     /// The launch that was asked for has happened.
     #[must_use]
-    pub fn launched(self, now: Instant) -> Phase {
-        Phase::Starting { late_at: now + START_LIMIT, rests: self.rests() }
+    pub fn launched(self, now: Instant) -> ServerState {
+        ServerState::Starting { late_at: now + SERVER_START_TIMEOUT, restarts: self.restarts() }
     }
 
     /// The launch that was asked for could not even begin.
     #[must_use]
-    pub fn launch_failed(self, now: Instant) -> Phase {
-        rest(self.rests(), now)
+    pub fn launch_failed(self, now: Instant) -> ServerState {
+        pause(self.restarts(), now)
     }
 
-    /// How long a caller may wait before it looks again, if nothing wakes it earlier.
-    pub fn look_again_in(self, now: Instant) -> Duration {
+    /// How long a caller may wait before it observes again, if nothing wakes it earlier.
+    pub fn observe_again_in(self, now: Instant) -> Duration {
         match self {
-            Phase::Starting { .. } | Phase::Late { .. } | Phase::Stopping => Duration::from_millis(20),
-            // An adopted server's end rings no bell.
-            Phase::Ready { .. } => Duration::from_millis(500),
-            Phase::Resting { until, .. } => until.saturating_duration_since(now),
-            Phase::Stopped => LONGEST_REST,
+            ServerState::Starting { .. } | ServerState::Late { .. } | ServerState::Stopping => {
+                Duration::from_millis(20)
+            }
+            // The end of an adopted server sends no signal.
+            ServerState::Ready { .. } => Duration::from_millis(500),
+            ServerState::Pausing { until, .. } => until.saturating_duration_since(now),
+            ServerState::Stopped => SERVER_RESTART_LAST,
         }
     }
 
-    fn rests(self) -> u32 {
+    fn restarts(self) -> u32 {
         match self {
-            Phase::Starting { rests, .. }
-            | Phase::Late { rests }
-            | Phase::Ready { rests, .. }
-            | Phase::Resting { rests, .. } => rests,
-            Phase::Stopping | Phase::Stopped => 0,
+            ServerState::Starting { restarts, .. }
+            | ServerState::Late { restarts }
+            | ServerState::Ready { restarts, .. }
+            | ServerState::Pausing { restarts, .. } => restarts,
+            ServerState::Stopping | ServerState::Stopped => 0,
         }
     }
 }
 
-fn rest(rests: u32, now: Instant) -> Phase {
-    let factor = 2_u32.saturating_pow(rests);
-    Phase::Resting { until: now + FIRST_REST.saturating_mul(factor).min(LONGEST_REST), rests: rests.saturating_add(1) }
+fn pause(restarts: u32, now: Instant) -> ServerState {
+    let factor = 2_u32.saturating_pow(restarts);
+    ServerState::Pausing {
+        until: now + SERVER_RESTART_FIRST.saturating_mul(factor).min(SERVER_RESTART_LAST),
+        restarts: restarts.saturating_add(1),
+    }
 }
 
 #[cfg(test)]
@@ -130,59 +134,59 @@ mod tests {
 
     use super::*;
 
-    fn rested_until(phase: Phase) -> Instant {
+    fn paused_until(phase: ServerState) -> Instant {
         match phase {
-            Phase::Resting { until, .. } => until,
-            other => panic!("not resting: {other:?}"),
+            ServerState::Pausing { until, .. } => until,
+            other => panic!("not pausing: {other:?}"),
         }
     }
 
     #[test]
     fn rests_double_up_to_the_longest_and_good_service_forgives() {
         let mut now = Instant::now();
-        let mut phase = Phase::Ready { since: now, rests: 0 };
+        let mut phase = ServerState::Ready { since: now, restarts: 0 };
         let mut rests_s = Vec::new();
         for _ in 0..7 {
-            let step = phase.seen(Sight::Gone, now);
-            let until = rested_until(step.next);
+            let step = phase.seen(Condition::Gone, now);
+            let until = paused_until(step.next);
             rests_s.push((until - now).as_secs());
-            assert_eq!(step.next.seen(Sight::Gone, now).effect, Effect::Nothing);
+            assert_eq!(step.next.seen(Condition::Gone, now).effect, Effect::Nothing);
             now = until;
-            assert_eq!(step.next.seen(Sight::Gone, now).effect, Effect::Launch);
+            assert_eq!(step.next.seen(Condition::Gone, now).effect, Effect::Launch);
             phase = step.next.launched(now);
         }
         assert_eq!(rests_s, [1, 2, 4, 8, 16, 30, 30]);
 
-        let step = phase.seen(Sight::Accepting, now);
-        assert_eq!(step.effect, Effect::TellRestarted);
-        let later = now + GOOD_SERVICE;
-        let step = step.next.seen(Sight::Gone, later);
-        assert_eq!(step.effect, Effect::TellDied);
-        assert_eq!(rested_until(step.next) - later, FIRST_REST);
+        let step = phase.seen(Condition::Accepting, now);
+        assert_eq!(step.effect, Effect::ReportRestarted);
+        let later = now + SERVER_HEALTHY_AFTER;
+        let step = step.next.seen(Condition::Gone, later);
+        assert_eq!(step.effect, Effect::ReportDied);
+        assert_eq!(paused_until(step.next) - later, SERVER_RESTART_FIRST);
     }
 
     #[test]
     fn a_late_server_is_told_about_once_and_may_still_become_ready() {
         let now = Instant::now();
-        let phase = Phase::Resting { until: now, rests: 1 }.launched(now);
-        assert_eq!(phase.seen(Sight::NotReady, now).effect, Effect::Nothing);
-        let late = now + START_LIMIT;
-        let step = phase.seen(Sight::NotReady, late);
-        assert_eq!(step.effect, Effect::TellLate);
-        let again = step.next.seen(Sight::NotReady, late);
+        let phase = ServerState::Pausing { until: now, restarts: 1 }.launched(now);
+        assert_eq!(phase.seen(Condition::NotReady, now).effect, Effect::Nothing);
+        let late = now + SERVER_START_TIMEOUT;
+        let step = phase.seen(Condition::NotReady, late);
+        assert_eq!(step.effect, Effect::ReportLate);
+        let again = step.next.seen(Condition::NotReady, late);
         assert_eq!((again.next, again.effect), (step.next, Effect::Nothing));
-        let ready = again.next.seen(Sight::Accepting, late);
-        assert_eq!(ready.effect, Effect::TellRestarted);
+        let ready = again.next.seen(Condition::Accepting, late);
+        assert_eq!(ready.effect, Effect::ReportRestarted);
     }
 
     #[test]
     fn a_server_that_is_being_stopped_is_not_started_again() {
         let now = Instant::now();
-        let step = Phase::Stopping.seen(Sight::Accepting, now);
-        assert_eq!((step.next, step.effect), (Phase::Stopping, Effect::Nothing));
-        let step = step.next.seen(Sight::Gone, now);
-        assert_eq!((step.next, step.effect), (Phase::Stopped, Effect::Nothing));
-        let step = step.next.seen(Sight::Gone, now + LONGEST_REST);
-        assert_eq!((step.next, step.effect), (Phase::Stopped, Effect::Nothing));
+        let step = ServerState::Stopping.seen(Condition::Accepting, now);
+        assert_eq!((step.next, step.effect), (ServerState::Stopping, Effect::Nothing));
+        let step = step.next.seen(Condition::Gone, now);
+        assert_eq!((step.next, step.effect), (ServerState::Stopped, Effect::Nothing));
+        let step = step.next.seen(Condition::Gone, now + SERVER_RESTART_LAST);
+        assert_eq!((step.next, step.effect), (ServerState::Stopped, Effect::Nothing));
     }
 }

@@ -45,14 +45,14 @@ pub enum SystemUserError {
 
 /// Owner and group of a folder that exists already.
 #[derive(Debug, Clone, Copy)]
-pub struct Owner {
+pub struct FolderOwner {
     pub uid: Uid,
     pub gid: Gid,
 }
 
 impl SystemUser {
     /// Whom to run as, for `dir` with this owner (`None`: it does not exist yet).
-    pub fn choose(dir: &Path, owner: Option<Owner>) -> Result<SystemUser, SystemUserError> {
+    pub fn choose(dir: &Path, owner: Option<FolderOwner>) -> Result<SystemUser, SystemUserError> {
         let me = geteuid();
         match owner {
             Some(owner) if me.is_root() && !owner.uid.is_root() => Ok(SystemUser {
@@ -149,7 +149,7 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        let root = Owner { uid: Uid::from_raw(0), gid: Gid::from_raw(0) };
+        let root = FolderOwner { uid: Uid::from_raw(0), gid: Gid::from_raw(0) };
         for owner in [None, Some(root)] {
             let user = SystemUser::choose(Path::new("/x"), owner).unwrap();
             assert!(!user.uid.is_root() && user.gid.as_raw() != 0, "{user:?}");
@@ -161,7 +161,7 @@ mod tests {
         if !geteuid().is_root() {
             return;
         }
-        let owner = Owner { uid: Uid::from_raw(54_321), gid: Gid::from_raw(54_322) };
+        let owner = FolderOwner { uid: Uid::from_raw(54_321), gid: Gid::from_raw(54_322) };
         let user = SystemUser::choose(Path::new("/x"), Some(owner)).unwrap();
         assert_eq!((user.uid, user.gid), (owner.uid, owner.gid));
         assert_eq!(user.name, "uid 54321");
@@ -172,7 +172,7 @@ mod tests {
         if geteuid().is_root() {
             return;
         }
-        let owner = Owner { uid: Uid::from_raw(0), gid: Gid::from_raw(0) };
+        let owner = FolderOwner { uid: Uid::from_raw(0), gid: Gid::from_raw(0) };
         let error = SystemUser::choose(Path::new("/x"), Some(owner)).unwrap_err();
         assert!(error.to_string().contains("belongs to root"), "{error}");
     }

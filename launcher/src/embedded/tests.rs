@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, geteuid};
 
-use super::programs::{Environment, Programs};
-use super::{Embedded, EmbeddedError, ServerEvent, Stop};
+use super::programs::{ProgramSearch, Programs};
+use super::{Embedded, EmbeddedError, ServerEvent, StopMode};
 
 /// A folder that any user may pass, removed at the end together with a server left in it.
 pub struct TempDir(PathBuf);
@@ -81,7 +81,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 fn stop(embedded: &mut Embedded) {
-    embedded.stop(Stop::Fast);
+    embedded.stop(StopMode::Fast);
     eventually("the server has stopped", || embedded.stopped());
 }
 
@@ -144,7 +144,7 @@ fn a_live_server_is_adopted_by_the_next_start_and_stopped_by_it() {
     assert_eq!(ask(&second, "select 1"), "1");
     assert_eq!(second.check(Instant::now()), None);
 
-    second.stop(Stop::Immediate);
+    second.stop(StopMode::Immediate);
     eventually("the adopted server has stopped", || second.stopped());
     let now = Instant::now();
     let died = first.check(now);
@@ -172,7 +172,7 @@ fn a_killed_server_is_restarted_by_check_after_its_rest() {
 
     let mut restarted = None;
     eventually("the server is restarted", || {
-        // Time is only told here: a rest is over as soon as we say so.
+        // The test sets the time: a pause is over as soon as it says so.
         now += embedded.check_again_in(now).min(Duration::from_secs(30));
         match embedded.check(now) {
             Some(ServerEvent::Restarted { pid }) => restarted = Some(pid),
@@ -235,15 +235,15 @@ fn an_interrupted_initdb_leaves_nothing() {
     assert!(!dir.join("data.new").exists());
     assert!(!dir.join("data").exists());
 
-    // One that is killed by someone else: its words are in the error.
-    let real = Programs::find(&Environment::of_this_process(), None).unwrap();
+    // One that is killed by someone else: its last lines are in the error.
+    let real = Programs::find(&ProgramSearch::of_this_process(), None).unwrap();
     let programs = temp.path().join("programs");
     fs::create_dir(&programs).unwrap();
     symlink(&real.postgres, programs.join("postgres")).unwrap();
     let script = "#!/bin/sh\nmkdir data.new\necho half made\nkill -9 $$\n";
     write_script(&programs.join("initdb"), script);
     let environment =
-        Environment { search_path: Some(programs.into_os_string()), versioned: Vec::new(), fixed: Vec::new() };
+        ProgramSearch { search_path: Some(programs.into_os_string()), versioned: Vec::new(), fixed: Vec::new() };
     // While another test forks, its child holds our script open for writing for a moment, and it cannot be run.
     let mut tries = (0..100).map(|_| Embedded::start_in(&dir, &environment, &mut || false).unwrap_err());
     let error = tries.find(|error| !error.in_full().contains("busy")).unwrap();

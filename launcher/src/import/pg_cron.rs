@@ -24,7 +24,7 @@ pub struct Journey {
 
 /// A row of cron.job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct CronRow {
     pub id: i64,
     pub schedule: String,
     command: String,
@@ -47,12 +47,12 @@ pub struct Job {
     pub scheduled: bool,
 }
 
-impl Row {
+impl CronRow {
     /// `None`: that is no row of cron.job.
-    pub fn read(json: &str) -> Option<Row> {
+    pub fn read(json: &str) -> Option<CronRow> {
         let value: Value = serde_json::from_str(json).ok()?;
         let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-        Some(Row {
+        Some(CronRow {
             id: value.get("jobid")?.as_i64()?,
             schedule: text("schedule")?,
             command: text("command")?,
@@ -131,12 +131,12 @@ fn zone(journey: &Journey) -> Result<Option<String>, String> {
 }
 
 /// The names that rows get: their own, with the user's where two users have the same; `pg_cron <id>` without one.
-pub fn names(rows: &[Row]) -> Vec<String> {
+pub fn names(rows: &[CronRow]) -> Vec<String> {
     let mut uses: HashMap<&str, usize> = HashMap::new();
     for name in rows.iter().filter_map(|row| row.name.as_deref()) {
         *uses.entry(name).or_default() += 1;
     }
-    let named = |row: &Row| match row.name.as_deref() {
+    let named = |row: &CronRow| match row.name.as_deref() {
         None => format!("pg_cron {}", row.id),
         Some(name) if uses.get(name) == Some(&1) => name.to_owned(),
         Some(name) => format!("{name} ({})", row.user),
@@ -153,13 +153,13 @@ mod tests {
         Journey { from: "postgres".into(), into: "app".into(), port: 5432, zone: None, paused: false }
     }
 
-    fn row(schedule: &str, more: Value) -> Row {
+    fn row(schedule: &str, more: Value) -> CronRow {
         let mut value = json!({"jobid": 7, "schedule": schedule, "command": "VACUUM", "nodename": "localhost",
             "nodeport": 5432, "database": "app", "username": "bob", "active": true, "jobname": null});
         for (name, new) in more.as_object().expect("an object") {
             value[name] = new.clone();
         }
-        Row::read(&value.to_string()).expect("a row")
+        CronRow::read(&value.to_string()).expect("a row")
     }
 
     fn plain(schedule: &str) -> Result<Job, String> {
@@ -202,11 +202,11 @@ mod tests {
 
     #[test]
     fn old_versions_lack_columns() {
-        let old = Row::read(r#"{"jobid": 1, "schedule": "@daily", "command": "SELECT 1"}"#).expect("a row");
+        let old = CronRow::read(r#"{"jobid": 1, "schedule": "@daily", "command": "SELECT 1"}"#).expect("a row");
         let job = old.job(&journey(), "x".into()).expect("a job");
         assert!(job.scheduled && job.timezone.is_none());
-        assert_eq!(Row::read("{}"), None);
-        assert_eq!(Row::read("[1]"), None);
+        assert_eq!(CronRow::read("{}"), None);
+        assert_eq!(CronRow::read("[1]"), None);
     }
 
     #[test]

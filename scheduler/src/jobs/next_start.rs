@@ -7,7 +7,7 @@ use shared::db::trouble::Trouble;
 use std::time::SystemTime;
 use tokio_postgres::{Client, Row};
 
-/// As many as `mill.s_unfilled` gives at once.
+/// As many as `mill_private.list_unfilled_jobs` gives at once.
 const AT_ONCE: usize = 500;
 
 /// Fills in what is waiting; whether there may be more.

@@ -19,6 +19,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// So often a refusal because of another transaction is followed by another try at once.
 const QUICK_TRIES: u32 = 3;
 const REMINDER: Duration = Duration::from_secs(60);
+/// A disk that is nearly full takes some writes and refuses others. The outage is over when the last refusal is so long ago,
+/// which is longer than tries are apart.
+const CALM: Duration = Duration::from_secs(6);
 
 #[derive(Debug)]
 pub struct WritePause {
@@ -27,12 +30,16 @@ pub struct WritePause {
     until: Option<Instant>,
     /// When the outage was last told.
     told: Option<Instant>,
+    /// The last refusal, and whether something was written since.
+    last: Option<Instant>,
+    written: bool,
     busy: u32,
 }
 
 impl Default for WritePause {
     fn default() -> WritePause {
-        WritePause { pause: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE), until: None, told: None, busy: 0 }
+        let pause = BackOff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        WritePause { pause, until: None, told: None, last: None, written: false, busy: 0 }
     }
 }
 
@@ -47,7 +54,8 @@ impl WritePause {
     }
 
     pub fn deadline(&self, now: Instant) -> Option<Instant> {
-        self.until.filter(|until| now < *until)
+        let calm = self.last.filter(|_| self.written && self.told.is_some()).map(|last| last + CALM);
+        self.until.filter(|until| now < *until).into_iter().chain(calm).min()
     }
 
     /// One more refusal. True: another transaction was in the way, and that is no outage yet.
@@ -65,12 +73,27 @@ impl WritePause {
         false
     }
 
-    fn is_due(&mut self, now: Instant) -> bool {
+    /// True: it is to be told.
+    fn lasts(&mut self, now: Instant) -> bool {
+        (self.last, self.written) = (Some(now), false);
         let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= REMINDER);
         if due {
             self.told = Some(now);
         }
         due
+    }
+
+    fn accepted(&mut self) {
+        self.busy = 0;
+        self.until = None;
+        self.written = true;
+        self.pause.succeeded();
+    }
+
+    /// True: it was told, and is over.
+    fn ends(&mut self, now: Instant) -> bool {
+        let calm = self.written && self.last.is_none_or(|last| now.saturating_duration_since(last) >= CALM);
+        calm && self.told.take().is_some()
     }
 }
 
@@ -134,7 +157,7 @@ impl Scheduler {
 
     fn tell_write_pause(&mut self, why: &str, now: Instant) {
         let text = format!("the server does not write: {why}; results are kept until it does");
-        if self.session.write_pause.is_due(now) {
+        if self.session.write_pause.lasts(now) {
             self.session.said.remind();
         }
         self.say(Trouble { kind: TroubleKind::Short, text });
@@ -144,7 +167,10 @@ impl Scheduler {
     pub(crate) fn hear_recorders(&mut self, now: Instant) {
         if let Some(why) = self.attempts.table.recording() {
             self.tell_write_pause(&why, now);
+        } else if self.session.state.working() && self.session.write_pause.ends(now) {
+            self.say_well();
         } else if self.session.write_pause.is_told()
+            && !self.session.write_pause.written
             && self.attempts.records.is_empty()
             && !self.session.write_pause.pauses(now)
         {
@@ -153,16 +179,35 @@ impl Scheduler {
         }
     }
 
-    /// The server has written something, or there was nothing to write.
+    /// The server has written something, or there was nothing to write. The next turn tells if the outage is over.
     pub(crate) fn written(&mut self) {
         if self.attempts.table.recording().is_some() {
             return;
         }
-        self.session.write_pause.busy = 0;
-        self.session.write_pause.until = None;
-        self.session.write_pause.pause.succeeded();
-        if self.session.write_pause.told.take().is_some() {
-            self.say_well();
+        self.session.write_pause.accepted();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_in_which_some_writes_pass_is_one() {
+        let began = Instant::now();
+        let at = |seconds: u64| began + Duration::from_secs(seconds);
+        let mut pause = WritePause::default();
+        assert!(!pause.ends(began));
+        for second in 0..30 {
+            assert!(!pause.refused(TroubleKind::Short, at(second)) && pause.pauses(at(second)));
+            assert_eq!(pause.lasts(at(second)), second == 0);
+            pause.accepted();
+            assert!(!pause.pauses(at(second)) && !pause.ends(at(second)));
         }
+        assert_eq!(pause.deadline(at(30)), Some(at(35)));
+        assert!(!pause.ends(at(34)) && pause.ends(at(35)) && !pause.ends(at(36)));
+        assert_eq!(pause.deadline(at(36)), None);
+        assert!(pause.lasts(at(40)) && !pause.ends(at(60)), "nothing was written since");
+        assert!(!pause.lasts(at(99)) && pause.lasts(at(100)), "told again after a minute");
     }
 }

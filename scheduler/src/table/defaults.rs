@@ -7,7 +7,8 @@
 use crate::table::table_repair as mending;
 use shared::config::ColumnDefaults;
 use shared::db::identifier::{literal, quoted};
-use shared::db::statement::{self, Queue, column_defaults};
+use shared::db::statement::{self, Queue};
+use shared::db::task_column::column_defaults;
 use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 

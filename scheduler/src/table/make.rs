@@ -17,16 +17,12 @@ use shared::config::ColumnDefaults;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::server::{HomeServer, halves};
-use shared::db::statement::{self, Queue};
+use shared::db::statement::{self, CLAIM_WALKS, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
 use std::rc::Rc;
 use tokio_postgres::{Client, Row, Statement};
 
 const LOCK_TIMEOUT: &str = "2s";
-
-/// The rows of the short and of the long walk: eight per slot that may be filled.
-const WALK_FEW: usize = 64;
-const WALK_MANY: usize = 800;
 
 /// The statements of the loop, prepared once per session.
 #[derive(Debug)]
@@ -250,12 +246,13 @@ async fn other_version(client: &Client, queue: &Queue) -> Result<Option<Installe
 
 async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<Prepared, Trouble> {
     let text = async |text: String| client.prepare(&text).await.map_err(|error| Trouble::of(&error));
+    let [few, many] = CLAIM_WALKS;
     Ok(Prepared {
         queue: queue.clone(),
         relid,
-        walk_few: text(queue.fill_take_walk(WALK_FEW)).await?,
-        walk_many: text(queue.fill_take_walk(WALK_MANY)).await?,
-        groups: text(queue.fill_take_groups()).await?,
+        walk_few: text(queue.fill_claim_walk(few)).await?,
+        walk_many: text(queue.fill_claim_walk(many)).await?,
+        groups: text(queue.fill_claim_heads()).await?,
         one_group: text(queue.fill_take_one_group()).await?,
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         session_defaults: text(statement::bare(statement::SESSION_DEFAULTS)).await?,

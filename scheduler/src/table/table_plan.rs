@@ -13,52 +13,12 @@ use crate::table::index_place::{INDEXES, IndexPlace};
 use crate::table::shape::{Column, Shape, Unidentified};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::qualified;
-use shared::db::statement::{self, Queue};
+use shared::db::statement::Queue;
+use shared::db::task_column::{Kind, TASK_COLUMNS, TaskColumn, task_column};
 
-/// Without these a table is no task table: what would its rows mean?
-const CORE: [&str; 4] = ["id", "plan", "state", "input"];
 const LABELS: [&str; 7] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
-/// Columns that our statements write.
-const WRITTEN: [&str; 14] = [
-    "plan",
-    "start",
-    "stop",
-    "pid",
-    "state",
-    "error",
-    "output",
-    "attempt",
-    "held",
-    "reason",
-    "parent",
-    "remote_session",
-    "crashes",
-    "at",
-];
-/// Columns that are NULL for some part of a task's life.
-const NULLABLE: [&str; 8] = ["start", "stop", "pid", "error", "output", "reason", "remote_session", "at"];
-/// Columns that change while a task lives, so that no partition key may have them.
-const MOVING: [&str; 15] = [
-    "plan",
-    "start",
-    "stop",
-    "pid",
-    "state",
-    "error",
-    "output",
-    "attempt",
-    "held",
-    "reason",
-    "parent",
-    "max",
-    "remote_session",
-    "crashes",
-    "at",
-];
 const OUR_TRIGGERS: [&str; 5] =
     ["mill_hold", "mill_claimed", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
-const CHECKS: [(&str, &str); 5] =
-    [("active", "> '0'"), ("live", ">= '0'"), ("repeat", ">= '0'"), ("timeout", ">= '0'"), ("count", ">= 0")];
 /// Up to here a rewrite or a lock against writers is a matter of moments.
 pub const SMALL_BYTES: i64 = 16 * 1024 * 1024;
 
@@ -112,7 +72,7 @@ pub enum Mend {
         there: bool,
     },
     Comment {
-        columns: Vec<String>,
+        columns: Vec<&'static str>,
     },
 }
 
@@ -122,8 +82,7 @@ pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<P
     if !refusals.is_empty() {
         return Err(Refusal(refusals));
     }
-    let definitions = definitions(&queue.fill_make_table(defaults));
-    let mut plan = Plan { reshape: reshape(shape, queue, &definitions), ..Plan::default() };
+    let mut plan = Plan { reshape: reshape(shape, queue, defaults), ..Plan::default() };
     if let Some(state) = shape.column("state").filter(|state| !state.labels.is_empty()) {
         plan.labels = LABELS.into_iter().filter(|label| !state.labels.iter().any(|found| found == label)).collect();
         plan.state_type = state.base.clone();
@@ -134,7 +93,8 @@ pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<P
 
 fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     let mut found = Vec::new();
-    let missing: Vec<&str> = CORE.into_iter().filter(|name| shape.column(name).is_none()).collect();
+    let essential = TASK_COLUMNS.iter().filter(|column| column.essential).map(|column| column.name);
+    let missing: Vec<&str> = essential.filter(|name| shape.column(name).is_none()).collect();
     if !missing.is_empty() {
         found.push(format!("it lacks {}", missing.join(", ")));
     }
@@ -143,15 +103,14 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
         found.push(format!("it lacks a primary key or unique index on id{key}"));
     }
     for column in &shape.columns {
-        if let Some(wanted) = wanted_kind(&column.name)
-            && !fits(column, wanted)
-        {
-            found.push(format!("{} is {}, not {wanted}", column.name, column.type_name));
+        let Some(ours) = task_column(&column.name) else { continue };
+        if !fits(column, ours.kind) {
+            found.push(format!("{} is {}, not {}", column.name, column.type_name, ours.kind));
         }
-        if column.generated && WRITTEN.contains(&column.name.as_str()) {
+        if column.generated && ours.written {
             found.push(format!("{} is generated, and must be written", column.name));
         }
-        if column.not_null && NULLABLE.contains(&column.name.as_str()) {
+        if column.not_null && ours.emptied {
             found.push(format!("{} must allow NULL", column.name));
         }
     }
@@ -161,8 +120,8 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     {
         found.push(format!("state is the enum {}, which has no label PLAN", state.type_name));
     }
-    let moving: Vec<&str> =
-        shape.partition_key.iter().map(String::as_str).filter(|name| MOVING.contains(name)).collect();
+    let moves = |name: &&str| task_column(name).is_some_and(TaskColumn::moves);
+    let moving: Vec<&str> = shape.partition_key.iter().map(String::as_str).filter(moves).collect();
     if !moving.is_empty() {
         found.push(format!(
             "it is partitioned by {}, which changes while a task lives: its row would move to another partition, \
@@ -203,46 +162,40 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     found
 }
 
-/// What our statements take a column for; None: its owner's own business.
-fn wanted_kind(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "id" | "parent" | "count" | "hash" | "max" | "pid" | "attempt" | "priority" | "job" | "epoch" | "run_of"
-        | "run" | "failures" | "crashes" => "an integer",
-        "plan" | "start" | "stop" | "at" => "timestamp with time zone",
-        "active" | "live" | "repeat" | "timeout" => "interval",
-        "delete" | "drift" | "header" | "save" | "string" | "held" | "atomic" => "boolean",
-        "delimiter" | "escape" | "quote" | "error" | "output" | "group" | "input" | "null" | "remote" | "reason"
-        | "remote_session" => "text",
-        "state" => "an enum or text",
-        _ => return None,
-    })
-}
-
-fn fits(column: &Column, wanted: &str) -> bool {
+fn fits(column: &Column, wanted: Kind) -> bool {
     let base = column.base.as_str();
     let text = column.category == "S" || base == "\"char\"";
     match wanted {
-        "an integer" => matches!(base, "smallint" | "integer" | "bigint"),
-        "text" => text,
-        "an enum or text" => text || column.category == "E",
-        _ => base == wanted,
+        Kind::Integer => matches!(base, "smallint" | "integer" | "bigint"),
+        Kind::Moment => base == "timestamp with time zone",
+        Kind::Interval => base == "interval",
+        Kind::Boolean => base == "boolean",
+        Kind::Text => text,
+        Kind::State => text || column.category == "E",
+        Kind::Own => true,
     }
 }
 
-fn reshape(shape: &Shape, queue: &Queue, definitions: &[(String, String)]) -> Vec<Reshape> {
+fn reshape(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Vec<Reshape> {
     let mut steps = Vec::new();
-    for (name, definition) in definitions {
-        match shape.column(name) {
-            None if name == "hash" && shape.bytes > SMALL_BYTES => {
-                steps.push(Reshape::AddColumn { name: name.clone(), definition: "int".to_owned() });
+    let state = qualified(&queue.schema, "state");
+    // The hash is computed from other columns, which may have to be added first.
+    let (generated, plain): (Vec<&TaskColumn>, Vec<&TaskColumn>) =
+        TASK_COLUMNS.iter().partition(|column| column.is_generated());
+    for ours in plain.into_iter().chain(generated) {
+        let name = ours.name.to_owned();
+        match shape.column(ours.name) {
+            None if ours.is_generated() && shape.bytes > SMALL_BYTES => {
+                steps.push(Reshape::AddColumn { name, definition: ours.type_name.to_owned() });
                 steps.push(Reshape::HangHash);
             }
-            None => steps.push(Reshape::AddColumn { name: name.clone(), definition: unchecked(definition).to_owned() }),
+            // Without its check, which would be validated under the strongest lock.
+            None => steps.push(Reshape::AddColumn { name, definition: ours.definition(&state, defaults) }),
             Some(column) => {
-                if column.expression.as_deref().is_some_and(|default| is_upstreams(name, default))
-                    && let Some(expression) = default_of(definition)
+                if column.expression.as_deref().is_some_and(|default| is_upstreams(ours.name, default))
+                    && let Some(expression) = ours.default_expression(defaults)
                 {
-                    steps.push(Reshape::SetDefault { name: name.clone(), expression: expression.to_owned() });
+                    steps.push(Reshape::SetDefault { name, expression });
                 }
             }
         }
@@ -281,14 +234,16 @@ fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
             mends.push(Mend::Index { place, broken: found.first().map(|index| index.name.clone()) });
         }
     }
-    for (column, condition) in CHECKS {
+    let checks = TASK_COLUMNS.iter().filter_map(|column| Some((column.name, column.check?)));
+    for (column, condition) in checks {
         let checked = shape.column(column).and_then(|column| column.checked);
         if checked != Some(true) {
             mends.push(Mend::Check { column, condition, there: checked.is_some() });
         }
     }
-    let bare: Vec<String> = comments()
-        .map(|(name, _)| name.to_owned())
+    let bare: Vec<&str> = TASK_COLUMNS
+        .iter()
+        .map(|column| column.name)
         .filter(|name| shape.column(name).is_none_or(|column| !column.commented))
         .collect();
     if !bare.is_empty() {
@@ -305,35 +260,6 @@ fn has_plain_hash(shape: &Shape) -> bool {
 
 fn needs_hash_trigger(shape: &Shape) -> bool {
     has_plain_hash(shape) && !shape.has_trigger("mill_hash")
-}
-
-/// Column and line of `COMMENT_TABLE`.
-pub fn comments() -> impl Iterator<Item = (&'static str, &'static str)> {
-    statement::COMMENT_TABLE.lines().filter_map(|line| {
-        let rest = line.strip_prefix("COMMENT ON COLUMN {queue}.\"")?;
-        Some((rest.split_once('"')?.0, line))
-    })
-}
-
-/// Name and definition of every column, from the text that makes the table.
-fn definitions(make_table: &str) -> Vec<(String, String)> {
-    let lines = make_table.lines().filter_map(|line| {
-        let (name, definition) = line.strip_prefix("    \"")?.split_once("\" ")?;
-        Some((name.to_owned(), definition.trim_end_matches(',').to_owned()))
-    });
-    let mut all: Vec<(String, String)> = lines.collect();
-    // The hash is made from other columns, which may have to be added first.
-    all.sort_by_key(|(name, _)| name == "hash");
-    all
-}
-
-/// Without its check, which would be validated under the strongest lock.
-fn unchecked(definition: &str) -> &str {
-    definition.split_once(" CHECK (").map_or(definition, |(before, _)| before)
-}
-
-fn default_of(definition: &str) -> Option<&str> {
-    unchecked(definition).split_once(" DEFAULT ").map(|(_, expression)| expression)
 }
 
 /// A default as pg_task sets it: it reads a setting that exists only where the extension is loaded, and without it

@@ -13,6 +13,7 @@ use shared::config::ColumnDefaults;
 use shared::db::identifier::{qualified, quoted};
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
+use shared::db::task_column::task_column;
 use shared::db::trouble::{Trouble, TroubleKind};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -134,8 +135,9 @@ async fn mend_one(client: &Client, queue: &Queue, shape: &Shape, step: &Mend) ->
         }
         Mend::Check { column, condition, there } => check(client, queue, shape, column, condition, *there).await,
         Mend::Comment { columns } => {
-            let lines = upgrade::comments().filter(|(name, _)| columns.iter().any(|column| column == name));
-            let script: String = lines.map(|(_, line)| format!("{}\n", queue.fill(line))).collect();
+            let table = queue.fill("{queue}");
+            let bare = columns.iter().filter_map(|name| task_column(name));
+            let script: String = bare.map(|column| format!("{}\n", column.comment_in(&table))).collect();
             run(client, &script).await?;
             Ok(Some("comments".to_owned()))
         }

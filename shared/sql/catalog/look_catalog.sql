@@ -10,10 +10,11 @@ SELECT n.oid IS NOT NULL AS there,
        COALESCE(pg_catalog.pg_has_role(n.nspowner, 'USAGE'), false) AS ours,
        COALESCE(pg_catalog.has_schema_privilege(n.oid, 'USAGE'), false)
            AND COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
-                           FROM pg_catalog.pg_proc p
-                          WHERE p.pronamespace = n.oid AND p.proname IN ('s_version', 's_register')), false) AS admitted,
-       COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) FROM pg_catalog.pg_proc p
-                  WHERE p.pronamespace = n.oid AND p.proname IN ('s_watch_graph', 's_fire')), false) AS keeps,
+                           FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace m ON m.oid = p.pronamespace
+                          WHERE (m.nspname, p.proname) IN (('mill', 's_version'), ('mill_private', 's_register'))), false) AS admitted,
+       COALESCE((SELECT pg_catalog.bool_and(pg_catalog.has_function_privilege(p.oid, 'EXECUTE'))
+                   FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace m ON m.oid = p.pronamespace
+                  WHERE m.nspname = 'mill_private' AND p.proname IN ('s_watch_graph', 's_fire_timers')), false) AS keeps,
        COALESCE((SELECT (o.rolsuper OR NOT me.rolsuper)
                         AND (o.rolsuper OR o.rolname = current_user OR pg_catalog.pg_has_role(o.oid, 'MEMBER')
                              OR COALESCE((SELECT pg_catalog.has_table_privilege(o.oid, c.oid, 'INSERT') FROM pg_catalog.pg_class c

@@ -2,4 +2,4 @@
 -- parameters: table_oid oid
 -- locks: the row
 -- caller: scheduler, as the queue's user
-SELECT mill.s_register(:table_oid)
+SELECT mill_private.s_register(:table_oid)

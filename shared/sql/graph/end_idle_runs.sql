@@ -2,4 +2,4 @@
 -- parameters: rows int
 -- locks: the runs, flows, tokens
 -- caller: scheduler that keeps the graph
-SELECT mill.s_end_idle_runs(:rows)
+SELECT mill_private.s_end_idle_runs(:rows)

@@ -3,4 +3,4 @@
 -- parameters: id int, fired bigint, times timestamptz[], spans int[], positions int[], last bool
 -- locks: the row, flows, tokens
 -- caller: scheduler that keeps the graph
-SELECT mill.s_fill_back(:id, :fired, :times, :spans, :positions, :last)
+SELECT mill_private.s_advance_backfill(:id, :fired, :times, :spans, :positions, :last)

@@ -4,4 +4,4 @@
 --     dues timestamptz[], skipped bigint[], lows timestamptz[], highs timestamptz[]
 -- locks: the timers, flows, tokens
 -- caller: scheduler that keeps the graph
-SELECT * FROM mill.s_fire(:ids, :revisions, :expected_nexts, :fires, :nexts, :dues, :skipped, :lows, :highs)
+SELECT * FROM mill_private.s_fire_timers(:ids, :revisions, :expected_nexts, :fires, :nexts, :dues, :skipped, :lows, :highs)

@@ -2,4 +2,4 @@
 -- parameters: rows int
 -- locks: none
 -- caller: scheduler that keeps the graph
-SELECT * FROM mill.s_list_backfills(:rows)
+SELECT * FROM mill_private.s_list_backfills(:rows)

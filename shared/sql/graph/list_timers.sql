@@ -2,4 +2,4 @@
 -- parameters: rows int, left_out int[]
 -- locks: none
 -- caller: scheduler that keeps the graph
-SELECT * FROM mill.s_list_timers(:rows, :left_out)
+SELECT * FROM mill_private.s_list_timers(:rows, :left_out)

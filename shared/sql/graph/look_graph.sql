@@ -2,4 +2,4 @@
 -- parameters: left_out int[]
 -- locks: none
 -- caller: scheduler that keeps the graph, before it waits
-SELECT * FROM mill.s_look_graph(:left_out)
+SELECT * FROM mill_private.s_check_graph(:left_out)

@@ -2,4 +2,4 @@
 -- parameters: ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], troubles text[]
 -- locks: the timers
 -- caller: scheduler that keeps the graph
-SELECT mill.s_set_timers(:ids, :revisions, :nexts, :dues, :troubles)
+SELECT mill_private.s_set_timers(:ids, :revisions, :nexts, :dues, :troubles)

@@ -2,4 +2,4 @@
 -- parameters: id int, trouble text
 -- locks: the row
 -- caller: scheduler that keeps the graph
-SELECT mill.s_stop_backfill(:id, :trouble)
+SELECT mill_private.s_stop_backfill(:id, :trouble)

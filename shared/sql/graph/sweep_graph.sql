@@ -2,4 +2,4 @@
 -- parameters: rows int
 -- locks: the rows
 -- caller: scheduler that keeps the graph, once a minute
-SELECT mill.s_sweep_graph(:rows)
+SELECT mill_private.s_sweep_graph(:rows)

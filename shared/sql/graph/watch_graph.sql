@@ -3,4 +3,4 @@
 -- parameters: held bool, armed bool
 -- locks: kinds 6 and 3, of the session
 -- caller: scheduler
-SELECT * FROM mill.s_watch_graph(:held, :armed)
+SELECT * FROM mill_private.s_watch_graph(:held, :armed)

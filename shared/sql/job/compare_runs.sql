@@ -4,7 +4,7 @@
 -- locks: the rows and runs concerned
 -- caller: scheduler, at the start of a session and about every minute
 WITH open AS MATERIALIZED (
-    SELECT o.run, o.begun, o.recalled FROM mill_private.q{oid}_open() AS o
+    SELECT o.run, o.begun, o.recalled FROM mill_private.q{oid}_list_open_runs() AS o
 ), missing AS MATERIALIZED (
     SELECT COALESCE(array_agg(o.run) FILTER (WHERE NOT EXISTS (
                SELECT FROM {queue} t WHERE t.run = o.run AND t.state IN ('PLAN', 'TAKE', 'WORK', 'STOP'))), ARRAY[]::bigint[]) AS gone,
@@ -20,5 +20,5 @@ WITH open AS MATERIALIZED (
     RETURNING t.id
 )
 SELECT (SELECT count(*) FROM closed) AS closed,
-       CASE WHEN cardinality(m.gone || m.waiting) > 0 THEN mill_private.q{oid}_missing(m.gone, m.waiting) ELSE 0 END AS settled
+       CASE WHEN cardinality(m.gone || m.waiting) > 0 THEN mill_private.q{oid}_settle_missing_runs(m.gone, m.waiting) ELSE 0 END AS settled
   FROM missing m

@@ -4,7 +4,7 @@
 -- locks: the runs and rows
 -- caller: scheduler, once in a while
 WITH old AS MATERIALIZED (
-    SELECT tasks, runs, last FROM mill_private.q{oid}_delete_old(:after_job::int)
+    SELECT tasks, runs, last FROM mill_private.q{oid}_delete_old_runs(:after_job::int)
 ), gone AS (
     DELETE FROM {queue} WHERE id IN (SELECT id FROM {queue} WHERE id = ANY ((SELECT tasks FROM old)::bigint[])
                                         AND run = ANY ((SELECT runs FROM old)::bigint[])

@@ -2,4 +2,4 @@
 -- parameters: none
 -- locks: none
 -- caller: scheduler, when it was told that there are some
-SELECT job, cron, timezone, initial_start, moment, fresh, stamp FROM mill_private.q{oid}_unfilled()
+SELECT job, cron, timezone, initial_start, moment, fresh, stamp FROM mill_private.q{oid}_list_unfilled_jobs()

@@ -2,4 +2,4 @@
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at the start of a session
-SELECT mill.s_clock() <> interval '0' AS moved
+SELECT mill_private.s_clock() <> interval '0' AS moved

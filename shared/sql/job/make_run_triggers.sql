@@ -24,16 +24,16 @@ BEGIN
     IF was OPERATOR(pg_catalog.=) becomes OR becomes OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) THEN
         RETURN NEW;
     ELSIF was OPERATOR(pg_catalog.=) 'PLAN' AND becomes OPERATOR(pg_catalog.=) ANY (ARRAY['TAKE', 'WORK']) THEN
-        IF pg_catalog.to_regproc('mill_private.q{oid}_begin') IS NULL THEN
+        IF pg_catalog.to_regproc('mill_private.q{oid}_begin_run') IS NULL THEN
             RETURN NEW;
         END IF;
         -- nothing is begun that is paused, recalled or ended meanwhile: the row stays, and its scheduler sees to it
-        IF mill_private.q{oid}_begin(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, NEW.attempt::pg_catalog.int4) THEN
+        IF mill_private.q{oid}_begin_run(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, NEW.attempt::pg_catalog.int4) THEN
             RETURN NEW;
         END IF;
         RETURN NULL;
     ELSIF was OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) THEN
-        RAISE EXCEPTION 'run % of job % has ended, and stays so', OLD.run, OLD.job
+        RAISE EXCEPTION 'run % of job % has ended and cannot be changed', OLD.run, OLD.job
             USING ERRCODE = '55000', HINT = pg_catalog.format('SELECT mill.run_job(%s) runs it again.', OLD.job);
     ELSIF was OPERATOR(pg_catalog.=) 'WORK' AND becomes OPERATOR(pg_catalog.=) ANY (ARRAY['PLAN', 'TAKE']) THEN
         RAISE EXCEPTION 'run % of job % has begun, and cannot be planned again', OLD.run, OLD.job
@@ -56,14 +56,14 @@ DECLARE
     was pg_catalog.text := OLD.state::pg_catalog.text;
     becomes pg_catalog.text := NEW.state::pg_catalog.text;
 BEGIN
-    IF was OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) OR pg_catalog.to_regproc('mill_private.q{oid}_end') IS NULL THEN
+    IF was OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) OR pg_catalog.to_regproc('mill_private.q{oid}_end_run') IS NULL THEN
         RETURN NULL;
     ELSIF becomes OPERATOR(pg_catalog.=) ANY (ARRAY['DONE', 'FAIL', 'GONE']) THEN
-        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, becomes, NEW.start::pg_catalog.timestamptz, NEW.reason::pg_catalog.text,
+        PERFORM mill_private.q{oid}_end_run(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, becomes, NEW.start::pg_catalog.timestamptz, NEW.reason::pg_catalog.text,
                                         NEW.error::pg_catalog.text, NEW.output::pg_catalog.text,
                                         pg_catalog.current_setting('mill.sqlstate', true));
     ELSIF becomes OPERATOR(pg_catalog.=) 'PLAN' AND was OPERATOR(pg_catalog.=) 'TAKE' THEN
-        PERFORM mill_private.q{oid}_unbegin(OLD.run::pg_catalog.int8);
+        PERFORM mill_private.q{oid}_unbegin_run(OLD.run::pg_catalog.int8);
     END IF;
     RETURN NULL;
 END
@@ -71,8 +71,8 @@ $function$;
 CREATE OR REPLACE FUNCTION {schema}.{run_delete}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $function$
 -- pgmill run triggers 3
 BEGIN
-    IF pg_catalog.to_regproc('mill_private.q{oid}_end') IS NOT NULL THEN
-        PERFORM mill_private.q{oid}_end(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, 'FAIL', NULL, 'cancelled', {cancelled_text}, NULL, NULL);
+    IF pg_catalog.to_regproc('mill_private.q{oid}_end_run') IS NOT NULL THEN
+        PERFORM mill_private.q{oid}_end_run(OLD.run::pg_catalog.int8, OLD.id::pg_catalog.int8, 'FAIL', NULL, 'cancelled', {cancelled_text}, NULL, NULL);
     END IF;
     RETURN NULL;
 END

@@ -2,4 +2,4 @@
 -- parameters: none
 -- locks: none
 -- caller: scheduler, if the queue has refused one of several rows
-SELECT mill_private.q{oid}_next() AS run
+SELECT mill_private.q{oid}_next_order() AS run

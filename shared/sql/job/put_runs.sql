@@ -7,4 +7,4 @@ INSERT INTO {queue} (input, plan, active, live, repeat, timeout, count, "max", "
                      job, run, at, epoch, run_of, failures, attempt)
 SELECT o.input, LEAST(o.due, statement_timestamp()), o.active, o.live, '0', o.timeout, o.count, o.max, false, o."group", o.remote, o.priority,
        o.atomic, o.job, o.run, o.at, o.epoch, o.run_of, o.failures, o.attempt
-  FROM mill_private.q{oid}_put(:rows::int, :only_run::bigint) AS o
+  FROM mill_private.q{oid}_insert_runs(:rows::int, :only_run::bigint) AS o

@@ -4,7 +4,7 @@
 -- locks: the rows, then their runs, skipping locked ones
 -- caller: scheduler, when it was told that there are some
 WITH wanted AS MATERIALIZED (
-    SELECT w.run, w.what, w.reason, w.error FROM mill_private.q{oid}_recalls() AS w
+    SELECT w.run, w.what, w.reason, w.error FROM mill_private.q{oid}_list_recalls() AS w
 ), rows AS MATERIALIZED (
     SELECT t.id, w.run, w.what, w.reason, w.error FROM {queue} t JOIN wanted w ON t.run = w.run
      WHERE t.run = ANY (ARRAY(SELECT run FROM wanted))
@@ -14,7 +14,7 @@ WITH wanted AS MATERIALIZED (
     SELECT COALESCE(array_agg(w.run), ARRAY[]::bigint[]) AS runs FROM wanted w
      WHERE w.what = 'WITHDRAW' AND NOT EXISTS (SELECT FROM {queue} t WHERE t.run = w.run AND t.state IN ('PLAN', 'TAKE', 'WORK', 'STOP'))
 ), withdrawn AS MATERIALIZED (
-    SELECT mill_private.q{oid}_withdraw((SELECT COALESCE(array_agg(r.run), ARRAY[]::bigint[]) FROM rows r WHERE r.what = 'WITHDRAW') || g.runs) AS runs FROM gone g
+    SELECT mill_private.q{oid}_withdraw_runs((SELECT COALESCE(array_agg(r.run), ARRAY[]::bigint[]) FROM rows r WHERE r.what = 'WITHDRAW') || g.runs) AS runs FROM gone g
 ), deleted AS (
     DELETE FROM {queue} t USING rows r, withdrawn w
      WHERE t.id = ANY (ARRAY(SELECT id FROM rows)) AND t.id = r.id AND r.what = 'WITHDRAW' AND r.run = ANY (w.runs)

@@ -2,4 +2,4 @@
 -- parameters: run bigint, refusal text
 -- locks: the run
 -- caller: scheduler
-SELECT mill_private.q{oid}_refuse(:run::bigint, :refusal::text)
+SELECT mill_private.q{oid}_refuse_run(:run::bigint, :refusal::text)

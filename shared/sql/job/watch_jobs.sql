@@ -2,4 +2,4 @@
 -- parameters: jobs int[]
 -- locks: none
 -- caller: scheduler, when it has started some, and when a job was changed
-SELECT job, ms, scheduled FROM mill_private.q{oid}_watch(:jobs::int[])
+SELECT job, ms, scheduled FROM mill_private.q{oid}_watch_jobs(:jobs::int[])

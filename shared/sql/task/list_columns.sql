@@ -6,6 +6,5 @@
 SELECT a.attname::text AS name FROM pg_catalog.pg_attribute a
  WHERE a.attrelid = {queue_text}::pg_catalog.regclass AND a.attnum > 0 AND NOT a.attisdropped
    AND a.attgenerated = '' AND a.attidentity <> 'a'
-   AND a.attname <> ALL (ARRAY['id', 'parent', 'plan', 'start', 'stop', 'pid', 'state', 'error', 'output', 'attempt',
-                               'held', 'reason', 'remote_session', 'crashes', 'at'])
+   AND a.attname <> ALL (ARRAY[{uncopied_columns}])
  ORDER BY a.attnum

@@ -2,19 +2,21 @@
 //!
 //! The launcher reads it at start and at every SIGHUP, `launcher check` reads it to judge it. The file is plain
 //! JSON: a bare array of rows as in `pg_task.json`, or an object with general keys and the rows under `json`.
-//! `json.rs` reads the text into a tree, `read.rs` walks it, `value.rs` and `settings.rs` read single values,
-//! `file.rs` opens the file and finds the socket's place. What can go wrong: everything a person can mistype. All
+//! `json.rs` reads the text into a tree, `read.rs` walks it by the lists of `key.rs` and `settings.rs`, `value.rs` reads single
+//! values, `file.rs` opens the file and finds the socket's place. What can go wrong: everything a person can mistype. All
 //! mistakes are told at once, each with its place (`line 3 column 5` for syntax, `json[2].sleeep` otherwise; rows of
 //! a bare array are called `json[..]` too), and no message ever shows a password.
 
 pub mod duration;
 mod file;
 mod json;
-pub(crate) mod nearest;
+mod key;
+pub mod nearest;
 mod read;
 mod settings;
 mod value;
 
+pub use key::fixed_keys;
 pub use settings::{ColumnDefaults, Settings};
 
 use crate::conninfo::untrusted::Entries;

@@ -8,7 +8,7 @@
 const LONGEST: usize = 64;
 
 /// The known word with the smallest edit distance, if it is near enough to be meant; the first of equals.
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word: Vec<char> = word.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect();
     if word.is_empty() || word.len() > LONGEST {
         return None;

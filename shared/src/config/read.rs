@@ -5,28 +5,14 @@
 //! rows build on `connect` and `defaults`. What can go wrong is what a `Mistake` says; nothing panics.
 
 use super::json::Json;
-use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, Row, Settings, file, value};
+use super::key::Key;
+use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, Row, Settings, file, key, value};
 use crate::config::nearest::nearest;
 use crate::conninfo::Conninfo;
 use crate::conninfo::untrusted::{self, Remote};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
-const GENERAL_KEYS: [&str; 12] = [
-    "connect",
-    "max_workers",
-    "connections",
-    "poll",
-    "probe",
-    "control",
-    "name",
-    "operators",
-    "versions",
-    "defaults",
-    "remotes",
-    "json",
-];
-const ROW_KEYS: [&str; 7] = ["data", "user", "schema", "table", "connect", "enabled", "upgrade"];
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
 const MOST_MISTAKES: usize = 100;
@@ -79,19 +65,19 @@ impl Walk<'_> {
     fn new(environment: Environment) -> Walk {
         let config = Config {
             connect: Conninfo::default(),
-            max_workers: 16,
+            max_workers: 0,
             connections: None,
-            poll_ms: 1_000,
+            poll_ms: 0,
             control: Default::default(),
-            name: "mill".to_owned(),
+            name: String::new(),
             operators: None,
-            probe_ms: 60_000,
+            probe_ms: 0,
             versions: None,
             remotes: untrusted::Entries::default(),
             rows: Vec::new(),
             warnings: Vec::new(),
         };
-        Walk {
+        let mut walk = Walk {
             environment,
             config,
             settings: Settings::default(),
@@ -99,7 +85,11 @@ impl Walk<'_> {
             mistakes: Vec::new(),
             untold: 0,
             connect_is_fine: true,
+        };
+        for (name, value) in key::GENERAL.iter().filter_map(|key| Some((key.name, key.built_in()?))) {
+            walk.general_key(name, name, &value, Path::new(""));
         }
+        walk
     }
 
     fn finish(mut self) -> Result<Config, Vec<Mistake>> {
@@ -138,10 +128,13 @@ impl Walk<'_> {
         for (key, json) in pairs {
             let shown = shown_key(key);
             let inner = if place.is_empty() { shown } else { format!("{place}.{shown}") };
-            if seen.insert(key) {
-                unique.push((inner, key.as_str(), json));
-            } else {
+            let name = key::current(key);
+            if seen.insert(name) {
+                unique.push((inner, name, json));
+            } else if name == key {
                 self.note(&inner, "stands twice".to_owned());
+            } else {
+                self.note(&inner, format!("stands twice: it is an older name of {name}"));
             }
         }
         unique
@@ -151,41 +144,8 @@ impl Walk<'_> {
         let mut rows = None;
         for (place, key, json) in self.pairs("", tree) {
             match key {
-                "connect" => {
-                    self.config.connect = self.keep(&place, value::conninfo(json)).unwrap_or_default();
-                }
-                "max_workers" => {
-                    let read = value::integer(json, 0..=4096);
-                    self.config.max_workers = self.keep(&place, read).unwrap_or_default();
-                }
-                "connections" => {
-                    let read = value::integer(json, 2..=65_536);
-                    self.config.connections = self.keep(&place, read);
-                }
-                "poll" => {
-                    let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
-                    self.config.poll_ms = self.keep(&place, read).unwrap_or_default();
-                }
-                "probe" => {
-                    let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
-                    self.config.probe_ms = self.keep(&place, read).unwrap_or_default();
-                }
-                "operators" => self.config.operators = self.keep(&place, value::name(json)),
-                "control" => match self.keep(&place, value::text(json)) {
-                    Some("") => self.note(&place, "is empty; want a path".to_owned()),
-                    Some(path) => self.config.control = folder.join(path),
-                    None => {}
-                },
-                "versions" => match self.keep(&place, value::text(json)) {
-                    Some("") => self.note(&place, "is empty; want a folder".to_owned()),
-                    Some(path) => self.config.versions = Some(folder.join(path)),
-                    None => {}
-                },
-                "name" => self.config.name = self.keep(&place, value::name(json)).unwrap_or_default(),
-                "defaults" => self.general_defaults(&place, json),
-                "remotes" => self.remotes(&place, json),
                 "json" => rows = Some((place, json)),
-                _ => self.note(&place, unknown_key(key, &[&GENERAL_KEYS])),
+                _ => self.general_key(&place, key, json, folder),
             }
         }
         self.general_connect();
@@ -193,6 +153,45 @@ impl Walk<'_> {
             Some((_, Json::Array(rows))) => self.rows(rows),
             Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
             None => self.only_row(),
+        }
+    }
+
+    fn general_key(&mut self, place: &str, key: &str, json: &Json, folder: &Path) {
+        match key {
+            "connect" => {
+                self.config.connect = self.keep(place, value::conninfo(json)).unwrap_or_default();
+            }
+            "max_workers" => {
+                let read = value::integer(json, 0..=4096);
+                self.config.max_workers = self.keep(place, read).unwrap_or_default();
+            }
+            "connections" => {
+                let read = value::integer(json, 2..=65_536);
+                self.config.connections = self.keep(place, read);
+            }
+            "poll" => {
+                let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
+                self.config.poll_ms = self.keep(place, read).unwrap_or_default();
+            }
+            "probe" => {
+                let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
+                self.config.probe_ms = self.keep(place, read).unwrap_or_default();
+            }
+            "operators" => self.config.operators = self.keep(place, value::name(json)),
+            "control" => match self.keep(place, value::text(json)) {
+                Some("") => self.note(place, "is empty; want a path".to_owned()),
+                Some(path) => self.config.control = folder.join(path),
+                None => {}
+            },
+            "versions" => match self.keep(place, value::text(json)) {
+                Some("") => self.note(place, "is empty; want a folder".to_owned()),
+                Some(path) => self.config.versions = Some(folder.join(path)),
+                None => {}
+            },
+            "name" => self.config.name = self.keep(place, value::name(json)).unwrap_or_default(),
+            "defaults" => self.general_defaults(place, json),
+            "remotes" => self.remotes(place, json),
+            _ => self.note(place, unknown_key(key, key::GENERAL.iter().map(|own| own.name))),
         }
     }
 
@@ -210,7 +209,7 @@ impl Walk<'_> {
     fn general_defaults(&mut self, place: &str, json: &Json) {
         let (mut settings, mut defaults) = (Settings::default(), ColumnDefaults::default());
         for (place, key, json) in self.pairs(place, json) {
-            self.setting(&place, key, json, &mut settings, &mut defaults, &[]);
+            self.setting(&place, key, json, (&mut settings, &mut defaults), &[]);
         }
         (self.settings, self.defaults) = (settings, defaults);
     }
@@ -220,15 +219,15 @@ impl Walk<'_> {
         place: &str,
         key: &str,
         json: &Json,
-        settings: &mut Settings,
-        defaults: &mut ColumnDefaults,
-        other_keys: &[&str],
+        (settings, defaults): (&mut Settings, &mut ColumnDefaults),
+        beside: &[Key],
     ) {
         let taken = settings.set(key, json).and_then(|taken| Ok(taken || defaults.set(key, json)?));
         match taken {
             Ok(true) => {}
             Ok(false) => {
-                self.note(place, unknown_key(key, &[other_keys, &Settings::KEYS, &ColumnDefaults::KEYS]));
+                let known = beside.iter().map(|own| own.name).chain(key::settings());
+                self.note(place, unknown_key(key, known));
             }
             Err(text) => self.note(place, text),
         }
@@ -263,9 +262,11 @@ impl Walk<'_> {
     fn row(&mut self, place: &str, json: &Json) -> Option<Row> {
         let (mut settings, mut defaults) = (self.settings.clone(), self.defaults.clone());
         let (mut data, mut user, mut schema, mut table) = (None, None, None, None);
-        let (mut connect, mut enabled, mut upgrade) = (None, true, false);
+        let (mut connect, mut enabled, mut upgrade) = (None, false, false);
         let mut is_named = matches!(json, Json::Object(_));
-        for (place, key, json) in self.pairs(place, json) {
+        let built_in: Vec<_> = key::ROW.iter().filter_map(|key| Some((key.name, key.built_in()?))).collect();
+        let built_in = built_in.iter().map(|(name, json)| ((*name).to_owned(), *name, json));
+        for (place, key, json) in built_in.chain(self.pairs(place, json)) {
             let name = match key {
                 "data" => &mut data,
                 "user" => &mut user,
@@ -288,7 +289,7 @@ impl Walk<'_> {
                     continue;
                 }
                 _ => {
-                    self.setting(&place, key, json, &mut settings, &mut defaults, &ROW_KEYS);
+                    self.setting(&place, key, json, (&mut settings, &mut defaults), key::ROW);
                     continue;
                 }
             };
@@ -311,8 +312,8 @@ impl Walk<'_> {
                 or_postgres(user.clone().or(login).or_else(|| data.clone()))
             },
             data: or_postgres(data.or(user)),
-            schema: schema.unwrap_or_else(|| "public".to_owned()),
-            table: table.unwrap_or_else(|| "task".to_owned()),
+            schema: schema.unwrap_or_default(),
+            table: table.unwrap_or_default(),
             connect: own.cloned(),
             enabled,
             upgrade,
@@ -391,17 +392,17 @@ fn shown_key(key: &str) -> String {
 }
 
 /// What to say of a key that has no meaning where it stands.
-fn unknown_key(key: &str, known: &[&[&str]]) -> String {
-    let belongs = if Settings::KEYS.contains(&key) || ColumnDefaults::KEYS.contains(&key) {
+fn unknown_key<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> String {
+    let belongs = if key::is_setting(key) {
         "; it belongs into \"defaults\" or a row of \"json\""
-    } else if ROW_KEYS.contains(&key) {
+    } else if key::is_of_row(key) {
         "; it belongs into a row of \"json\""
-    } else if GENERAL_KEYS.contains(&key) {
+    } else if key::is_general(key) {
         "; it belongs beside \"json\", for all rows"
     } else if Conninfo::keywords().any(|keyword| keyword == key) {
         "; it belongs into the text of \"connect\""
     } else {
-        let near = nearest(key, known.iter().flat_map(|keys| keys.iter().copied()));
+        let near = nearest(key, known);
         return near.map_or("unknown key".to_owned(), |near| format!("unknown key; did you mean \"{near}\"?"));
     };
     format!("unknown key{belongs}")

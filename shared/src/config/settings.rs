@@ -14,94 +14,76 @@ const LONGEST_MS: u64 = i32::MAX as u64;
 /// A field of a PostgreSQL row ends at 1 GB.
 const LARGEST_OUTPUT: u64 = 1 << 30;
 
-/// How one scheduler works. A `pg_task.*` setting in the database may still override them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Settings {
-    /// The poll, when no bell rings.
-    pub sleep_ms: u64,
-    /// How often to look for hung tasks.
-    pub reset_ms: u64,
-    /// Rows taken at once; 0 takes none.
-    pub limit: u32,
-    /// Tasks running at once in this table.
-    pub run: u32,
-    /// How long a worker may take to read its parameters, and running tasks to finish at shutdown.
-    pub close_ms: u64,
-    /// Bytes of output kept per task.
-    pub output_limit: u64,
-    /// Empty polls before the poll is stretched.
-    pub idle: u32,
-    /// Rows handled at once: taken, and their workers forked, in one go.
-    pub fetch: u32,
-    /// The longest pause before a dead scheduler is started again.
-    pub restart_ms: u64,
-    /// Finished tasks older than this are deleted; none by default.
-    pub keep_ms: Option<u64>,
-    /// Workers may inherit a connection that an earlier one has left clean.
-    pub lend: bool,
-    /// Live workers may take several short tasks at once. Off unless asked for.
-    pub batch: bool,
-    /// The commit of a task's end waits for the disk.
-    pub synchronous_commit: bool,
+/// Declares `Settings`: per setting what it is, its key in the config, its type and built-in value, how a value is read and
+/// within which bounds, and the settings of the server that override it (a later one wins).
+macro_rules! settings {
+    ($($(#[$doc:meta])* $key:literal $field:ident: $type:ty = $built_in:expr, $read:expr, $server:expr;)*) => {
+        /// How one scheduler works. A `pg_task.*` setting in the database may still override them.
+        #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct Settings {
+            $($(#[$doc])* pub $field: $type,)*
+        }
+
+        impl Default for Settings {
+            fn default() -> Self {
+                Settings { $($field: $built_in,)* }
+            }
+        }
+
+        impl Settings {
+            pub(super) const KEYS: &[&str] = &[$($key,)*];
+            /// By key, the settings of the server that override it.
+            pub(super) const OVERRIDES: &[(&str, &[&str])] = &[$(($key, &$server),)*];
+
+            /// Takes a key that is one of ours; `Ok(false)` if it is not.
+            pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
+                match key {
+                    $($key => {
+                        let read: fn(&Json) -> Result<$type, String> = $read;
+                        self.$field = read(json)?;
+                    })*
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+        }
+    };
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Settings {
-            sleep_ms: 1_000,
-            reset_ms: 3_600_000,
-            limit: 1_000,
-            run: u32::MAX,
-            close_ms: 60_000,
-            output_limit: 64 << 20,
-            idle: 60,
-            fetch: 100,
-            restart_ms: 300_000,
-            keep_ms: None,
-            lend: true,
-            batch: true,
-            synchronous_commit: true,
-        }
-    }
+settings! {
+    /// The poll, when no bell rings.
+    "sleep" sleep_ms: u64 = 1_000, |json| value::duration_ms(json, 1..=DAY_MS), ["pg_task.sleep"];
+    /// How often to look for hung tasks.
+    "reset" reset_ms: u64 = 3_600_000, |json| value::duration_ms(json, 1..=LONGEST_MS), ["pg_task.reset"];
+    /// Rows taken at once; 0 takes none.
+    "limit" limit: u32 = 1_000, |json| value::integer(json, 0..=i32::MAX as u32), ["pg_task.limit"];
+    /// Tasks running at once in this table.
+    "run" run: u32 = u32::MAX, |json| value::integer(json, 1..=u32::MAX), ["pg_task.run"];
+    /// How long a worker may take to read its parameters, and running tasks to finish at shutdown.
+    "close" close_ms: u64 = 60_000, |json| value::duration_ms(json, 1..=DAY_MS), ["pg_work.close"];
+    /// Bytes of output kept per task.
+    "output_limit" output_limit: u64 = 64 << 20, |json| value::size_bytes(json, 1..=LARGEST_OUTPUT), [];
+    /// Empty polls before the poll is stretched.
+    "idle" idle: u32 = 60, |json| value::integer(json, 0..=i32::MAX as u32), ["pg_task.idle", "pg_work.idle"];
+    /// Rows handled at once: taken, and their workers forked, in one go.
+    "fetch" fetch: u32 = 100, |json| value::integer(json, 1..=1000), ["pg_work.fetch", "pg_task.fetch"];
+    /// The longest pause before a dead scheduler is started again.
+    "restart" restart_ms: u64 = 300_000, |json| value::duration_ms(json, 1..=LONGEST_MS), [];
+    /// Finished tasks older than this are deleted; none by default.
+    "keep" keep_ms: Option<u64> = None, |json| value::duration_ms(json, 1..=KEEP_MS).map(Some), ["pg_task.keep"];
+    /// Workers inherit pooled connections.
+    "pool" lend: bool = true, value::boolean, [];
+    /// Live workers may take several short tasks at once.
+    "batch" batch: bool = true, value::boolean, [];
+    /// The commit of a task's end waits for the disk.
+    "synchronous_commit" synchronous_commit: bool = true, value::boolean, [];
 }
 
 impl Settings {
-    pub(super) const KEYS: [&'static str; 13] = [
-        "sleep",
-        "reset",
-        "limit",
-        "run",
-        "close",
-        "output_limit",
-        "idle",
-        "fetch",
-        "restart",
-        "keep",
-        "lend",
-        "batch",
-        "synchronous_commit",
-    ];
-
-    /// Takes a key that is one of ours; `Ok(false)` if it is not.
-    pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
-        match key {
-            "sleep" => self.sleep_ms = value::duration_ms(json, 1..=DAY_MS)?,
-            "reset" => self.reset_ms = value::duration_ms(json, 1..=LONGEST_MS)?,
-            "limit" => self.limit = value::integer(json, 0..=i32::MAX as u32)?,
-            "run" => self.run = value::integer(json, 1..=u32::MAX)?,
-            "close" => self.close_ms = value::duration_ms(json, 1..=DAY_MS)?,
-            "output_limit" => self.output_limit = value::size_bytes(json, 1..=LARGEST_OUTPUT)?,
-            "idle" => self.idle = value::integer(json, 0..=i32::MAX as u32)?,
-            "fetch" => self.fetch = value::integer(json, 1..=1000)?,
-            "restart" => self.restart_ms = value::duration_ms(json, 1..=LONGEST_MS)?,
-            "lend" => self.lend = value::boolean(json)?,
-            "batch" => self.batch = value::boolean(json)?,
-            "synchronous_commit" => self.synchronous_commit = value::boolean(json)?,
-            "keep" => self.keep_ms = Some(value::duration_ms(json, 1..=KEEP_MS)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
+    /// The settings of the server that override ours, a later one of the same key before an earlier one.
+    pub fn server_settings() -> impl Iterator<Item = &'static str> {
+        Settings::OVERRIDES.iter().flat_map(|(_, names)| names.iter().copied())
     }
 
     /// A setting of the server, the database or the role, which wins over the config: `pg_task.sleep` and the like.
@@ -116,72 +98,60 @@ impl Settings {
     }
 }
 
-/// Defaults of columns of the task table; `None` leaves the built-in one. Intervals are texts that PostgreSQL's
-/// interval input takes on every supported server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ColumnDefaults {
-    pub active: Option<String>,
-    pub live: Option<String>,
-    pub repeat: Option<String>,
-    pub timeout: Option<String>,
-    pub count: Option<i32>,
-    pub max: Option<i32>,
-    pub delete: Option<bool>,
-    pub drift: Option<bool>,
-    pub header: Option<bool>,
-    pub save: Option<bool>,
-    pub string: Option<bool>,
-    pub delimiter: Option<String>,
-    pub escape: Option<String>,
-    pub quote: Option<String>,
-    pub group: Option<String>,
-    pub null: Option<String>,
+/// Declares `ColumnDefaults`: per column its type here, and how a value of the config is read.
+macro_rules! column_defaults {
+    ($($column:ident: $type:ty, $read:expr;)*) => {
+        /// Defaults of columns of the task table; `None` leaves the built-in one. Intervals are texts that PostgreSQL's
+        /// interval input takes on every supported server.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct ColumnDefaults {
+            $(pub $column: Option<$type>,)*
+        }
+
+        impl ColumnDefaults {
+            pub(crate) const KEYS: &[&str] = &[$(stringify!($column),)*];
+
+            /// Takes a key that is one of ours; `Ok(false)` if it is not.
+            pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
+                match key {
+                    $(stringify!($column) => {
+                        let read: fn(&Json) -> Result<$type, String> = $read;
+                        self.$column = Some(read(json)?);
+                    })*
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+
+            /// The value of a column as text, if the config has one.
+            pub fn get(&self, column: &str) -> Option<String> {
+                match column {
+                    $(stringify!($column) => self.$column.as_ref().map(ToString::to_string),)*
+                    _ => None,
+                }
+            }
+        }
+    };
 }
 
-impl ColumnDefaults {
-    pub(super) const KEYS: [&'static str; 16] = [
-        "active",
-        "live",
-        "repeat",
-        "timeout",
-        "count",
-        "max",
-        "delete",
-        "drift",
-        "header",
-        "save",
-        "string",
-        "delimiter",
-        "escape",
-        "quote",
-        "group",
-        "null",
-    ];
-
-    /// Takes a key that is one of ours; `Ok(false)` if it is not.
-    pub(super) fn set(&mut self, key: &str, json: &Json) -> Result<bool, String> {
-        match key {
-            "active" => self.active = Some(value::interval(json, false)?),
-            "live" => self.live = Some(value::interval(json, true)?),
-            "repeat" => self.repeat = Some(value::interval(json, true)?),
-            "timeout" => self.timeout = Some(value::interval(json, true)?),
-            "count" => self.count = Some(value::integer(json, 0..=i32::MAX)?),
-            "max" => self.max = Some(value::integer(json, i32::MIN..=i32::MAX)?),
-            "delete" => self.delete = Some(value::boolean(json)?),
-            "drift" => self.drift = Some(value::boolean(json)?),
-            "header" => self.header = Some(value::boolean(json)?),
-            "save" => self.save = Some(value::boolean(json)?),
-            "string" => self.string = Some(value::boolean(json)?),
-            "delimiter" => self.delimiter = Some(value::one_byte(json)?),
-            "escape" => self.escape = Some(value::one_byte(json)?),
-            "quote" => self.quote = Some(value::one_byte(json)?),
-            "group" => self.group = Some(value::short_text(json)?),
-            "null" => self.null = Some(value::short_text(json)?),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
+column_defaults! {
+    active: String, |json| value::interval(json, false);
+    live: String, |json| value::interval(json, true);
+    repeat: String, |json| value::interval(json, true);
+    timeout: String, |json| value::interval(json, true);
+    count: i32, |json| value::integer(json, 0..=i32::MAX);
+    max: i32, |json| value::integer(json, i32::MIN..=i32::MAX);
+    delete: bool, value::boolean;
+    drift: bool, value::boolean;
+    header: bool, value::boolean;
+    save: bool, value::boolean;
+    string: bool, value::boolean;
+    delimiter: String, value::one_byte;
+    escape: String, value::one_byte;
+    quote: String, value::one_byte;
+    group: String, value::short_text;
+    null: String, value::short_text;
 }
 
 #[cfg(test)]

@@ -180,6 +180,8 @@ fn remotes_are_named_conninfos_that_stand_for_themselves() {
 fn a_key_that_stands_twice_is_a_mistake() {
     assert_eq!(told(r#"{"name":"a","name":"b"}"#), ["name: stands twice"]);
     assert_eq!(told(r#"[{"data":"a","data":"a"}]"#), ["json[0].data: stands twice"]);
+    let older = "json[0].lend: stands twice: it is an older name of pool";
+    assert_eq!(told(r#"[{"pool":true,"lend":true}]"#), [older]);
     assert_eq!(told(r#"{"defaults":{"max":1,"max":1}}"#), ["defaults.max: stands twice"]);
 }
 
@@ -315,6 +317,13 @@ fn a_flood_of_mistakes_is_counted_not_told() {
     assert_eq!((told.len(), told[100].as_str()), (101, "file: and 200 more mistakes"));
     let many = format!("[{}{{}}]", "{},".repeat(5_000));
     assert!(parse(&many).unwrap_err()[0].text.contains("5001 rows, more than 4096"));
+}
+
+#[test]
+fn an_older_name_of_a_key_is_accepted() {
+    for text in [r#"[{"lend":false}]"#, r#"[{"pool":false}]"#, r#"{"defaults":{"lend":false},"json":[{}]}"#] {
+        assert!(!parse(text).unwrap().rows[0].settings.lend, "{text}");
+    }
 }
 
 #[test]

@@ -11,34 +11,48 @@ use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
 use tokio_postgres::{Client, Row};
 
-/// A later part may name what an earlier one has made.
-const PARTS: &[&str] = &[
-    include_str!("../../sql/catalog/parts/meta.sql"),
-    include_str!("../../sql/catalog/parts/rights.sql"),
-    include_str!("../../sql/catalog/parts/queue.sql"),
-    include_str!("../../sql/catalog/parts/calendar.sql"),
-    include_str!("../../sql/catalog/parts/job.sql"),
-    include_str!("../../sql/catalog/parts/run_table.sql"),
-    include_str!("../../sql/catalog/parts/tally.sql"),
-    include_str!("../../sql/catalog/parts/run.sql"),
-    include_str!("../../sql/catalog/parts/schedule.sql"),
-    include_str!("../../sql/catalog/parts/entry_point.sql"),
-    include_str!("../../sql/catalog/parts/job_face.sql"),
-    include_str!("../../sql/catalog/parts/graph_tables.sql"),
-    include_str!("../../sql/catalog/parts/graph_check.sql"),
-    include_str!("../../sql/catalog/parts/graph_token.sql"),
-    include_str!("../../sql/catalog/parts/graph_node.sql"),
-    include_str!("../../sql/catalog/parts/graph_timer.sql"),
-    include_str!("../../sql/catalog/parts/graph_stash.sql"),
-    include_str!("../../sql/catalog/parts/graph_command.sql"),
-    include_str!("../../sql/catalog/parts/graph_seen.sql"),
-    include_str!("../../sql/catalog/parts/graph_document.sql"),
-    include_str!("../../sql/catalog/parts/why.sql"),
-    include_str!("../../sql/catalog/parts/fsck.sql"),
-    include_str!("../../sql/catalog/parts/message.sql"),
-    include_str!("../../sql/catalog/parts/uninstall.sql"),
+macro_rules! part {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../sql/catalog/parts/", $name, ".sql")))
+    };
+}
+
+/// Each part uses only what it or an earlier one defines.
+const PARTS: &[(&str, &str)] = &[
+    part!("schema"),
+    part!("check"),
+    part!("calendar"),
+    part!("queue"),
+    part!("job"),
+    part!("run"),
+    part!("job_state"),
+    part!("graph"),
+    part!("token"),
+    part!("order"),
+    part!("activation"),
+    part!("run_report"),
+    part!("job_change"),
+    part!("graph_change"),
+    part!("graph_check"),
+    part!("idle_run"),
+    part!("timer"),
+    part!("stash"),
+    part!("keeper"),
+    part!("poll"),
+    part!("entry_point"),
+    part!("registration"),
+    part!("job_function"),
+    part!("job_view"),
+    part!("command"),
+    part!("document"),
+    part!("graph_view"),
+    part!("why"),
+    part!("fsck"),
+    part!("message"),
+    part!("rights"),
+    part!("uninstall"),
     #[cfg(feature = "next")]
-    include_str!("../../sql/catalog/parts/next/novelty.sql"),
+    part!("next/novelty"),
 ];
 const INSTALL_TASK: &str = include_str!("../../sql/catalog/install_task.sql");
 
@@ -72,7 +86,7 @@ pub async fn look_trusted(client: &Client) -> Result<Row, Trouble> {
 
 /// The statements that make the catalog of this version.
 pub fn text(version: &str) -> String {
-    let parts: Vec<String> = PARTS.iter().map(|part| fill(part, version)).collect();
+    let parts: Vec<String> = PARTS.iter().map(|(_, part)| fill(part, version)).collect();
     format!("{}\n{CLOSING}", parts.join("\n"))
 }
 
@@ -122,7 +136,7 @@ fn fill(part: &str, version: &str) -> String {
         ("leader_key", lock_key::LEADER.to_string()),
         ("queue_key", lock_key::QUEUE.to_string()),
         ("task_key", lock_key::TASK.to_string()),
-        ("bell_key", lock_key::BELL.to_string()),
+        ("wakeup_key", lock_key::BELL.to_string()),
         ("flow_key", lock_key::FLOW.to_string()),
         ("graph_key", lock_key::GRAPH.to_string()),
         ("cancelled_text", literal(statement::CANCELLED)),
@@ -171,7 +185,7 @@ pub fn table_text(queue: &Queue) -> String {
 }
 
 /// Makes the first task table known; run by a role that may serve it.
-pub const REGISTER_TASK: &str = "SELECT mill.s_register('public.task'::pg_catalog.regclass);\n";
+pub const REGISTER_TASK: &str = "SELECT mill_private.s_register('public.task'::pg_catalog.regclass);\n";
 
 /// The row triggers of jobs on the first task table, for the role that runs the text.
 fn run_triggers_text() -> String {
@@ -203,7 +217,7 @@ pub fn admission_advice(user: &str) -> String {
 pub fn admission(user: &str) -> String {
     let user = literal(user);
     format!(
-        "SELECT mill.admit({user}, keeps => EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'mill'::pg_catalog.regnamespace \
+        "SELECT mill.admit({user}, keeps => EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'mill_private'::pg_catalog.regnamespace \
          AND p.proname = 's_watch_graph' AND (EXISTS (SELECT FROM pg_catalog.aclexplode(p.proacl) a \
          WHERE a.grantee <> p.proowner AND pg_catalog.pg_get_userbyid(a.grantee) = {user}) \
          OR pg_catalog.pg_get_userbyid(p.proowner) = current_user \
@@ -230,6 +244,67 @@ fn first_queue() -> Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KINDS: [&str; 5] = ["FUNCTION", "TABLE", "VIEW", "SEQUENCE", "TYPE"];
+
+    /// The code of a part without comments and, as far as they end in the same line, texts.
+    fn code(part: &str) -> String {
+        let bare = |line: &str| {
+            let line = line.split("--").next().unwrap_or_default();
+            line.split('\'').step_by(2).collect::<Vec<_>>().join(" ")
+        };
+        part.lines().map(bare).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The names in the schemas of the catalog that a text mentions, each with the two words before it.
+    fn mentioned(text: &str) -> Vec<(String, String)> {
+        let mut found = Vec::new();
+        for schema in ["mill.", "mill_private."] {
+            for (at, _) in text.match_indices(schema) {
+                let (before, name) = (&text[..at], &text[at + schema.len()..]);
+                if before.ends_with(|last: char| last.is_alphanumeric() || "_.".contains(last)) {
+                    continue;
+                }
+                let name: String = name.chars().take_while(|next| next.is_alphanumeric() || *next == '_').collect();
+                let words: Vec<&str> = before.split_whitespace().rev().take(2).collect();
+                found.push((words.into_iter().rev().collect::<Vec<_>>().join(" "), format!("{schema}{name}")));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn each_part_uses_what_it_or_an_earlier_one_defines_and_replaces_nothing() {
+        let mut defined: Vec<(String, String)> = Vec::new();
+        for (title, part) in PARTS {
+            assert!(!part.contains("OR REPLACE"), "{title}");
+            let mentions = mentioned(&code(part));
+            let made: Vec<_> = mentions
+                .iter()
+                .filter(|(words, _)| KINDS.iter().any(|kind| *words == format!("CREATE {kind}")))
+                .cloned()
+                .collect();
+            let twice: Vec<_> = made.iter().filter(|one| defined.contains(one)).collect();
+            assert!(twice.is_empty(), "{title}: {twice:?}");
+            defined.extend(made);
+            let unknown: Vec<_> =
+                mentions.iter().filter(|(_, name)| !defined.iter().any(|(_, known)| known == name)).collect();
+            assert!(unknown.is_empty(), "{title}: {unknown:?}");
+        }
+        assert!(defined.len() > 150, "{}", defined.len());
+    }
+
+    #[test]
+    fn the_readme_lists_the_parts_in_their_order() {
+        let readme = include_str!("../../sql/catalog/README.md");
+        let listed: Vec<&str> = readme
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `").and_then(|rest| rest.split_once('`')))
+            .map(|(name, _)| name)
+            .collect();
+        let parts: Vec<&str> = PARTS.iter().map(|(name, _)| *name).filter(|name| !name.starts_with("next/")).collect();
+        assert_eq!(listed, parts);
+    }
 
     #[test]
     fn no_part_keeps_a_placeholder_once_it_is_filled() {

@@ -147,7 +147,11 @@ async fn attempt_once(client: &Client, owner: &str, restart: bool) -> Result<Ste
 /// Everything that changes: the steps, the version, and what everybody has come to be granted.
 fn changes(steps: &[&Migration]) -> String {
     let steps: Vec<String> = steps.iter().map(|step| catalog::filled(step.text)).collect();
-    format!("{}\nUPDATE mill.meta SET version = {};\nSELECT mill.grant_again();\n", steps.join("\n"), literal(VERSION))
+    format!(
+        "{}\nUPDATE mill.meta SET version = {};\nSELECT mill_private.renew_grants();\n",
+        steps.join("\n"),
+        literal(VERSION)
+    )
 }
 
 /// The whole upgrade from a version, to be run by hand; None: there is no way from there.

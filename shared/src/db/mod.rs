@@ -24,5 +24,6 @@ pub mod saying;
 pub mod server;
 pub mod socket;
 pub mod statement;
+pub mod task_column;
 pub mod tls;
 pub mod trouble;

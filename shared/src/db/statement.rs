@@ -4,16 +4,19 @@
 //! what the statements of a queue differ in. A statement names its queue by placeholders, because a table's name cannot be a
 //! parameter. Nothing else is ever put into SQL text, but for the config's column defaults, as literals.
 
+mod forms;
 mod fragment;
 mod list;
 mod queue;
 mod render;
+mod task_row;
 
+pub use forms::{Form, forms};
 pub use list::*;
-pub use queue::{Claim, Queue, Rows, Scan};
+pub use queue::{CLAIM_WALKS, Claim, Queue, Rows, Scan};
 pub use render::{head, parameters};
+pub use task_row::{RowValue, TASK_ROW};
 
-use crate::config::ColumnDefaults;
 use render::{Value, render};
 
 /// The error of a run that a person has stopped; an end with it is not tried again.
@@ -28,31 +31,6 @@ pub fn bare(statement: &str) -> String {
 pub(super) fn fill(statement: &str, names: &[(&str, String)]) -> String {
     let values: Vec<_> = names.iter().map(|(name, value)| (*name, Value::Text(value.clone()))).collect();
     render(statement, None, &values)
-}
-
-/// Every column whose default is a setting, with the value that holds when nobody sets it.
-pub fn column_defaults(config: &ColumnDefaults) -> Vec<(&'static str, String)> {
-    let text = |value: &Option<String>, built_in: &str| value.clone().unwrap_or_else(|| built_in.to_owned());
-    let flag = |value: Option<bool>, built_in: bool| value.unwrap_or(built_in).to_string();
-    let number = |value: Option<i32>| value.unwrap_or(0).to_string();
-    vec![
-        ("active", text(&config.active, "1 hour")),
-        ("live", text(&config.live, "0")),
-        ("repeat", text(&config.repeat, "0")),
-        ("timeout", text(&config.timeout, "0")),
-        ("count", number(config.count)),
-        ("max", number(config.max)),
-        ("delete", flag(config.delete, true)),
-        ("drift", flag(config.drift, false)),
-        ("header", flag(config.header, true)),
-        ("save", flag(config.save, false)),
-        ("string", flag(config.string, true)),
-        ("delimiter", text(&config.delimiter, "\t")),
-        ("escape", text(&config.escape, "")),
-        ("quote", text(&config.quote, "")),
-        ("group", text(&config.group, "group")),
-        ("null", text(&config.null, "\\N")),
-    ]
 }
 
 #[cfg(test)]

@@ -48,15 +48,15 @@ fn every_difference_is_named_in_a_sentence() {
     );
     let found = differences(&database).join("\n");
     for sentence in [
-        "public.task 101 it is WORK without a server process or a start",
-        "public.task 102 it is WORK in server process 2147483000, which is gone",
-        "public.task 102 it is WORK in server process 2147483000, and so are 1 others",
-        "public.task 103 it is TAKE with a server process or a start",
-        "public.task 103 it is TAKE, and no scheduler serves its table",
-        "public.task 104 it is DONE and has no stop",
-        "public.task 105 it is DONE and has an error",
-        "public.task 106 it is FAIL and has no error",
-        "public.task 107 it waits and has a start or a server process",
+        "public.task 101 WORK without a backend pid or a start",
+        "public.task 102 WORK in backend pid 2147483000, which does not exist",
+        "public.task 102 WORK in backend pid 2147483000, like 1 others",
+        "public.task 103 TAKE with a backend pid or a start",
+        "public.task 103 TAKE, but no scheduler serves the table",
+        "public.task 104 DONE with no stop",
+        "public.task 105 DONE with an error",
+        "public.task 106 FAIL with no error",
+        "public.task 107 PLAN with a start or a backend pid",
     ] {
         assert!(found.contains(sentence), "no \"{sentence}\" in\n{found}");
     }
@@ -64,7 +64,7 @@ fn every_difference_is_named_in_a_sentence() {
     let asked = mill.command(&["fsck", database.name()]);
     let said = String::from_utf8_lossy(&asked.stdout);
     assert_eq!(asked.status.code(), Some(1), "{said}");
-    assert!(said.contains("public.task: task 104: it is DONE and has no stop"), "{said}");
+    assert!(said.contains("public.task: task 104: DONE with no stop"), "{said}");
 }
 
 #[test]
@@ -76,9 +76,9 @@ fn jobs_whose_numbers_do_not_add_up_are_named() {
     });
     database.run("INSERT INTO mill.job (name, input) VALUES ('a', 'SELECT 1')");
     assert_eq!(differences(&database), Vec::<String>::new());
-    database.run("UPDATE mill.job_book SET total_runs = 3, total_failures = -1");
+    database.run("UPDATE mill_private.job_state SET total_runs = 3, total_failures = -1");
     let found = differences(&database).join("\n");
     assert!(found.contains("job \"a\": 3 runs, but 0 successes, -1 failures and 0 crashes"), "{found}");
-    database.run("DELETE FROM mill.job_book");
+    database.run("DELETE FROM mill_private.job_state");
     assert!(differences(&database).join("\n").contains("job \"a\" has no statistics"));
 }

@@ -241,10 +241,10 @@ fn server_and_program_find_the_same_next_slot_and_the_same_sum() {
         let origins: Vec<Moment> = cases.iter().map(|case| case.1).collect();
         let steps: Vec<Interval> = cases.iter().map(|case| case.2).collect();
         let afters: Vec<Moment> = cases.iter().map(|case| case.3).collect();
-        let sql = "SELECT mill.next_slot(o, s, z, a) FROM unnest($1::text[], $2::timestamptz[], $3::interval[], $4::timestamptz[]) \
+        let sql = "SELECT mill_private.next_slot(o, s, z, a) FROM unnest($1::text[], $2::timestamptz[], $3::interval[], $4::timestamptz[]) \
                    WITH ORDINALITY AS u(z, o, s, a, n) ORDER BY n";
         let slots = client.query(sql, &[&names, &origins, &steps, &afters]).expect("next_slot answers");
-        let sql = "SELECT mill.zone_plus(o, s, z) FROM unnest($1::text[], $2::timestamptz[], $3::interval[]) \
+        let sql = "SELECT mill_private.add_interval(o, s, z) FROM unnest($1::text[], $2::timestamptz[], $3::interval[]) \
                    WITH ORDINALITY AS u(z, o, s, n) ORDER BY n";
         let sums = client.query(sql, &[&names, &origins, &steps]).expect("zone_plus answers");
         for ((zone, origin, step, _), sum) in cases.iter().zip(sums) {
@@ -264,7 +264,7 @@ fn server_and_program_find_the_same_next_slot_and_the_same_sum() {
 fn the_next_slot_has_an_answer_at_the_ends_of_time() {
     let database = catalog();
     let slot = |arguments: &str| -> Option<String> {
-        let slot = format!("mill.next_slot({arguments}) AT TIME ZONE 'UTC'");
+        let slot = format!("mill_private.next_slot({arguments}) AT TIME ZONE 'UTC'");
         one(&database, &format!("SELECT to_char({slot}, 'YYYY-MM-DD HH24:MI:SS')"))
     };
     assert_eq!(
@@ -291,7 +291,7 @@ fn the_next_slot_has_an_answer_at_the_ends_of_time() {
     );
     let mut client = database.connect_superuser();
     for step in ["0", "-1 day"] {
-        let sql = format!("SELECT mill.next_slot('2026-03-01', '{step}', NULL, '2026-03-02')");
+        let sql = format!("SELECT mill_private.next_slot('2026-03-01', '{step}', NULL, '2026-03-02')");
         let error = client.query(&sql, &[]).expect_err("nothing to repeat");
         assert!(error.as_db_error().is_some_and(|said| said.message().contains("nothing or less")), "{error}");
     }

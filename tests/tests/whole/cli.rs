@@ -46,7 +46,9 @@ const BAD_PLACES: [(&str, &str); 10] = [
 #[test]
 fn help_of_every_command_teaches_by_examples_that_can_be_typed() {
     let desk = Desk::new();
-    for arguments in [&["--help"][..], &["check", "--help"], &["status", "--help"], &["import", "--help"]] {
+    for arguments in
+        [&["--help"][..], &["check", "--help"], &["status", "--help"], &["import", "--help"], &["sql", "--help"]]
+    {
         let help = desk.run(arguments);
         assert_eq!(help.code, Some(0), "{help:?}");
         let examples: Vec<&str> = help.stdout.lines().filter_map(|line| line.strip_prefix("  launcher")).collect();

@@ -103,40 +103,31 @@ fn every_right_on_the_catalog_is_one_that_admit_or_grant_gives() {
         one::<bool>(&stage.database, "SELECT EXISTS (SELECT FROM mill.job_stat s WHERE s.total_successes = 1)")
     });
     let oid = |queue: &str| one::<u32>(&stage.database, &format!("SELECT '{queue}'::regclass::oid"));
-    let faces: Vec<String> = all(
-        &stage.database,
-        "SELECT lower(trim(r)) || ' on ' || CASE split_part(f.object, ' ', 1)
-                WHEN 'FUNCTION' THEN 'function ' || substr(f.object, 10)::regprocedure ELSE lower(f.object) END
-           FROM mill.face f, unnest(string_to_array(f.rights, ',')) AS r WHERE f.level = 'use'",
-    );
-    let is_face = |right: &str| faces.iter().any(|face| right.starts_with(&format!("{face} for ")));
-    let is_service = |right: &str, queue: &str| {
-        let entry = format!("execute on function mill_private.q{}_", oid(queue));
-        right.starts_with(&entry)
-            || ["execute on function mill.s_", "execute on function mill.at()", "execute on function mill.stash("]
-                .iter()
-                .any(|start| right.starts_with(start))
-            || [
-                "usage on schema mill for",
-                "usage on schema mill_private for",
-                "select on table mill.meta for",
-                "select on table mill.queue for",
-                "insert on table mill_private.registration for",
-                "insert on table mill_private.request for",
-            ]
-            .iter()
-            .any(|start| right.starts_with(start))
+    let listed = |levels: &str| -> Vec<String> {
+        all(
+            &stage.database,
+            &format!(
+                "SELECT DISTINCT lower(trim(r)) || ' on ' || CASE split_part(l.object, ' ', 1)
+                        WHEN 'FUNCTION' THEN 'function ' || substr(l.object, 10)::regprocedure ELSE lower(l.object) END
+                   FROM mill_private.grant_list l, unnest(string_to_array(l.rights, ',')) AS r WHERE l.level = ANY ('{levels}')"
+            ),
+        )
     };
+    let (keeper, server, user) = (listed("{use,serve,keep}"), listed("{use,serve}"), listed("{use}"));
+    assert!(user.len() > 40 && server.len() > user.len() && keeper.len() > server.len());
+    let is_in = |list: &[String], right: &str| list.iter().any(|listed| right.starts_with(&format!("{listed} for ")));
+    let is_entry =
+        |right: &str, queue: &str| right.starts_with(&format!("execute on function mill_private.q{}_", oid(queue)));
     let definers = definers(&stage.database);
     let mut wrong = given(&stage.database, "NULL");
     wrong.retain(|right| {
         let holder = right.rsplit(" for ").next().unwrap_or_default();
         let meant = if holder == app {
-            is_face(right) || is_service(right, "public.task")
+            is_in(&keeper, right) || is_entry(right, "public.task")
         } else if holder == evil {
-            is_face(right) || is_service(right, "evil.task")
+            is_in(&server, right) || is_entry(right, "evil.task")
         } else if holder == member {
-            is_face(right)
+            is_in(&user, right)
         } else {
             is_bell(right, &definers)
         };
@@ -145,9 +136,9 @@ fn every_right_on_the_catalog_is_one_that_admit_or_grant_gives() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     // and each of them has what he is to have
     let rights = given(&stage.database, "NULL");
-    for holder in [app, evil, member] {
-        for face in &faces {
-            assert!(rights.contains(&format!("{face} for {holder}")), "{holder} lacks: {face}");
+    for (holder, list) in [(app, &keeper), (evil, &server), (member, &user)] {
+        for right in list {
+            assert!(rights.contains(&format!("{right} for {holder}")), "{holder} lacks: {right}");
         }
     }
     drop(mill);

@@ -263,8 +263,8 @@ fn a_command_bears_the_name_of_whoever_gave_it() {
 fn functions_that_keep_the_graph_are_for_its_keepers_alone() {
     let stage = Stage::new(CatalogOf::Superuser);
     let mill = stage.serve();
-    let keepers = "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'mill'::regnamespace AND p.proname IN \
-        ('s_fire', 's_set_timers', 's_list_timers', 's_list_backfills', 's_fill_back', 's_stop_backfill', 's_sweep_graph', 's_end_idle_runs') \
+    let keepers = "SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = 'mill_private'::regnamespace AND p.proname IN \
+        ('s_fire_timers', 's_set_timers', 's_list_timers', 's_list_backfills', 's_advance_backfill', 's_stop_backfill', 's_sweep_graph', 's_end_idle_runs') \
         ORDER BY 1";
     let functions: Vec<String> = all(&stage.database, keepers);
     assert!(functions.len() >= 6, "{functions:?}");
@@ -278,7 +278,7 @@ fn functions_that_keep_the_graph_are_for_its_keepers_alone() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    let said = refusal(&mut stage.session(&stage.evil), "SELECT mill.s_stop_backfill(1, 'no')");
+    let said = refusal(&mut stage.session(&stage.evil), "SELECT mill_private.s_stop_backfill(1, 'no')");
     assert!(said.starts_with("42501"), "{said}");
     drop(mill);
 }

@@ -40,7 +40,7 @@ fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
     let mut widest = 0;
     for third in 1..=2 {
         mill.wait("a third more").within(Duration::from_secs(3600)).until(|| {
-            widest = widest.max(one::<i32>(&database, "SELECT mill.open_times('past')"));
+            widest = widest.max(one::<i32>(&database, "SELECT mill_private.count_open_times('past')"));
             fired() >= minutes * third / 3
         });
         if third == 1 {
@@ -58,7 +58,7 @@ fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
             .until(|| mill.schedulers().iter().any(|process| process.pid != scheduler));
     }
     mill.wait("it is over").within(Duration::from_secs(7200)).until(|| {
-        widest = widest.max(one::<i32>(&database, "SELECT mill.open_times('past')"));
+        widest = widest.max(one::<i32>(&database, "SELECT mill_private.count_open_times('past')"));
         one::<i64>(&database, "SELECT count(finished) FROM mill.backfill") == 1
             && one::<i64>(
                 &database,
@@ -122,7 +122,7 @@ fn a_back_fill_opens_no_more_times_than_its_window() {
     let (mut widest, mut killed) = (0, false);
     let began = Instant::now();
     mill.wait("all have run").within(Duration::from_secs(sized(120, 3600))).until(|| {
-        widest = widest.max(one::<i32>(&database, "SELECT mill.open_times('past')"));
+        widest = widest.max(one::<i32>(&database, "SELECT mill_private.count_open_times('past')"));
         if !killed && done() >= times / 2 {
             killed = true;
             mill.kill9(mill.schedulers()[0].pid);

@@ -76,7 +76,7 @@ fn what_failed_is_run_again_with_all_that_follows_and_joins_are_seeded_from_outs
     assert_eq!(audit.len(), 5);
     assert_eq!(audit[4], "rerun join down f", "who did it is the row user, not who looks");
     let mut client = database.connect_superuser();
-    assert!(refusal(&mut client, "UPDATE mill.command SET result = 'nothing'").contains("stays written"));
+    assert!(refusal(&mut client, "UPDATE mill.command SET result = 'nothing'").contains("cannot be changed"));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_time_that_is_cleared_during_a_run_is_recorded_and_leads_to_nothing() {
         one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'WORK'") == 1
     });
     let said = told(&database, &format!("clear('f', '{DAY}')"));
-    assert_eq!(said, "6 jobs cleared, 1 of them are running and will deliver nothing");
+    assert_eq!(said, "6 jobs cleared; runs under way, which will deliver nothing: 1");
     // begun anew meanwhile
     told(&database, &format!("fire('daily', '{DAY}')"));
     wait_ended(&mill, &database, "last", 1);
@@ -114,7 +114,7 @@ fn a_person_cancels_skips_and_marks() {
     mill.eventually("left runs", || {
         one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'WORK' AND input LIKE '%600%'") == 1
     });
-    assert_eq!(told(&database, &format!("skip('left', '{DAY}')")), "1 runs skipped");
+    assert_eq!(told(&database, &format!("skip('left', '{DAY}')")), "1 run skipped");
     wait_ended(&mill, &database, "last", 1);
     assert_eq!(seen(&database), ["join", "last", "root"]);
     mill.eventually("its statement has ended", || {
@@ -131,10 +131,7 @@ fn a_person_cancels_skips_and_marks() {
     mill.eventually("left runs", || {
         one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'WORK' AND input LIKE '%600%'") == 1
     });
-    assert_eq!(
-        told(&database, "cancel('left', '2026-01-02')"),
-        "1 runs cancelled (asked to stop, because they are running: 1)"
-    );
+    assert_eq!(told(&database, "cancel('left', '2026-01-02')"), "1 run cancelled (1 under way, asked to stop)");
     wait_ended(&mill, &database, "alarm", 1);
     linger(Duration::from_millis(300));
     assert_eq!(ended(&database, "left", "true"), 2);
@@ -168,7 +165,7 @@ fn a_paused_flow_starts_nothing_and_goes_on_where_it_was() {
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'PLAN'"), 0, "no row waits");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.waiting WHERE why = 'flow \"f\" is paused'"), 2);
     let why: String = one(&database, "SELECT mill.why('root')");
-    assert!(why.contains("its flow \"f\" is paused"), "{why}");
+    assert!(why.contains("flow \"f\" is paused"), "{why}");
     told(&database, "resume('f')");
     wait_ended(&mill, &database, "last", 2);
     balanced(&database);

@@ -54,7 +54,9 @@ fn a_document_makes_a_flow_and_comes_back_as_it_went() {
     let (status, said) = apply(&json!({"flow": "other", "jobs": [{"name": "load"}]}));
     assert!(status == Some(1) && said.contains("\"load\" belongs to the flow etl"), "{said}");
     let none = mill.command(&["export", "nothing"]);
-    assert!(!none.status.success() && String::from_utf8_lossy(&none.stderr).contains("there is no flow \"nothing\""));
+    assert!(
+        !none.status.success() && String::from_utf8_lossy(&none.stderr).contains("flow \"nothing\" does not exist")
+    );
 }
 
 #[test]

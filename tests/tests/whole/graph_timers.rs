@@ -217,9 +217,9 @@ fn two_schedulers_on_one_database_fire_nothing_twice() {
     // the lock is taken away from under them: each of them believes that the graph is its own
     declare(
         &database,
-        "CREATE OR REPLACE FUNCTION mill.s_watch_graph(held bool, armed bool) RETURNS TABLE (keeps bool, hears bool, used bool)
+        "CREATE OR REPLACE FUNCTION mill_private.s_watch_graph(held bool, armed bool) RETURNS TABLE (keeps bool, hears bool, used bool)
              LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS
-             'SELECT true, false, g.used FROM mill.s_look_graph(''{}'') g';
+             'SELECT true, false, g.used FROM mill_private.s_check_graph(''{}'') g';
          ALTER TABLE mill.fired ADD COLUMN backend int NOT NULL DEFAULT pg_backend_pid();
          BEGIN; INSERT INTO mill.job (name, queue) VALUES ('j', 'public.task');
          INSERT INTO mill.timer (name, start, period, catchup) SELECT 't' || i, '2030-01-01 00:00:01Z', '1 s', 'earliest' FROM generate_series(1, 20) AS i;

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tests::{Cluster, Supervisor, sized};
+use tests::{Cluster, Database, Supervisor, sized};
 
 use crate::asking::{all, linger, one, refusal};
 use crate::graphs::{balanced, declare, ended, ready, say, wait_ended};
@@ -107,45 +107,54 @@ fn one_parent_twice_is_not_two_parents_and_waiting_names_the_missing_one() {
     balanced(&database);
 }
 
-#[test]
-fn two_parents_that_finish_in_the_same_moment_activate_their_child_once() {
-    let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).start();
-    ready(&mill, &database);
-    let (times, threads) = (sized(300, 10_000), 2);
-    // their ends are written by two sessions at once; nobody else takes the rows
-    declare(
-        &database,
-        "INSERT INTO mill.flow (name, paused) VALUES ('f', true);
-         INSERT INTO mill.job (flow, name, input) VALUES ('f', 'left', 'SELECT 1'), ('f', 'right', 'SELECT 1'), ('f', 'join', 'SELECT 1');
-         INSERT INTO mill.edge (job, from_job) VALUES ('join', 'left'), ('join', 'right')",
-    );
+/// Runs of both parents for so many minutes of a year, put into the table and held: no worker takes them.
+fn put_parents(database: &Database, year: i32, times: i64) {
     put_held(
         &mut database.connect(),
         &format!(
-            "SELECT mill.activate(j.id, '2026-01-01'::timestamptz + i * interval '1 min', mill.now(), held => true, epoch => 0)
+            "SELECT mill_private.order_run(j.id, '{year}-01-01'::timestamptz + i * interval '1 min', mill.now(), held => true, epoch => 0)
                FROM mill.job j, generate_series(1, {times}) AS i WHERE j.name IN ('left', 'right') ORDER BY i, j.id"
         ),
     );
-    let left: i32 = one(&database, "SELECT id FROM mill.job WHERE name = 'left'");
-    let right: i32 = one(&database, "SELECT id FROM mill.job WHERE name = 'right'");
-    let barrier = std::sync::Barrier::new(threads);
+}
+
+/// Two sessions end the runs of one parent each, minute by minute, both in the same moment.
+fn end_parents_together(database: &Database, parents: [i32; 2], year: i32, times: i64) {
+    let barrier = std::sync::Barrier::new(parents.len());
     thread::scope(|scope| {
-        for job in [left, right] {
-            let (database, barrier) = (&database, &barrier);
+        for job in parents {
+            let barrier = &barrier;
             scope.spawn(move || {
                 let mut client = database.connect();
                 for i in 1..=times {
                     barrier.wait();
                     let end = format!(
                         "UPDATE public.task SET state = 'DONE', start = now(), stop = now() WHERE job = {job} \
-                         AND at = '2026-01-01'::timestamptz + {i} * interval '1 min'"
+                         AND at = '{year}-01-01'::timestamptz + {i} * interval '1 min'"
                     );
                     say(&mut client, &end);
                 }
             });
         }
     });
+}
+
+#[test]
+fn two_parents_that_finish_in_the_same_moment_activate_their_child_once() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    ready(&mill, &database);
+    let times = sized(300, 10_000);
+    declare(
+        &database,
+        "INSERT INTO mill.flow (name, paused) VALUES ('f', true);
+         INSERT INTO mill.job (flow, name, input) VALUES ('f', 'left', 'SELECT 1'), ('f', 'right', 'SELECT 1'), ('f', 'join', 'SELECT 1');
+         INSERT INTO mill.edge (job, from_job) VALUES ('join', 'left'), ('join', 'right')",
+    );
+    let parents =
+        ["left", "right"].map(|name| one(&database, &format!("SELECT id FROM mill.job WHERE name = '{name}'")));
+    put_parents(&database, 2026, times);
+    end_parents_together(&database, parents, 2026, times);
     // paused: all tokens wait, and resuming activates each join once; by the books, because old rows are deleted
     let of_join = "FROM mill.job_stat s JOIN mill.job j ON j.id = s.job WHERE j.name = 'join'";
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.token k WHERE cardinality(k.waiting) = 2"), times);
@@ -158,29 +167,8 @@ fn two_parents_that_finish_in_the_same_moment_activate_their_child_once() {
         &database,
         "UPDATE mill.job SET input = 'SELECT 1', live = '1 hour' WHERE name = 'join'; SELECT mill.pause(job => 'left'), mill.pause(job => 'right')",
     );
-    put_held(
-        &mut database.connect(),
-        &format!(
-            "SELECT mill.activate(j.id, '2027-01-01'::timestamptz + i * interval '1 min', mill.now(), held => true, epoch => 0)
-               FROM mill.job j, generate_series(1, {times}) AS i WHERE j.name IN ('left', 'right') ORDER BY i, j.id"
-        ),
-    );
-    thread::scope(|scope| {
-        for job in [left, right] {
-            let (database, barrier) = (&database, &barrier);
-            scope.spawn(move || {
-                let mut client = database.connect();
-                for i in 1..=times {
-                    barrier.wait();
-                    let end = format!(
-                        "UPDATE public.task SET state = 'DONE', start = now(), stop = now() WHERE job = {job} \
-                         AND at = '2027-01-01'::timestamptz + {i} * interval '1 min'"
-                    );
-                    say(&mut client, &end);
-                }
-            });
-        }
-    });
+    put_parents(&database, 2027, times);
+    end_parents_together(&database, parents, 2027, times);
     let twice: i64 = one(
         &database,
         "SELECT count(*) FROM mill.token k JOIN mill.job j ON j.id = k.job WHERE j.name = 'join' AND k.activations <> 1",
@@ -291,10 +279,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
             "from lo up to a later hi",
         ),
         ("INSERT INTO mill.backfill (timer, lo, hi) VALUES ('u', '2026-01-01', '2026-01-02')", "23503"),
-        ("SELECT mill.run('nobody')", "there is no job \"nobody\""),
+        ("SELECT mill.run('nobody')", "job \"nobody\" does not exist"),
         ("SELECT mill.clear('f', NULL)", "needs the logical time"),
         ("SELECT mill.mark('a', '2026-01-01', 'perhaps')", "success or failure"),
-        ("INSERT INTO mill.command (action, job) VALUES ('dance', 'a')", "there is no action \"dance\""),
+        ("INSERT INTO mill.command (action, job) VALUES ('dance', 'a')", "unknown action \"dance\""),
         ("INSERT INTO mill.command (action, flow) VALUES ('run', 'f')", "run needs a job"),
     ];
     for (sql, reason) in refused {

@@ -57,7 +57,7 @@ fn fill(database: &Database, member: &str, jobs: i64, count: i64) {
          INSERT INTO mill.job (id, name, queue, owner, input) SELECT i, 'job ' || i, 'public.task', \
            CASE WHEN i % 2 = 0 THEN '{member}' ELSE '{owner}' END, 'SELECT 1' FROM generate_series(1, {jobs}) AS i; \
          RESET session_replication_role; \
-         INSERT INTO mill.job_book (job, queue, scheduled) SELECT id, 'public.task'::regclass, true FROM mill.job; \
+         INSERT INTO mill_private.job_state (job, queue, scheduled) SELECT id, 'public.task'::regclass, true FROM mill.job; \
          INSERT INTO mill_private.run (job, owner, queue, at, due, ordered, task, start, stop, outcome, definition) \
          SELECT j.id, j.owner, 'public.task'::regclass, now(), now(), false, i, now() - i * interval '1 s', \
            now() - i * interval '1 s', CASE WHEN i / {jobs} % 100 = 7 THEN 'failed' ELSE 'succeeded' END, 'SELECT 1' \

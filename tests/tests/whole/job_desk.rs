@@ -62,7 +62,7 @@ pub fn skip_to_next_start(database: &Database, job: i32) {
 
 /// Activates jobs as it happens in the catalog, but that the runs are held, and puts them into the queue by hand, as rows
 /// that are held: no scheduler takes them, and whoever has called this is their worker. `activations` is a query of calls of
-/// `mill.activate(.., held => true)`. The tasks, in the order of the runs.
+/// `mill_private.order_run(.., held => true)`. The tasks, in the order of the runs.
 #[track_caller]
 pub fn put_held(client: &mut Client, activations: &str) -> Vec<i64> {
     let mut work = client.transaction().expect("BEGIN");

@@ -260,7 +260,7 @@ fn a_person_who_stops_or_deletes_a_run_cancels_it_for_good() {
         });
     }
     let said = refusal(&mut client, &format!("UPDATE public.task SET state = 'PLAN' WHERE id = {task}"));
-    assert!(said.contains("has ended, and stays so"), "{said}");
+    assert!(said.contains("has ended and cannot be changed"), "{said}");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task"), 1, "no successor");
 }
 

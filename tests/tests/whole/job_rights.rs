@@ -48,7 +48,7 @@ fn each_user_sees_changes_and_runs_the_jobs_of_his_own_roles_alone() {
         ["alter_job({}, scheduled => false)", "alter_job({}, next_start => now())", "run_job({})", "delete_job({})"]
     {
         let said = refusal(&mut b, &format!("SELECT mill.{}", sql.replace("{}", &hers.to_string())));
-        assert!(said.contains("is not there, or not yours"), "{said}");
+        assert!(said.contains("does not exist, or you are not a member of its owner"), "{said}");
     }
     assert_eq!(b.execute("UPDATE mill.job SET scheduled = false WHERE id = $1", &[&hers]).expect("no row"), 0);
     assert_eq!(b.query("SELECT * FROM mill.run WHERE job = $1", &[&hers]).expect("no row").len(), 0);
@@ -115,16 +115,16 @@ fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
     // neither the steps of the catalog nor the entry points of the queue, whose names anybody knows
     let queue: u32 = one(&database, "SELECT 'public.task'::regclass::oid");
     for function in [
-        "mill.activate(1, now(), now())".to_owned(),
+        "mill_private.order_run(1, now(), now())".to_owned(),
         format!("mill_private.begin_run({queue}, 1, 1, 1)"),
         format!("mill_private.end_run({queue}, 1, 1, 'DONE', NULL, NULL, NULL, NULL, NULL)"),
         "mill_private.close_run(1, true, 'marked', NULL)".to_owned(),
         format!("mill_private.start_jobs({queue}, 1)"),
-        format!("mill_private.put_runs({queue}, 1, NULL)"),
-        format!("mill_private.q{queue}_begin(1, 1, 1)"),
-        format!("mill_private.q{queue}_end(1, 1, 'DONE', NULL, NULL, NULL, NULL, NULL)"),
-        format!("mill_private.q{queue}_start(1)"),
-        format!("mill_private.q{queue}_put(1, NULL)"),
+        format!("mill_private.insert_runs({queue}, 1, NULL)"),
+        format!("mill_private.q{queue}_begin_run(1, 1, 1)"),
+        format!("mill_private.q{queue}_end_run(1, 1, 'DONE', NULL, NULL, NULL, NULL, NULL)"),
+        format!("mill_private.q{queue}_start_jobs(1)"),
+        format!("mill_private.q{queue}_insert_runs(1, NULL)"),
     ] {
         let said = refusal(&mut client, &format!("SELECT {function}"));
         assert!(said.starts_with("42501"), "{function}: {said}");

@@ -10,7 +10,7 @@ use crate::asking::{all, one};
 use crate::job_desk::{self, insert, put_held, running, task_of};
 
 /// A queue that runs jobs, and nobody who serves it: what happens there is what a test does.
-fn quiet(database: &Database) {
+pub fn quiet(database: &Database) {
     let mill = Supervisor::of(database).start();
     job_desk::open(&mill, database);
     mill.signal(Signal::SIGTERM);
@@ -18,38 +18,43 @@ fn quiet(database: &Database) {
 }
 
 /// A person who waits for nobody.
-fn hasty(database: &Database) -> Client {
+pub fn hasty(database: &Database) -> Client {
     let mut client = database.connect();
     client.batch_execute("SET lock_timeout = '3s'").expect("SET");
     client
 }
 
 #[track_caller]
-fn activate(client: &mut Client, job: i32, minute: i64) -> i64 {
+pub fn activate(client: &mut Client, job: i32, minute: i64) -> i64 {
     activate_in(client, job, minute, "NULL")
 }
 
 /// With an epoch it is a run that edges or a person have begun.
 #[track_caller]
-fn activate_in(client: &mut Client, job: i32, minute: i64, epoch: &str) -> i64 {
+pub fn activate_in(client: &mut Client, job: i32, minute: i64, epoch: &str) -> i64 {
     let sql = format!(
-        "SELECT mill.activate({job}, '2026-01-01Z'::timestamptz + {minute} * interval '1 min', mill.now(), held => true, epoch => {epoch})"
+        "SELECT mill_private.order_run({job}, '2026-01-01Z'::timestamptz + {minute} * interval '1 min', mill.now(), held => true, epoch => {epoch})"
     );
     put_held(client, &sql)[0]
 }
 
 #[track_caller]
-fn change(client: &mut Client, task: i64, columns: &str) {
+pub fn change(client: &mut Client, task: i64, columns: &str) {
     let changed = client.execute(&format!("UPDATE public.task SET {columns} WHERE id = {task}"), &[]);
     assert_eq!(changed.unwrap_or_else(|error| panic!("{columns}: {:?}", error.as_db_error())), 1, "{columns}");
 }
 
-const START: &str = "state = 'WORK', start = clock_timestamp()";
-const SUCCESS: &str = "state = 'DONE', stop = clock_timestamp()";
-const FAILURE: &str = "state = 'FAIL', stop = clock_timestamp(), error = 'ERROR:  no'";
+pub const START: &str = "state = 'WORK', start = clock_timestamp()";
 
-fn left_over(database: &Database) -> (i64, i64) {
-    (one(database, "SELECT count(*) FROM mill.job_tally"), one(database, "SELECT count(*) FROM mill.job_book"))
+pub const SUCCESS: &str = "state = 'DONE', stop = clock_timestamp()";
+
+pub const FAILURE: &str = "state = 'FAIL', stop = clock_timestamp(), error = 'ERROR:  no'";
+
+pub fn left_over(database: &Database) -> (i64, i64) {
+    (
+        one(database, "SELECT count(*) FROM mill_private.job_delta"),
+        one(database, "SELECT count(*) FROM mill_private.job_state"),
+    )
 }
 
 #[test]
@@ -84,9 +89,9 @@ fn books(database: &Database, job: i32) -> [i64; 7] {
     one::<Vec<i64>>(database, &sql).try_into().expect("seven numbers")
 }
 
-/// One job as a careful clerk would keep it, event by event.
+/// The counters of one job, computed event by event.
 #[derive(Default)]
-struct Clerk {
+struct ExpectedCounters {
     job: i32,
     books: [i64; 7],
     waiting: Vec<i64>,
@@ -96,7 +101,7 @@ struct Clerk {
     crashed: i64,
 }
 
-impl Clerk {
+impl ExpectedCounters {
     fn add(&mut self, changes: [i64; 6]) {
         for (number, change) in self.books.iter_mut().zip(changes) {
             *number += change;
@@ -157,31 +162,37 @@ impl Clerk {
 fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
     let database = Cluster::shared().database();
     quiet(&database);
-    let mut clerks: Vec<Clerk> = ["one", "two", "three"]
-        .map(|name| Clerk { job: insert(&database, name, "input", "'SELECT 1'"), ..Clerk::default() })
+    let mut jobs: Vec<ExpectedCounters> = ["one", "two", "three"]
+        .map(|name| ExpectedCounters {
+            job: insert(&database, name, "input", "'SELECT 1'"),
+            ..ExpectedCounters::default()
+        })
         .into();
     // somebody replicates them: that stands in nobody's way
-    database.run("CREATE PUBLICATION books FOR TABLE mill.job_book, mill.job_tally, mill_private.run");
+    database.run("CREATE PUBLICATION books FOR TABLE mill_private.job_state, mill_private.job_delta, mill_private.run");
     let mut client = hasty(&database);
     let seen = "SELECT s::text FROM mill.job_stat s ORDER BY s.job";
     // the same without what is under way, which stands in no book
-    let ended = "SELECT n::text FROM mill.job_now n ORDER BY n.job";
+    let ended = "SELECT n::text FROM mill_private.job_counters n ORDER BY n.job";
     // without a random source: a failure can be looked at again
     let mut dice: u64 = 42;
     for step in 0..sized(300, 3000) {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let throw = dice >> 33;
-        let clerk = &mut clerks[(throw % 3) as usize];
-        clerk.act(&mut client, throw / 3, step);
-        let clerk = &clerks[(throw % 3) as usize];
-        assert_eq!(books(&database, clerk.job), clerk.books, "job {} at step {step}", clerk.job);
+        let job = &mut jobs[(throw % 3) as usize];
+        job.act(&mut client, throw / 3, step);
+        let job = &jobs[(throw % 3) as usize];
+        assert_eq!(books(&database, job.job), job.books, "job {} at step {step}", job.job);
         if (throw / 7).is_multiple_of(5) {
             let before: Vec<String> = all(&database, seen);
             let entered: Vec<String> = all(&database, ended);
-            client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-            assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.job_tally"), 0);
+            client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
+            assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill_private.job_delta"), 0);
             assert_eq!(all::<String>(&database, seen), before, "at step {step}");
-            assert_eq!(all::<String>(&database, "SELECT b::text FROM mill.job_book b ORDER BY b.job"), entered);
+            assert_eq!(
+                all::<String>(&database, "SELECT b::text FROM mill_private.job_state b ORDER BY b.job"),
+                entered
+            );
         }
     }
     let wrong: i64 = one(
@@ -233,7 +244,7 @@ fn a_run_that_edges_have_begun_is_counted_by_its_row_until_it_ends() {
         assert_eq!(books(&database, job), at_work, "before {end}");
         change(&mut client, task, &end);
         assert_eq!(books(&database, job), expected, "after {end}");
-        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+        client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
         assert_eq!(books(&database, job), expected, "entered after {end}");
         before = expected;
     }
@@ -253,44 +264,6 @@ fn a_run_that_edges_have_begun_is_counted_by_its_row_until_it_ends() {
     // its owner calls the table by another name, which nobody has noticed yet
     database.run("ALTER TABLE public.task RENAME TO elsewhere");
     assert_eq!(books(&database, job), [7, 2, 3, 2, 1, 0, 0]);
-}
-
-#[test]
-fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind() {
-    let database = Cluster::shared().database();
-    quiet(&database);
-    let mut client = hasty(&database);
-    let turns =
-        [("", START, Some(FAILURE)), ("", START, Some(SUCCESS)), (START, SUCCESS, None), (START, FAILURE, None)];
-    for (epoch, (before, held, after)) in ["NULL", "0"].into_iter().flat_map(|epoch| turns.map(|turn| (epoch, turn))) {
-        let job = insert(&database, "short", "input", "'SELECT 1'");
-        let task = activate_in(&mut client, job, 0, epoch);
-        if !before.is_empty() {
-            change(&mut client, task, before);
-        }
-        let mut other = database.connect();
-        let mut open = other.transaction().expect("BEGIN");
-        open.batch_execute(&format!("UPDATE public.task SET {held} WHERE id = {task}")).expect("UPDATE");
-        client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it waits for no run");
-        open.commit().expect("COMMIT");
-        if let Some(after) = after {
-            change(&mut client, task, after);
-        }
-        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-        assert_eq!(left_over(&database), (0, 0), "{epoch}: {before}, {held}, {after:?}");
-    }
-    // the same while its tally is being entered, and with nobody who would look again but a scheduler
-    let job = insert(&database, "short", "input", "'SELECT 1'");
-    let task = activate(&mut client, job, 0);
-    change(&mut client, task, START);
-    change(&mut client, task, SUCCESS);
-    let mut other = database.connect();
-    let mut open = other.transaction().expect("BEGIN");
-    open.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-    client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it does not wait for that either");
-    open.commit().expect("COMMIT");
-    let mill = Supervisor::of(&database).start();
-    mill.eventually("nothing is left of it", || left_over(&database) == (0, 0));
 }
 
 #[test]
@@ -333,11 +306,13 @@ fn entering_the_tally_never_waits() {
             change(&mut client, task, SUCCESS);
         }
     }
-    let tally = "SELECT array_agg(DISTINCT t.job) FROM mill.job_tally t";
+    let tally = "SELECT array_agg(DISTINCT t.job) FROM mill_private.job_delta t";
     let mut other = database.connect();
     let mut open = other.transaction().expect("BEGIN");
     open.batch_execute(&format!("UPDATE mill.job SET priority = 1 WHERE id = {}", jobs[0])).expect("UPDATE");
-    client.batch_execute("SET lock_timeout = '100ms'; SELECT mill.fold_all()").expect("it waits for nobody");
+    client
+        .batch_execute("SET lock_timeout = '100ms'; SELECT mill_private.apply_all_deltas()")
+        .expect("it waits for nobody");
     assert_eq!(one::<Vec<i32>>(&database, tally), [jobs[0]]);
     open.rollback().expect("ROLLBACK");
     // and a run that fails, which enters what there is: others start and end meanwhile
@@ -345,13 +320,13 @@ fn entering_the_tally_never_waits() {
     change(&mut client, failing, START);
     let mut open = other.transaction().expect("BEGIN");
     open.batch_execute(&format!("UPDATE public.task SET {FAILURE} WHERE id = {failing}")).expect("UPDATE");
-    client.batch_execute("SELECT mill.fold_all()").expect("it waits for nobody");
+    client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("it waits for nobody");
     change(&mut client, other_run, START);
     change(&mut client, other_run, SUCCESS);
     assert_eq!(books(&database, jobs[0]), [5, 4, 0, 1, 0, 0, 1]);
     open.commit().expect("COMMIT");
     assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
-    client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
+    client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
     assert_eq!(one::<Option<Vec<i32>>>(&database, tally), None);
     assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
 }
@@ -368,115 +343,9 @@ fn the_scheduler_enters_the_tally_of_a_busy_queue() {
     mill.wait("the book follows").within(Duration::from_secs(30)).until(|| {
         client.batch_execute(&format!("SELECT mill.run_job({job}) FROM generate_series(1, 20)")).expect("run_job");
         runs += 20;
-        one::<i64>(&database, &format!("SELECT total_successes FROM mill.job_book WHERE job = {job}")) > 20
+        one::<i64>(&database, &format!("SELECT total_successes FROM mill_private.job_state WHERE job = {job}")) > 20
     });
     mill.wait("all have run").within(Duration::from_secs(60)).until(|| books(&database, job)[1] == runs);
     assert_eq!(books(&database, job), [runs, runs, 0, 0, 0, 0, 0]);
     mill.wait("nothing is left of the tally").within(Duration::from_secs(60)).until(|| left_over(&database) == (0, 1));
-}
-
-/// Numbers, and runs that have not ended, of jobs that are not there.
-fn left_of_deleted(database: &Database) -> (i64, i64) {
-    (
-        one(
-            database,
-            "SELECT (SELECT count(*) FROM mill.job_tally t WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = t.job)) \
-                  + (SELECT count(*) FROM mill.job_book b WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = b.job))",
-        ),
-        one(
-            database,
-            "SELECT count(*) FROM mill_private.run r WHERE r.outcome IS NULL AND NOT EXISTS (SELECT FROM mill.job j WHERE j.id = r.job)",
-        ),
-    )
-}
-
-/// The end of a run that fails has the book and has ordered the next try; the DELETE sees neither, and does not wait.
-#[test]
-fn a_job_that_is_deleted_while_its_run_orders_the_next_one_has_no_further_run() {
-    let database = Cluster::shared().database();
-    quiet(&database);
-    let mut client = hasty(&database);
-    for end in [FAILURE, "state = 'FAIL', stop = clock_timestamp(), reason = 'crashed', error = 'ERROR:  no'"] {
-        let job =
-            insert(&database, "tried", "input, max_retries, retry_period, crash_wait", "'SELECT 1', -1, '0', '0'");
-        let task = activate_in(&mut client, job, 0, "NULL");
-        change(&mut client, task, START);
-        let mut other = database.connect();
-        let mut open = other.transaction().expect("BEGIN");
-        open.batch_execute(&format!("UPDATE public.task SET {end} WHERE id = {task}")).expect("UPDATE");
-        client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it waits for no run");
-        open.commit().expect("COMMIT");
-        client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-        assert_eq!(left_of_deleted(&database), (0, 0), "{end}");
-        let ended: Vec<String> =
-            all(&database, &format!("SELECT outcome FROM mill_private.run WHERE job = {job} ORDER BY id"));
-        assert_eq!(ended.len(), 2, "{ended:?}");
-        assert_eq!(ended[1], "cancelled");
-    }
-}
-
-/// A person ends the last run, the job is deleted meanwhile, and the COMMIT wakes nobody.
-#[test]
-fn the_numbers_of_a_job_deleted_during_the_end_of_its_last_run_go_though_its_scheduler_sleeps() {
-    let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "1 hour").start();
-    job_desk::open(&mill, &database);
-    let mut client = hasty(&database);
-    for (epoch, end) in [("NULL", FAILURE), ("0", SUCCESS), ("NULL", SUCCESS)] {
-        let job = insert(&database, "last", "input", "'SELECT 1'");
-        let task = activate_in(&mut client, job, 0, epoch);
-        change(&mut client, task, START);
-        let mut other = database.connect();
-        let mut open = other.transaction().expect("BEGIN");
-        open.batch_execute(&format!("UPDATE public.task SET {end} WHERE id = {task}")).expect("UPDATE");
-        client.batch_execute(&format!("SELECT mill.delete_job({job})")).expect("it waits for no run");
-        open.commit().expect("COMMIT");
-        mill.wait("nothing is left of it").within(Duration::from_secs(8)).until(|| left_over(&database) == (0, 0));
-    }
-}
-
-#[test]
-fn jobs_deleted_at_any_moment_of_the_ends_of_their_runs_leave_nothing_behind() {
-    let database = Cluster::shared().database();
-    quiet(&database);
-    let mut client = hasty(&database);
-    let (stop, folding) = (std::sync::atomic::AtomicBool::new(false), &database);
-    std::thread::scope(|scope| {
-        let folder = scope.spawn(|| {
-            let mut folder = folding.connect();
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                folder.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-            }
-        });
-        for round in 0..sized(150, 3000) {
-            let job =
-                insert(&database, &format!("short {round}"), "input, max_retries, retry_period", "'SELECT 1', -1, '0'");
-            let tasks = [0, 1].map(|minute| activate_in(&mut client, job, minute, ["NULL", "0"][round as usize % 2]));
-            tasks.iter().for_each(|task| change(&mut client, *task, START));
-            let ends = tasks.map(|task| {
-                let end = [SUCCESS, FAILURE][rand::random_range(0..2)];
-                let pauses = [0, 1].map(|_| rand::random_range(0..3000) as f64 / 1e6);
-                let mut ending = database.connect();
-                scope.spawn(move || {
-                    let sql = format!(
-                        "SELECT pg_sleep({}); BEGIN; UPDATE public.task SET {end} WHERE id = {task}; SELECT pg_sleep({}); COMMIT",
-                        pauses[0], pauses[1]
-                    );
-                    ending.batch_execute(&sql).expect("an end");
-                })
-            });
-            let pauses = [0, 1].map(|_| rand::random_range(0..3000) as f64 / 1e6);
-            let delete = format!(
-                "SELECT pg_sleep({}); BEGIN; DELETE FROM mill.job WHERE id = {job}; SELECT pg_sleep({}); COMMIT",
-                pauses[0], pauses[1]
-            );
-            client.batch_execute(&delete).expect("DELETE");
-            ends.into_iter().for_each(|end| end.join().expect("an end"));
-        }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        folder.join().expect("it folds");
-    });
-    client.batch_execute("SELECT mill.fold_all()").expect("fold_all");
-    assert_eq!(left_of_deleted(&database), (0, 0));
-    assert_eq!(all::<String>(&database, "SELECT problem FROM mill.fsck() WHERE queue IS NULL"), Vec::<String>::new());
 }

@@ -298,7 +298,7 @@ fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
         one::<bool>(&database, &format!("SELECT NOT scheduled FROM mill.job WHERE id = {orphan}"))
     });
     let why: String = stat(&database, orphan, "reason");
-    assert!(why.contains("is no longer there"), "{why}");
+    assert!(why.contains("does not exist any more"), "{why}");
     // a procedure that has vanished, one that kills its own session, one that wants to harm its own books
     let mut client = database.connect();
     client

@@ -71,26 +71,26 @@ fn why_tells_what_a_task_waits_for_and_what_became_of_it() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).row_key("run", 3).start();
     let planned = database.insert_with("SELECT 1", "plan = now() + interval '1 day'");
-    says(&mill, &database, planned, "it is planned for");
+    says(&mill, &database, planned, "planned for");
     let done = database.insert_with("SELECT 1", "group = 'done'");
-    says(&mill, &database, done, "it finished at");
+    says(&mill, &database, done, "finished at");
     assert!(why(&database, done).contains("DONE"));
     let gone = database.insert_with("SELECT 1", "plan = now() - interval '1 day'");
-    says(&mill, &database, gone, "it expired");
+    says(&mill, &database, gone, "expired");
     let stopped = database.insert_with("SELECT 1", "state = 'STOP'");
-    says(&mill, &database, stopped, "somebody stopped it");
+    says(&mill, &database, stopped, "stopped by a user");
     let runs = database.insert("SELECT pg_sleep(600)");
     let backend = running(&mill, &database, runs);
-    says(&mill, &database, runs, &format!("in server process {backend}"));
+    says(&mill, &database, runs, &format!("(backend pid {backend})"));
     let full = database.insert("SELECT 1");
     says(&mill, &database, full, "is full");
-    says(&mill, &database, 987_654, "there is no task 987654");
+    says(&mill, &database, 987_654, "task 987654 does not exist");
     let named: String = database
         .connect()
         .query_one("SELECT mill.why($1::bigint, 'public.task')", &[&planned])
         .expect("with the queue's name")
         .get(0);
-    assert!(named.contains("it is planned for"));
+    assert!(named.contains("planned for"));
 
     mill.signal(Signal::SIGINT);
     mill.wait_exit(Duration::from_secs(10));

@@ -57,6 +57,63 @@ fn contents(database: &Database, table: &str) -> String {
     )
 }
 
+/// Tasks of all kinds, jobs, a flow with edges and a timer, and all that people do with them.
+fn insert_of_every_kind(mill: &Supervisor<'_>, source: &Database) {
+    source.run(
+        "INSERT INTO public.task (input, \"group\", live, atomic, \"delete\") \
+         SELECT CASE WHEN i % 7 = 0 THEN 'SELECT 1 / 0' ELSE 'SELECT ' || i END, 'g' || i % 3, \
+                CASE WHEN i % 3 = 0 THEN interval '1 hour' ELSE '0' END, i % 3 = 1, i % 5 = 0 FROM generate_series(1, 60) AS i; \
+         INSERT INTO public.task (input, repeat, active) VALUES ('SELECT 1', '200 ms', '1 day')",
+    );
+    declare(
+        source,
+        "INSERT INTO mill.job (name, input, schedule_interval, max_retries, retry_period) VALUES \
+             ('often', 'SELECT 1', '1 s', 0, '1 s'), ('bad', 'SELECT 1 / 0', '1 s', 2, '10 ms'), ('short', 'SELECT 1', '1 s', 0, '1 s'); \
+         BEGIN; INSERT INTO mill.flow (name) VALUES ('f'); \
+         INSERT INTO mill.job (flow, name, input) VALUES ('f', 'a', 'SELECT 1'), ('f', 'b', 'SELECT 1'), ('f', 'c', NULL), ('f', 'd', 'SELECT 1'); \
+         INSERT INTO mill.timer (name, flow, start, period, stop, catchup) VALUES ('t', 'f', '2026-01-01Z', '1 h', '2026-01-01 02:30Z', 'earliest'); \
+         INSERT INTO mill.edge (job, from_timer) VALUES ('a', 't'); \
+         INSERT INTO mill.edge (job, from_job) VALUES ('b', 'a'), ('c', 'a'), ('d', 'b'), ('d', 'c'); COMMIT",
+    );
+    wait_ended(mill, source, "d", 3);
+    for sql in [
+        "SELECT mill.rerun('b', '2026-01-01 01:00Z')",
+        "SELECT mill.pause('f')",
+        "SELECT mill.resume('f')",
+        "SELECT mill.clear('f', '2026-01-01 02:00Z')",
+        "INSERT INTO mill.backfill (timer, lo, hi) VALUES ('t', '2026-01-01 00:00Z', '2026-01-01 01:00Z')",
+        "UPDATE mill.job SET schedule_interval = '2 s' WHERE name = 'often'",
+        "DELETE FROM mill.job WHERE name = 'short'",
+        "UPDATE mill.flow SET parallel = 1",
+        "UPDATE mill.job SET config = '{\"a\": 1}', priority = 3 WHERE name = 'often'",
+    ] {
+        declare(source, sql);
+    }
+}
+
+/// Waits until all of that has ended, and deletes what is old.
+fn wait_and_delete_old(mill: &Supervisor<'_>, source: &Database) {
+    let ran = "SELECT count(*) >= 2 FROM mill.run WHERE name = 'bad' AND state = 'failed'";
+    mill.wait("the bad one has ended").within(SOON).until(|| one::<bool>(source, ran));
+    mill.wait("the tasks are done").within(SOON).until(|| {
+        one::<i64>(
+            source,
+            "SELECT count(*) FROM public.task WHERE job IS NULL AND repeat = '0' AND state IN ('PLAN', 'TAKE', 'WORK')",
+        ) == 0
+    });
+    mill.wait("the flow has come to rest").within(SOON).until(|| {
+        one::<i64>(source, "SELECT count(*) FROM mill_private.run r JOIN mill.job j ON j.id = r.job WHERE j.flow = 'f' AND r.outcome IS NULL") == 0
+            && one::<i64>(source, "SELECT count(*) FROM mill.backfill WHERE finished IS NULL") == 0
+    });
+    source
+        .run("UPDATE mill_private.run SET stop = stop - interval '10 years' WHERE outcome IS NOT NULL AND id % 2 = 0");
+    let oid: i64 = one(source, "SELECT 'public.task'::regclass::oid::bigint");
+    declare(
+        source,
+        &format!("SELECT mill_private.q{oid}_delete_old_runs(0); DELETE FROM public.task WHERE state = 'FAIL'"),
+    );
+}
+
 #[test]
 fn a_subscriber_of_all_tables_receives_what_tasks_jobs_and_flows_do() {
     let publisher = Cluster::configure().setting("wal_level", "logical").start();
@@ -79,59 +136,8 @@ fn a_subscriber_of_all_tables_receives_what_tasks_jobs_and_flows_do() {
         one::<i64>(&copy, "SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'") == 0
             && one::<i64>(&copy, "SELECT count(*) FROM pg_subscription_rel") > 10
     });
-
-    // tasks of all kinds
-    source.run(
-        "INSERT INTO public.task (input, \"group\", live, atomic, \"delete\") \
-         SELECT CASE WHEN i % 7 = 0 THEN 'SELECT 1 / 0' ELSE 'SELECT ' || i END, 'g' || i % 3, \
-                CASE WHEN i % 3 = 0 THEN interval '1 hour' ELSE '0' END, i % 3 = 1, i % 5 = 0 FROM generate_series(1, 60) AS i; \
-         INSERT INTO public.task (input, repeat, active) VALUES ('SELECT 1', '200 ms', '1 day')",
-    );
-    // jobs, a flow with edges and a timer, and all that people do with them
-    declare(
-        &source,
-        "INSERT INTO mill.job (name, input, schedule_interval, max_retries, retry_period) VALUES \
-             ('often', 'SELECT 1', '1 s', 0, '1 s'), ('bad', 'SELECT 1 / 0', '1 s', 2, '10 ms'), ('short', 'SELECT 1', '1 s', 0, '1 s'); \
-         BEGIN; INSERT INTO mill.flow (name) VALUES ('f'); \
-         INSERT INTO mill.job (flow, name, input) VALUES ('f', 'a', 'SELECT 1'), ('f', 'b', 'SELECT 1'), ('f', 'c', NULL), ('f', 'd', 'SELECT 1'); \
-         INSERT INTO mill.timer (name, flow, start, period, stop, catchup) VALUES ('t', 'f', '2026-01-01Z', '1 h', '2026-01-01 02:30Z', 'earliest'); \
-         INSERT INTO mill.edge (job, from_timer) VALUES ('a', 't'); \
-         INSERT INTO mill.edge (job, from_job) VALUES ('b', 'a'), ('c', 'a'), ('d', 'b'), ('d', 'c'); COMMIT",
-    );
-    wait_ended(&mill, &source, "d", 3);
-    for sql in [
-        "SELECT mill.rerun('b', '2026-01-01 01:00Z')",
-        "SELECT mill.pause('f')",
-        "SELECT mill.resume('f')",
-        "SELECT mill.clear('f', '2026-01-01 02:00Z')",
-        "INSERT INTO mill.backfill (timer, lo, hi) VALUES ('t', '2026-01-01 00:00Z', '2026-01-01 01:00Z')",
-        "UPDATE mill.job SET schedule_interval = '2 s' WHERE name = 'often'",
-        "DELETE FROM mill.job WHERE name = 'short'",
-        "UPDATE mill.flow SET parallel = 1",
-        "UPDATE mill.job SET config = '{\"a\": 1}', priority = 3 WHERE name = 'often'",
-    ] {
-        declare(&source, sql);
-    }
-    let ran = "SELECT count(*) >= 2 FROM mill.run WHERE name = 'bad' AND state = 'failed'";
-    mill.wait("the bad one has ended").within(SOON).until(|| one::<bool>(&source, ran));
-    mill.wait("the tasks are done").within(SOON).until(|| {
-        one::<i64>(
-            &source,
-            "SELECT count(*) FROM public.task WHERE job IS NULL AND repeat = '0' AND state IN ('PLAN', 'TAKE', 'WORK')",
-        ) == 0
-    });
-    mill.wait("the flow has come to rest").within(SOON).until(|| {
-        one::<i64>(&source, "SELECT count(*) FROM mill_private.run r JOIN mill.job j ON j.id = r.job WHERE j.flow = 'f' AND r.outcome IS NULL") == 0
-            && one::<i64>(&source, "SELECT count(*) FROM mill.backfill WHERE finished IS NULL") == 0
-    });
-    // history goes
-    source
-        .run("UPDATE mill_private.run SET stop = stop - interval '10 years' WHERE outcome IS NOT NULL AND id % 2 = 0");
-    let oid: i64 = one(&source, "SELECT 'public.task'::regclass::oid::bigint");
-    declare(
-        &source,
-        &format!("SELECT mill_private.q{oid}_delete_old(0); DELETE FROM public.task WHERE state = 'FAIL'"),
-    );
+    insert_of_every_kind(&mill, &source);
+    wait_and_delete_old(&mill, &source);
     mill.signal(tests::Signal::SIGTERM);
     assert_eq!(mill.wait_exit(SOON).code(), Some(0), "{}", mill.describe());
     for line in mill.log().lines() {
@@ -151,7 +157,7 @@ fn a_subscriber_of_all_tables_receives_what_tasks_jobs_and_flows_do() {
     for table in &tables {
         assert_eq!(contents(&copy, table), contents(&source, table), "{table}");
     }
-    for table in ["mill_private.run", "mill.job_book", "mill.token", "mill.edge", "public.task"] {
+    for table in ["mill_private.run", "mill_private.job_state", "mill.token", "mill.edge", "public.task"] {
         assert!(!contents(&copy, table).starts_with("0 "), "{table} is empty");
     }
     // and out again: tables that go are none of the subscriber's business

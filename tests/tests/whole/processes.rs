@@ -6,14 +6,25 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::seq::IndexedRandom;
-use serde_json::Value;
 use tests::process::{self, is_alive};
 use tests::{Cluster, Database, Signal, Supervisor, sized};
 
 use crate::ledger;
 
 /// How long anything of a killed process may stay.
-const AFTERLIFE: Duration = Duration::from_secs(1);
+pub const GONE_WITHIN: Duration = Duration::from_secs(1);
+
+/// A launcher makes the table and leaves, so that the first take of the next one finds a task.
+pub fn prepare(database: &Database) {
+    let supervisor = Supervisor::of(database).start();
+    supervisor.signal(Signal::SIGTERM);
+    assert!(supervisor.wait_exit(Duration::from_secs(5)).success());
+}
+
+/// The backend of the scheduler's session.
+pub fn scheduler_session(database: &Database) -> Option<i32> {
+    database.sessions().iter().find(|session| session.application_name.starts_with("pg_work ")).map(|found| found.pid)
+}
 
 #[test]
 fn titles_and_sessions_say_who_is_who() {
@@ -84,7 +95,7 @@ fn a_killed_worker_leaves_nothing_and_its_task_runs_again() {
     supervisor.kill9(worker);
     supervisor
         .wait("worker and session are gone")
-        .within(AFTERLIFE)
+        .within(GONE_WITHIN)
         .until(|| process::look(worker).is_none() && !ledger::is_connected(&database, backend));
     let row = ledger::ended(&supervisor, &database, id, 2);
     assert_eq!(row["attempt"], 2);
@@ -102,7 +113,7 @@ fn a_killed_worker_whose_backend_does_not_look_for_its_client_is_settled_too() {
     let id = database.insert(&busy);
     let backend = ledger::running(&supervisor, &database, id);
     supervisor.kill9(supervisor.workers()[0].pid);
-    supervisor.wait("the session is gone").within(AFTERLIFE).until(|| !ledger::is_connected(&database, backend));
+    supervisor.wait("the session is gone").within(GONE_WITHIN).until(|| !ledger::is_connected(&database, backend));
     assert_eq!(ledger::ended(&supervisor, &database, id, 2)["attempt"], 2);
 }
 
@@ -118,7 +129,7 @@ fn a_killed_worker_whose_statement_catches_the_cancel_is_settled_too() {
     let id = database.insert(stubborn);
     let backend = ledger::running(&supervisor, &database, id);
     supervisor.kill9(supervisor.workers()[0].pid);
-    supervisor.wait("the session is gone").within(AFTERLIFE).until(|| !ledger::is_connected(&database, backend));
+    supervisor.wait("the session is gone").within(GONE_WITHIN).until(|| !ledger::is_connected(&database, backend));
     assert_eq!(ledger::ended(&supervisor, &database, id, 2)["attempt"], 2);
 }
 
@@ -131,7 +142,7 @@ fn a_killed_scheduler_leaves_nothing_and_is_started_again() {
     let (scheduler, worker) = (supervisor.schedulers()[0].pid, supervisor.workers()[0].pid);
     let session = scheduler_session(&database).expect("the scheduler is connected");
     supervisor.kill9(scheduler);
-    supervisor.wait("scheduler, worker and their sessions are gone").within(AFTERLIFE).until(|| {
+    supervisor.wait("scheduler, worker and their sessions are gone").within(GONE_WITHIN).until(|| {
         process::look(scheduler).is_none()
             && process::look(worker).is_none()
             && !ledger::is_connected(&database, session)
@@ -139,7 +150,7 @@ fn a_killed_scheduler_leaves_nothing_and_is_started_again() {
     });
     supervisor
         .wait("there is a new one")
-        .within(AFTERLIFE)
+        .within(GONE_WITHIN)
         .until(|| supervisor.schedulers().iter().any(|new| new.pid != scheduler));
     assert_eq!(ledger::ended(&supervisor, &database, id, 2)["attempt"], 2);
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
@@ -152,7 +163,7 @@ fn a_killed_launcher_leaves_nothing_and_the_next_one_runs_the_task_again() {
     let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     supervisor.kill9(supervisor.pid());
-    supervisor.wait("all processes and sessions are gone").within(AFTERLIFE).until(|| {
+    supervisor.wait("all processes and sessions are gone").within(GONE_WITHIN).until(|| {
         supervisor.exit_status().is_some() && supervisor.children().is_empty() && database.sessions().is_empty()
     });
     drop(supervisor);
@@ -178,182 +189,6 @@ fn three_killed_workers_in_a_row_cost_three_attempts_and_no_slot() {
         database.task(id).is_some_and(|row| row["state"] == "WORK" && row["attempt"] == 4)
     });
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler", "worker"]);
-}
-
-/// Arms a fault, runs one task, and looks at the end: done at this attempt, nothing left.
-#[track_caller]
-fn survives(fault: &str, attempt: i32, keys: &[(&str, Value)]) {
-    survives_with("", fault, attempt, keys);
-}
-
-/// The same with a task whose worker is handed nothing but its name, and looks at the row itself.
-#[track_caller]
-fn survives_by_itself(fault: &str, attempt: i32, keys: &[(&str, Value)]) {
-    survives_with("count = 1", fault, attempt, keys);
-}
-
-#[track_caller]
-fn survives_with(columns: &str, fault: &str, attempt: i32, keys: &[(&str, Value)]) {
-    let database = Cluster::shared().database();
-    prepare(&database);
-    let id = database.insert_with("SELECT 1", columns);
-    // Every worker with a connection of its own; what is different where they inherit one is `lending`'s matter.
-    let mut launch = Supervisor::of(&database).fault(fault).row_key("sleep", 50).row_key("lend", false);
-    for (name, value) in keys {
-        launch = launch.row_key(name, value.clone());
-    }
-    let supervisor = launch.start();
-    let row = supervisor.finished(&database, id);
-    // One that is met behind the commit is said a moment after the row is seen.
-    supervisor.eventually("the fault is met", || supervisor.log_contains("fault point="));
-    assert_eq!((&row["state"], &row["output"]), (&"DONE".into(), &"1".into()), "{}", supervisor.describe());
-    assert_eq!(row["attempt"], attempt, "{}", supervisor.describe());
-    ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
-    supervisor.eventually("only launcher and scheduler are left", || {
-        supervisor.children().len() == 1 && database.sessions().len() == 2
-    });
-    // and the next task meets no trace of it
-    let next = database.insert("SELECT 2");
-    assert_eq!(supervisor.finished(&database, next)["attempt"], 1);
-}
-
-/// A launcher makes the table and leaves, so that the first take of the next one finds a task.
-fn prepare(database: &Database) {
-    let supervisor = Supervisor::of(database).start();
-    supervisor.signal(Signal::SIGTERM);
-    assert!(supervisor.wait_exit(Duration::from_secs(5)).success());
-}
-
-#[test]
-fn a_scheduler_killed_between_take_and_fork_loses_no_task() {
-    survives("scheduler.after_take:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_scheduler_killed_just_before_the_fork_loses_no_task() {
-    survives("scheduler.before_fork:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_scheduler_killed_just_after_the_fork_loses_no_task() {
-    survives("scheduler.after_fork:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_scheduler_killed_before_it_reads_its_parameters_is_started_again() {
-    survives("scheduler.before_accept:kill@1", 1, &[]);
-}
-
-#[test]
-fn a_scheduler_that_never_reads_its_parameters_is_ended_and_started_again() {
-    survives("scheduler.before_accept:hang@1", 1, &[("close", 300.into())]);
-}
-
-#[test]
-fn a_worker_killed_before_it_reads_its_parameters_loses_no_task() {
-    survives_by_itself("worker.before_accept:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_worker_that_never_reads_its_parameters_is_ended_and_its_task_planned_again() {
-    survives_by_itself("worker.before_accept:hang@1", 2, &[("close", 300.into())]);
-}
-
-#[test]
-fn a_worker_killed_after_it_has_read_its_parameters_loses_no_task() {
-    survives_by_itself("worker.after_accept:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_worker_killed_when_it_has_marked_its_row_loses_no_task() {
-    survives("worker.after_begin:kill@1", 2, &[]);
-    survives_by_itself("worker.after_begin:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_worker_killed_before_it_writes_the_result_runs_its_task_again() {
-    survives("worker.before_finish:kill@1", 2, &[]);
-    survives_by_itself("worker.before_finish:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_worker_killed_before_it_marks_its_row_loses_no_task() {
-    survives("worker.before_begin:kill@1", 2, &[]);
-    survives_by_itself("worker.before_begin:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_worker_killed_after_it_has_written_the_result_does_not_run_its_task_again() {
-    survives_by_itself("worker.after_finish:kill@1", 1, &[]);
-}
-
-#[test]
-fn a_scheduler_killed_after_it_has_handed_a_slot_over_loses_no_task() {
-    survives("scheduler.after_hand_over:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_scheduler_killed_before_it_settles_a_dead_workers_task_leaves_it_to_the_next() {
-    survives("scheduler.before_settle:kill@1,worker.after_begin:kill@1", 2, &[]);
-}
-
-#[test]
-fn a_scheduler_that_panics_is_started_again() {
-    survives("scheduler.after_take:panic@1", 2, &[]);
-}
-
-#[test]
-fn a_launcher_killed_around_its_first_fork_leaves_nothing() {
-    for fault in ["launcher.before_fork:kill@1", "launcher.after_fork:kill@1", "launcher.after_hand_over:kill@1"] {
-        let database = Cluster::shared().database();
-        let supervisor = Supervisor::of(&database).fault(fault).launch();
-        supervisor.eventually("the fault is met", || supervisor.log_contains("fault point="));
-        supervisor.wait("all processes and sessions are gone").within(AFTERLIFE).until(|| {
-            supervisor.exit_status().is_some() && supervisor.children().is_empty() && database.sessions().is_empty()
-        });
-        drop(supervisor);
-        let next = Supervisor::of(&database).row_key("sleep", 50).start();
-        let id = database.insert("SELECT 1");
-        assert_eq!(next.finished(&database, id)["state"], "DONE");
-    }
-}
-
-#[test]
-fn a_launcher_killed_before_it_answers_a_message_leaves_the_sender_with_no_and_the_queue_to_the_next() {
-    let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).fault("launcher.before_answer:kill@1").start();
-    let known = || database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1);
-    supervisor.eventually("the catalog knows the queue", known);
-    let answer = database.connect().query_one("SELECT mill.restart()", &[]).expect("an answer, or none in time");
-    assert!(!answer.get::<_, bool>(0));
-    supervisor.wait_gone(Duration::from_secs(5));
-    assert!(supervisor.log_contains("fault point="), "{}", supervisor.describe());
-    drop(supervisor);
-    let next = Supervisor::of(&database).start();
-    let id = database.insert("SELECT 1");
-    assert_eq!(next.finished(&database, id)["state"], "DONE");
-}
-
-#[test]
-fn a_worker_that_panics_does_not_harm_its_schedulers_session() {
-    for point in ["worker.before_accept", "worker.after_accept", "worker.after_begin", "worker.before_finish"] {
-        let database = Cluster::shared().database();
-        let supervisor = Supervisor::of(&database).fault(&format!("{point}:panic@1")).row_key("sleep", 50).start();
-        let scheduler = supervisor.schedulers()[0].pid;
-        let session = scheduler_session(&database).expect("the scheduler is connected");
-        let id = database.insert("SELECT 1");
-        let row = supervisor.finished(&database, id);
-        assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &2.into()), "{}", supervisor.describe());
-        assert!(supervisor.log_contains("panic text="), "{}", supervisor.describe());
-        assert_eq!(scheduler_session(&database), Some(session), "{}", supervisor.describe());
-        assert_eq!(supervisor.schedulers()[0].pid, scheduler);
-        ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
-    }
-}
-
-/// The backend of the scheduler's session.
-fn scheduler_session(database: &Database) -> Option<i32> {
-    database.sessions().iter().find(|session| session.application_name.starts_with("pg_work ")).map(|found| found.pid)
 }
 
 #[test]
@@ -431,26 +266,6 @@ fn random_kills_of_workers_and_schedulers_lose_no_task_and_no_slot() {
         let sessions = database.sessions();
         supervisor.children().len() == 1 && sessions.iter().filter(|session| !kept(session)).count() == 2
     });
-}
-
-#[test]
-fn every_fault_point_is_met_by_some_test() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
-    let mut sources = String::new();
-    let mut folders = vec![std::path::PathBuf::from(folder)];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("the tests' own folder") {
-            let path = entry.expect("readable").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                sources += &std::fs::read_to_string(path).expect("sources are text");
-            }
-        }
-    }
-    for point in shared::process::fault::POINTS {
-        assert!(sources.contains(&format!("\"{point}:")), "no test arms {point}");
-    }
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn a_run_that_is_paused_while_it_waits_for_a_slot_leaves_the_queue_and_comes_bac
     mill.eventually("its row leaves the queue", || rows(&database, run).is_empty());
     assert_eq!(run_state(&database, run), "ordered held");
     let why: String = one(&database, "SELECT mill.why('paused')");
-    assert!(why.contains("its job is paused"), "{why}");
+    assert!(why.contains("the job is paused"), "{why}");
     database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {sleeper}"));
     let free = database.insert("SELECT 1");
     mill.finished(&database, free);
@@ -79,7 +79,7 @@ fn a_run_that_is_cancelled_or_skipped_while_it_waits_ends_at_once_and_its_row_le
     };
     let (first, second) = (order("cancelled"), order("skipped"));
     let said: String = one(&database, "SELECT mill.cancel('cancelled')");
-    assert_eq!(said, "1 runs cancelled");
+    assert_eq!(said, "1 run cancelled");
     database.run("SELECT mill.skip('skipped', '2026-01-01Z')");
     assert_eq!(
         (runs(&database, cancelled), runs(&database, skipped)),
@@ -107,7 +107,7 @@ fn a_row_that_the_queue_refuses_pauses_its_job_alone() {
     mill.eventually("the others have run", || runs(&database, good) == ["succeeded", "succeeded"]);
     mill.eventually("its job is paused", || status(&database, bad).0 == "Paused");
     let why = status(&database, bad).1;
-    assert!(why.contains("it cannot be started") && why.contains("lucky"), "{why}");
+    assert!(why.contains("cannot be started") && why.contains("lucky"), "{why}");
     database.run(&format!(
         "ALTER TABLE public.task DROP CONSTRAINT lucky; UPDATE mill.job SET scheduled = true WHERE id = {bad}"
     ));

@@ -237,10 +237,11 @@ fn row_security_of_a_strangers_schema_mill_runs_for_nobody_and_stops_no_queue() 
 #[test]
 fn service_functions_of_a_strangers_schema_mill_are_called_by_nobody() {
     served_beside_a_strangers_schema(
-        "CREATE FUNCTION mill.s_version() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS \
+        "CREATE SCHEMA mill_private; GRANT USAGE ON SCHEMA mill_private TO PUBLIC; \
+         CREATE FUNCTION mill.s_version() RETURNS text LANGUAGE plpgsql SECURITY DEFINER AS \
             'BEGIN PERFORM trap.n(''s_version''); PERFORM set_config(''search_path'', ''trap'', false); RETURN ''0.1.0''; END'; \
-         CREATE FUNCTION mill.s_register(oid) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN PERFORM trap.n(''s_register''); END'; \
-         CREATE FUNCTION mill.s_clock() RETURNS interval LANGUAGE plpgsql SECURITY DEFINER AS \
+         CREATE FUNCTION mill_private.s_register(oid) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN PERFORM trap.n(''s_register''); END'; \
+         CREATE FUNCTION mill_private.s_clock() RETURNS interval LANGUAGE plpgsql SECURITY DEFINER AS \
             'BEGIN PERFORM trap.n(''s_clock''); RETURN interval ''1 year''; END'",
     );
 }

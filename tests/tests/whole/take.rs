@@ -338,7 +338,7 @@ fn what_is_taken_of_the_only_group_is_what_a_look_at_all_groups_would_take() {
     let queue = Queue { schema: "public".to_owned(), table: "task".to_owned() };
     let mut client = database.connect_superuser();
     let finish = client.prepare(&queue.fill_end(Rows::ManyUnlocked)).expect("the ends");
-    let groups = client.prepare(&queue.fill_take_groups()).expect("the look at the groups");
+    let groups = client.prepare(&queue.fill_claim_heads()).expect("the look at the groups");
     let only = client.prepare(&queue.fill_take_one_group()).expect("the look at one");
     let (mut exact, mut vague) = (0, 0);
     for seed in 0..sized(80, 800) {

@@ -23,7 +23,7 @@ const LEFT_OUT: &[&str] = &[
     "start",
     "stop",
     "restart",
-    "send",
+    "send_message",
     "pre_restore",
     "post_restore",
     "s_watch_graph",
@@ -31,10 +31,12 @@ const LEFT_OUT: &[&str] = &[
     "delete_job",
     // steps of others, by which the owner of a catalog breaks it: rights and numbers of jobs are gone afterwards
     "revoke_all",
-    "set_rights",
-    "allow",
+    "set_function_rights",
+    "run_grant",
+    "grant_levels",
+    "revoke_levels",
     "make_entry_points",
-    "forget",
+    "forget_job",
 ];
 
 /// Arguments of the functions for people; what is not here gets arguments by their names and types.

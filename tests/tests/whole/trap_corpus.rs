@@ -80,25 +80,11 @@ pub fn spring(trap: &Trap, catalog: CatalogOf) -> Vec<String> {
         stage.database.run(&trap.prepare.replace("EVIL", &evil));
     }
     let arm = || stage.say(&stage.evil, &trap.arm.replace("EVIL", &evil));
-    let app = stage.database.owner();
-    let try_as = |role: &str, sql: &str| attempt(&stage, role, sql);
-    let mut faults = Vec::new();
-    let mut told = |what: &str, said: Result<(), String>| faults.extend(said.err().map(|why| format!("{what}: {why}")));
-    let job = |name: &str| {
-        format!(
-            "INSERT INTO mill.job (name, input, queue, schedule_interval, crash_wait, retry_period) \
-             VALUES ('{name}', 'INSERT INTO evil.ran VALUES (''{name}'')', 'evil.task', '1 s', '1 s', '1 s')"
-        )
-    };
-    let mut declare = || {
-        told("the application's jobs", try_as(app, JOBS));
-        told("the job of evil", try_as(&stage.evil, &job("own")));
-        told("the job of the member", try_as(&stage.member, &job("members")));
-    };
+    let mut walk = Walk { stage: &stage, trap, faults: Vec::new() };
     if !trap.serves {
         // Then the catalog may no longer know the table.
         let mill = stage.serve();
-        declare();
+        walk.declare();
         drop(mill);
     }
     if !trap.late {
@@ -116,55 +102,109 @@ pub fn spring(trap: &Trap, catalog: CatalogOf) -> Vec<String> {
         assert!(poked.is_ok(), "{}: evil cannot use its own table: {poked:?}", trap.name);
         assert!(one::<i64>(&stage.database, "SELECT count(*) FROM evil.caught") > 0, "{} is no trap", trap.name);
     }
-    if trap.serves {
-        declare();
-    }
-    told("the timer is fired", try_as(app, "SELECT mill.fire('clock', date_trunc('day', now()))"));
-    let once = try_as(app, "SELECT mill.run_job((SELECT id FROM mill.job WHERE name = 'once'))");
-    if trap.serves {
-        told("a run by hand", once);
-    }
-    told("the public queue", served(&stage, &mill, "public", &["home", "tick"]));
-    if trap.serves {
-        told("the queue of evil", served(&stage, &mill, "evil", &["own", "members", "once"]));
-        told("edges from one queue to the other and back", served(&stage, &mill, "public", &["back", "alarm", "last"]));
-    }
+    walk.run_jobs(&mill);
     let _ = stage.forge_end(
         one(&stage.database, "SELECT COALESCE(min(id), 1) FROM mill.job WHERE name = 'tick'"),
         1,
         "FAIL",
     );
-
-    let catalogs_owner: String =
-        one(&stage.database, "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'mill'");
-    for (role, like) in [(stage.member.as_str(), stage.member.as_str()), (app, app), ("postgres", &stage.member)] {
-        let Swept { faults: more, done, refused } = sweep(&stage, role, like);
-        faults.extend(more);
-        if done < 20 {
-            faults.push(format!("{role}: only {done} calls were done; refused were {refused:#?}"));
-        }
-    }
-    let again = "DELETE FROM public.ran; SELECT mill.resume(flow => 'f'); SELECT mill.alter_job(id, scheduled => true) FROM mill.job WHERE name = 'tick'";
-    let mut told = |what: &str, said: Result<(), String>| faults.extend(said.err().map(|why| format!("{what}: {why}")));
-    told("jobs are resumed", try_as(app, again));
-    told("the public queue goes on", served(&stage, &mill, "public", &["tick"]));
-    if trap.serves {
-        told("evil's record", try_as(&stage.evil, "DELETE FROM evil.ran WHERE job <> 'once'"));
-        told("the queue of evil goes on", served(&stage, &mill, "evil", &["own"]));
-        let times: i64 = one(&stage.database, "SELECT count(*) FROM evil.ran WHERE job = 'once'");
-        if times != 1 {
-            faults.push(format!("a run that was asked for once ran {times} times"));
-        }
-    }
+    walk.call_everything();
+    walk.resume_jobs(&mill);
     // What is for nobody but the catalog's owner may leave jobs in any state, so nothing is waited for afterwards.
-    faults.extend(sweep(&stage, &catalogs_owner, &catalogs_owner).faults);
-    if catalogs_owner != "postgres" {
-        faults.extend(sweep(&stage, "postgres", "postgres").faults);
-    }
+    let catalogs_owner = walk.call_as_owners();
     drop(mill);
-    let _ = try_as(&catalogs_owner, "BEGIN; SELECT mill.uninstall(); COMMIT");
+    let _ = attempt(&stage, &catalogs_owner, "BEGIN; SELECT mill.uninstall(); COMMIT");
+    let mut faults = walk.faults;
     faults.extend(stage.faults());
     faults
+}
+
+/// The way over one trap, and the faults so far.
+struct Walk<'s> {
+    stage: &'s Stage,
+    trap: &'s Trap,
+    faults: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn expect(&mut self, what: &str, said: Result<(), String>) {
+        self.faults.extend(said.err().map(|why| format!("{what}: {why}")));
+    }
+
+    /// Jobs of the application, of evil and of a member.
+    fn declare(&mut self) {
+        let stage = self.stage;
+        let job = |name: &str| {
+            format!(
+                "INSERT INTO mill.job (name, input, queue, schedule_interval, crash_wait, retry_period) \
+                 VALUES ('{name}', 'INSERT INTO evil.ran VALUES (''{name}'')', 'evil.task', '1 s', '1 s', '1 s')"
+            )
+        };
+        self.expect("the application's jobs", attempt(stage, stage.database.owner(), JOBS));
+        self.expect("the job of evil", attempt(stage, &stage.evil, &job("own")));
+        self.expect("the job of the member", attempt(stage, &stage.member, &job("members")));
+    }
+
+    /// Runs of both queues, as far as evil's is served.
+    fn run_jobs(&mut self, mill: &Supervisor<'_>) {
+        let stage = self.stage;
+        let app = stage.database.owner();
+        if self.trap.serves {
+            self.declare();
+        }
+        let fire = "SELECT mill.fire('clock', date_trunc('day', now()))";
+        self.expect("the timer is fired", attempt(stage, app, fire));
+        let once = attempt(stage, app, "SELECT mill.run_job((SELECT id FROM mill.job WHERE name = 'once'))");
+        if self.trap.serves {
+            self.expect("a run by hand", once);
+        }
+        self.expect("the public queue", served(stage, mill, "public", &["home", "tick"]));
+        if self.trap.serves {
+            self.expect("the queue of evil", served(stage, mill, "evil", &["own", "members", "once"]));
+            let edges = served(stage, mill, "public", &["back", "alarm", "last"]);
+            self.expect("edges from one queue to the other and back", edges);
+        }
+    }
+
+    /// Every function of the catalog, called by three roles.
+    fn call_everything(&mut self) {
+        let stage = self.stage;
+        let (member, app) = (stage.member.as_str(), stage.database.owner());
+        for (role, like) in [(member, member), (app, app), ("postgres", member)] {
+            let Swept { faults: more, done, refused } = sweep(stage, role, like);
+            self.faults.extend(more);
+            if done < 20 {
+                self.faults.push(format!("{role}: only {done} calls were done; refused were {refused:#?}"));
+            }
+        }
+    }
+
+    fn resume_jobs(&mut self, mill: &Supervisor<'_>) {
+        let stage = self.stage;
+        let again = "DELETE FROM public.ran; SELECT mill.resume(flow => 'f'); SELECT mill.alter_job(id, scheduled => true) FROM mill.job WHERE name = 'tick'";
+        self.expect("jobs are resumed", attempt(stage, stage.database.owner(), again));
+        self.expect("the public queue goes on", served(stage, mill, "public", &["tick"]));
+        if self.trap.serves {
+            let record = attempt(stage, &stage.evil, "DELETE FROM evil.ran WHERE job <> 'once'");
+            self.expect("evil's record", record);
+            self.expect("the queue of evil goes on", served(stage, mill, "evil", &["own"]));
+            let times: i64 = one(&stage.database, "SELECT count(*) FROM evil.ran WHERE job = 'once'");
+            if times != 1 {
+                self.faults.push(format!("a run that was asked for once ran {times} times"));
+            }
+        }
+    }
+
+    /// The same calls as the catalog's owner and as a superuser. The owner's name.
+    fn call_as_owners(&mut self) -> String {
+        let owner = "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'mill'";
+        let owner: String = one(&self.stage.database, owner);
+        self.faults.extend(sweep(self.stage, &owner, &owner).faults);
+        if owner != "postgres" {
+            self.faults.extend(sweep(self.stage, "postgres", "postgres").faults);
+        }
+        owner
+    }
 }
 
 fn attempt(stage: &Stage, role: &str, sql: &str) -> Result<(), String> {

@@ -50,13 +50,13 @@ fn version(database: &Database) -> String {
     one(database, "SELECT version FROM mill.meta")
 }
 
-/// Schema mill as pg_dump writes it, data and rights included, with the parts that differ from database to database
+/// The schemas of the catalog as pg_dump writes them, data and rights included, with the parts that differ from database to database
 /// left out: table numbers and role names.
 fn dump(database: &Database) -> String {
     let server = database.server();
     let mut command = Command::new(bin().join("pg_dump"));
     command.arg("-h").arg(&server.socket_folder).args(["-p", &server.port.to_string(), "-U", "postgres"]);
-    command.args(["--schema=mill", "--inserts", "-d", database.name()]);
+    command.args(["--schema=mill", "--schema=mill_private", "--inserts", "-d", database.name()]);
     let output = command.output().expect("run pg_dump");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).replace(database.owner(), "owner");
@@ -213,7 +213,7 @@ fn an_upgraded_catalog_is_as_a_fresh_one_and_two_upgraders_at_once_both_succeed(
     }
     // what everybody was granted before, he has in the new version too
     let may: bool =
-        one(&old, &format!("SELECT has_function_privilege('{}', 'mill.s_novelty()', 'EXECUTE')", old.owner()));
+        one(&old, &format!("SELECT has_function_privilege('{}', 'mill_private.s_novelty()', 'EXECUTE')", old.owner()));
     assert!(may);
     let back = run(binary::launcher(), &old, "upgrade");
     assert!(back.code == Some(1) && back.stderr.contains("there is no way from version"), "{}", back.all());

@@ -7,7 +7,9 @@
 use super::arrays;
 use super::next::{ClaimNumbers, ClaimRequest};
 use super::scan_start::ScanStart;
-use super::transaction::{SessionReport, beside_the_task, once_beside_the_task, planning, settings_in_block, with_reset};
+use super::transaction::{
+    SessionReport, beside_the_task, once_beside_the_task, planning, settings_in_block, with_reset,
+};
 use crate::task_row::{BatchCommon, TaskRow, batch_row, task_row};
 use crate::wire::{QueryError, Row, Session, Statement};
 use shared::db::remote_session::RemoteSession;

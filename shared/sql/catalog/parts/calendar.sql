@@ -1,7 +1,8 @@
--- The calendar as far as the server must know it: what a cron expression, a zone and a step may be, and the next slot of
--- a schedule that is not cron. The program's calendar is its twin (shared/src/calendar): same verdicts, same words, same
--- moments. On a zone's wall clock a local time happens at the first moment when the clock shows it or has gone past it.
--- parameters: none; locks: none; caller: whoever installs, once per database
+-- The calendar, as far as the server needs it: which cron expressions, time zones and steps are valid, and the next slot of a
+-- schedule that is not cron. The program has the same calendar (shared/src/calendar): tests compare verdicts, texts and moments. A
+-- local time happens at the first moment at which the clock of the zone shows it or has gone past it.
+-- parameters: none; locks: none; caller: installation, once per database
+
 CREATE FUNCTION mill.check_cron(cron text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -100,7 +101,7 @@ BEGIN
             END IF;
         END LOOP;
     END LOOP;
-    -- restricted by day and by weekday: one of them is enough
+    -- If both day and weekday are restricted, one of them is enough.
     IF last_day OR NOT starts_with(fields[4], '*') AND NOT starts_with(fields[6], '*')
        OR EXISTS (SELECT FROM unnest(lengths) WITH ORDINALITY AS m(length, number)
                    WHERE month_set & (1::bigint << number::int) <> 0 AND day_set & ((2::bigint << length) - 1) <> 0) THEN
@@ -110,11 +111,12 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill.check_cron(text) IS 'pgmill: why a cron expression is refused; NULL if it is good';
+
 CREATE FUNCTION mill.check_zone(zone text) RETURNS text
     LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    -- The server also takes abbreviations and rules like "XYZ-3", which are no zones; a word with a slash and no digit
-    -- can only be a name. Everything else is looked up in the list, which takes a while to make.
+    -- The server also accepts abbreviations and rules such as "XYZ-3", which are no zones. A word with a slash and no digit can only
+    -- be a name. Everything else is looked up in the list, which the server needs some time to make.
     IF zone ~ '^[A-Za-z_]+(/[A-Za-z_]+)+$' THEN
         PERFORM timezone(zone, timestamptz 'epoch');
         RETURN NULL;
@@ -127,6 +129,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
 END
 $function$;
 COMMENT ON FUNCTION mill.check_zone(text) IS 'pgmill: why a name is no time zone; NULL if it is one';
+
 CREATE FUNCTION mill.check_step(step interval) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -147,25 +150,27 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill.check_step(interval) IS 'pgmill: why an interval cannot be the step of a fixed schedule; NULL if it can';
--- By how much the zone's clock is ahead of UTC.
-CREATE FUNCTION mill.zone_offset(moment timestamptz, zone text) RETURNS interval
+
+CREATE FUNCTION mill_private.zone_offset(moment timestamptz, zone text) RETURNS interval
     LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
     RETURN timezone(zone, moment) - timezone('UTC', moment);
--- The change of the clock within the 26 hours up to a moment; NULL if there was none. By halving, to the second.
-CREATE FUNCTION mill.zone_change(moment timestamptz, zone text) RETURNS timestamptz
+COMMENT ON FUNCTION mill_private.zone_offset(timestamptz, text) IS 'pgmill: how far the clock of a zone is ahead of UTC';
+
+-- By bisection, to the second.
+CREATE FUNCTION mill_private.find_zone_change(moment timestamptz, zone text) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     low timestamptz := date_trunc('second', moment, 'UTC') - interval '26 hours';
     seconds int := 26 * 3600;
     half int;
-    before interval := mill.zone_offset(low, zone);
+    before interval := mill_private.zone_offset(low, zone);
 BEGIN
-    IF before = mill.zone_offset(moment, zone) THEN
+    IF before = mill_private.zone_offset(moment, zone) THEN
         RETURN NULL;
     END IF;
     WHILE seconds > 1 LOOP
         half := seconds / 2;
-        IF mill.zone_offset(low + half * interval '1 second', zone) = before THEN
+        IF mill_private.zone_offset(low + half * interval '1 second', zone) = before THEN
             low := low + half * interval '1 second';
             seconds := seconds - half;
         ELSE
@@ -175,36 +180,43 @@ BEGIN
     RETURN low + interval '1 second';
 END
 $function$;
--- The farthest that the zone's clock has got at a moment.
-CREATE FUNCTION mill.zone_reading(moment timestamptz, zone text) RETURNS timestamp
+COMMENT ON FUNCTION mill_private.find_zone_change(timestamptz, text) IS
+    'pgmill: the change of a zone''s clock within the 26 hours up to a moment; NULL if there was none';
+
+CREATE FUNCTION mill_private.latest_wall_time(moment timestamptz, zone text) RETURNS timestamp
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    change timestamptz := mill.zone_change(moment, zone);
+    change timestamptz := mill_private.find_zone_change(moment, zone);
 BEGIN
-    -- in an hour that is shown for the second time: the end of that hour
+    -- In an hour that is shown for the second time, that is the end of the hour.
     RETURN GREATEST(timezone(zone, moment), timezone(zone, change - interval '1 microsecond'));
 END
 $function$;
--- The first moment at which the zone's clock has got to a reading or past it.
-CREATE FUNCTION mill.zone_first(wall timestamp, zone text) RETURNS timestamptz
+COMMENT ON FUNCTION mill_private.latest_wall_time(timestamptz, text) IS
+    'pgmill: the latest time that a zone''s clock has shown at a moment';
+
+CREATE FUNCTION mill_private.first_moment(wall timestamp, zone text) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     guess timestamptz := timezone(zone, wall);
-    change timestamptz := mill.zone_change(guess, zone);
+    change timestamptz := mill_private.find_zone_change(guess, zone);
     before timestamptz;
 BEGIN
     IF change IS NULL THEN
         RETURN guess;
     END IF;
-    before := timezone('UTC', wall - mill.zone_offset(change - interval '1 second', zone));
+    before := timezone('UTC', wall - mill_private.zone_offset(change - interval '1 second', zone));
     IF before < change THEN
         RETURN before;
     END IF;
-    RETURN GREATEST(change, timezone('UTC', wall - mill.zone_offset(change, zone)));
+    RETURN GREATEST(change, timezone('UTC', wall - mill_private.zone_offset(change, zone)));
 END
 $function$;
--- A moment + an interval: months and days on the zone's calendar, hours by the stopwatch, as the server adds in its own.
-CREATE FUNCTION mill.zone_plus(moment timestamptz, step interval, zone text) RETURNS timestamptz
+COMMENT ON FUNCTION mill_private.first_moment(timestamp, text) IS
+    'pgmill: the first moment at which a zone''s clock shows a time or has gone past it';
+
+-- As the server adds an interval in its own zone.
+CREATE FUNCTION mill_private.add_interval(moment timestamptz, step interval, zone text) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     clock text := COALESCE(zone, 'UTC');
@@ -212,11 +224,21 @@ DECLARE
                                        days => extract(day FROM step)::int);
     wall timestamp := timezone(clock, moment) + calendar;
 BEGIN
-    -- a time that is shown twice stays the same showing, where the calendar has not moved it
-    RETURN CASE WHEN wall = timezone(clock, moment) THEN moment ELSE mill.zone_first(wall, clock) END + (step - calendar);
+    -- Of a time that is shown twice the same one is kept, unless the calendar has moved it.
+    RETURN CASE WHEN wall = timezone(clock, moment) THEN moment ELSE mill_private.first_moment(wall, clock) END + (step - calendar);
 END
 $function$;
-CREATE FUNCTION mill.next_slot(initial_start timestamptz, step interval, zone text, after timestamptz) RETURNS timestamptz
+COMMENT ON FUNCTION mill_private.add_interval(timestamptz, interval, text) IS
+    'pgmill: a moment plus an interval: months and days on the calendar of the zone, hours by the stopwatch';
+
+CREATE FUNCTION mill_private.add_steps(origin timestamp, months bigint, span numeric, k bigint) RETURNS timestamp
+    LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
+    RETURN origin + make_interval(months => (k * months)::int) + div(k * span, 86400000000)::int * interval '1 day'
+           + mod(k * span, 86400000000)::float8 * interval '1 microsecond';
+COMMENT ON FUNCTION mill_private.add_steps(timestamp, bigint, numeric, bigint) IS
+    'pgmill: k steps after a wall clock time, on a clock whose days have 24 hours';
+
+CREATE FUNCTION mill_private.next_slot(initial_start timestamptz, step interval, zone text, after timestamptz) RETURNS timestamptz
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     clock text := COALESCE(zone, 'UTC');
@@ -240,34 +262,51 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = 'an interval of nothing or less cannot be repeated';
     END IF;
     origin := timezone(clock, initial_start);
-    reading := mill.zone_reading(after, clock);
+    reading := mill_private.latest_wall_time(after, clock);
     distance := GREATEST(extract(epoch FROM reading - origin) * 1000000, 0);
     IF months = 0 THEN
         low := div(distance, span);
     ELSE
-        -- a month has 28 to 31 days; between the two bounds by halving, as in the program
+        -- A month has 28 to 31 days, here in microseconds. Bisection between the two bounds, as in the program.
         low := GREATEST(div(distance, months * 2678400000000 + span) - 1, 0);
         high := div(distance, months * 2419200000000 + span) + 2;
         WHILE low + 1 < high LOOP
             middle := low + (high - low) / 2;
-            IF mill.steps_on(origin, months, span, middle) <= reading THEN
+            IF mill_private.add_steps(origin, months, span, middle) <= reading THEN
                 low := middle;
             ELSE
                 high := middle;
             END IF;
         END LOOP;
     END IF;
-    slot := mill.zone_first(mill.steps_on(origin, months, span, low + 1), clock);
-    -- the program's calendar ends here
+    slot := mill_private.first_moment(mill_private.add_steps(origin, months, span, low + 1), clock);
+    -- The calendar of the program ends here.
     RETURN CASE WHEN slot <= timestamptz '9999-12-27 22:00:00.999999+00' THEN slot END;
 EXCEPTION WHEN datetime_field_overflow OR interval_field_overflow OR numeric_value_out_of_range THEN
     RETURN NULL;
 END
 $function$;
-COMMENT ON FUNCTION mill.next_slot(timestamptz, interval, text, timestamptz) IS
+COMMENT ON FUNCTION mill_private.next_slot(timestamptz, interval, text, timestamptz) IS
     'pgmill: the first initial_start + k * step after a moment, on the zone''s wall clock (NULL: UTC); NULL beyond the year 9999';
--- k steps on from a reading, on a clock whose days are 24 hours long.
-CREATE FUNCTION mill.steps_on(origin timestamp, months bigint, span numeric, k bigint) RETURNS timestamp
-    LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp
-    RETURN origin + make_interval(months => (k * months)::int) + div(k * span, 86400000000)::int * interval '1 day'
-           + mod(k * span, 86400000000)::float8 * interval '1 microsecond';
+
+CREATE FUNCTION mill_private.shift_time(at timestamptz, shift interval, zone text) RETURNS timestamptz
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    days int := extract(day FROM shift)::int;
+    months int := (extract(year FROM shift) * 12 + extract(month FROM shift))::int;
+    hours interval := shift - make_interval(months => months, days => days);
+    wall timestamp;
+BEGIN
+    IF days <> 0 OR months <> 0 THEN
+        IF zone = 'UTC' THEN
+            at := ((at AT TIME ZONE 'UTC') + make_interval(months => months, days => days)) AT TIME ZONE 'UTC';
+        ELSE
+            wall := (at AT TIME ZONE zone) + make_interval(months => months, days => days);
+            at := mill_private.first_moment(wall, zone);
+        END IF;
+    END IF;
+    RETURN at + hours;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.shift_time(timestamptz, interval, text) IS
+    'pgmill: a logical time moved by the shift of an edge: months and days on the calendar of the zone, hours by the stopwatch';

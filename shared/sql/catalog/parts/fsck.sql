@@ -1,8 +1,8 @@
--- The books: every task is waiting, running (with a live server process and a scheduler that answers for it) or finished;
--- every job's numbers add up. What differs is a row, with a sentence. A healthy system passes through some of these
--- states for a moment (a worker has just died, its task is being settled), so what is not there at a second look a
--- second later was no fault; `launcher fsck` looks twice.
--- parameters: none (lock keys stand in the text); locks: none; caller: whoever installs, once per database
+-- Consistency checks: every task waits, runs (with a live backend and a scheduler that serves its table) or has finished, and the
+-- numbers of every job add up. Each problem is a row with a sentence. Some of these states exist for a moment in a healthy system,
+-- for instance after a worker has died. So `launcher fsck` checks twice, a second apart, and reports what is there both times.
+-- parameters: none (lock keys stand in the text); locks: none; caller: installation, once per database
+
 CREATE FUNCTION mill.fsck() RETURNS TABLE (queue text, task bigint, problem text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -16,20 +16,20 @@ BEGIN
         queue := q.name;
         task := NULL;
         IF q.found IS NULL OR q.found <> q.relid THEN
-            problem := format('the catalog knows the table by the OID %s, and it is not there under that number', q.relid);
+            problem := format('the catalog has the OID %s for the table, and the table does not exist with that OID', q.relid);
             RETURN NEXT;
             CONTINUE;
         ELSIF NOT has_table_privilege(q.relid, 'SELECT') THEN
-            problem := format('%I may not read the table, so nothing is known of its tasks', current_user);
+            problem := format('%I may not SELECT from the table, so its tasks are not checked', current_user);
             RETURN NEXT;
             CONTINUE;
-        ELSIF mill.why_not_plain(q.relid) IS NOT NULL THEN
-            problem := format('the table is not read here, because that could run code of its owner with the rights of %I: %s; ask as its owner',
-                              current_user, mill.why_not_plain(q.relid));
+        ELSIF mill_private.why_not_plain(q.relid) IS NOT NULL THEN
+            problem := format('the table is not read here: that could run code of its owner with the rights of %I (%s); call it as the owner',
+                              current_user, mill_private.why_not_plain(q.relid));
             RETURN NEXT;
             CONTINUE;
         END IF;
-        served := mill.locked({queue_key}, q.relid, here);
+        served := mill_private.is_locked({queue_key}, q.relid, here);
         RETURN QUERY EXECUTE format($query$
             WITH claimed AS MATERIALIZED (
                 SELECT t.id, t.state::text AS state, t.attempt, t.pid, t.start, t.remote FROM %1$s t
@@ -40,41 +40,41 @@ BEGIN
                 SELECT l.pid, l.objid FROM pg_catalog.pg_locks l
                  WHERE l.locktype = 'advisory' AND l.classid = {task_key}::oid AND l.objsubid = 2 AND l.granted
             ), differences AS (
-                SELECT c.id, format('it is %%s, and no scheduler serves its table', c.state) AS problem
+                SELECT c.id, format('%%s, but no scheduler serves the table', c.state) AS problem
                   FROM claimed c WHERE NOT $1
                 UNION ALL
-                SELECT c.id, 'it is WORK without a server process or a start' FROM claimed c
+                SELECT c.id, 'WORK without a backend pid or a start' FROM claimed c
                  WHERE c.state = 'WORK' AND (c.pid IS NULL OR c.start IS NULL)
                 UNION ALL
-                SELECT c.id, 'it is TAKE with a server process or a start' FROM claimed c
+                SELECT c.id, 'TAKE with a backend pid or a start' FROM claimed c
                  WHERE c.state = 'TAKE' AND (c.pid IS NOT NULL OR c.start IS NOT NULL)
                 UNION ALL
-                SELECT c.id, format('it is WORK in server process %%s, which is gone', c.pid) FROM claimed c
+                SELECT c.id, format('WORK in backend pid %%s, which does not exist', c.pid) FROM claimed c
                  WHERE c.state = 'WORK' AND c.remote IS NULL AND c.pid IS NOT NULL
                    AND NOT EXISTS (SELECT FROM live a WHERE a.pid = c.pid AND COALESCE(a.backend_start <= c.start, true))
                 UNION ALL
-                SELECT c.id, format('it is WORK in server process %%s, which is idle and does not show its lock', c.pid)
+                SELECT c.id, format('WORK in backend pid %%s, which is idle and does not hold the lock of the task', c.pid)
                   FROM claimed c JOIN live a ON a.pid = c.pid
                  WHERE c.state = 'WORK' AND c.remote IS NULL AND a.state = 'idle'
                    AND NOT EXISTS (SELECT FROM signs s WHERE s.pid = c.pid)
                 UNION ALL
-                SELECT min(c.id), format('it is WORK in server process %%s, and so are %%s others', c.pid, count(*) - 1)
+                SELECT min(c.id), format('WORK in backend pid %%s, like %%s others', c.pid, count(*) - 1)
                   FROM claimed c WHERE c.state = 'WORK' AND c.remote IS NULL GROUP BY c.pid HAVING count(*) > 1
                 UNION ALL
-                SELECT t.id, format('it is %%s and has %%s', t.state, CASE WHEN t.stop IS NULL THEN 'no stop'
+                SELECT t.id, format('%%s with %%s', t.state, CASE WHEN t.stop IS NULL THEN 'no stop'
                                     WHEN t.error IS NULL THEN 'no error' ELSE 'an error' END)
                   FROM %1$s t
                  WHERE t.state IN ('DONE', 'FAIL', 'GONE')
                    AND (t.stop IS NULL OR (t.error IS NULL) <> (t.state = 'DONE'))
                 UNION ALL
-                SELECT t.id, 'it waits and has a start or a server process' FROM %1$s t
+                SELECT t.id, 'PLAN with a start or a backend pid' FROM %1$s t
                  WHERE t.state = 'PLAN' AND (t.start IS NOT NULL OR t.pid IS NOT NULL)
                 UNION ALL
-                SELECT t.id, 'it waits since ' || t.plan || ', is due, and nothing keeps it'
+                SELECT t.id, 'due since ' || t.plan || ', and nothing keeps it from starting'
                   FROM (SELECT s.id, s.plan FROM %1$s s
                          WHERE s.state = 'PLAN' AND NOT s.held AND s.plan < clock_timestamp() - interval '1 minute'
                          ORDER BY s."max" DESC, s.priority DESC, s.id LIMIT 100) t
-                 WHERE $1 AND mill.why(t.id::bigint, $2) = 'it is due and starts at the next look'
+                 WHERE $1 AND mill.why(t.id::bigint, $2) = 'due: starts at the next pass'
             )
             SELECT $3, d.id::bigint, d.problem FROM differences d ORDER BY 2, 3 $query$, q.relid::regclass)
             USING served, q.relid::regclass, q.name;
@@ -90,19 +90,19 @@ BEGIN
         SELECT format('job "%s" has no statistics', j.name) FROM mill.job j
          WHERE NOT EXISTS (SELECT FROM mill.job_stat s WHERE s.job = j.id)
         UNION ALL
-        SELECT format('there are statistics of job %s, which is not there', s.job) FROM mill.job_stat s
+        SELECT format('statistics of job %s, which does not exist', s.job) FROM mill.job_stat s
          WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = s.job)
         UNION ALL
-        SELECT format('job "%s" has a negative number of something in its statistics', j.name)
+        SELECT format('job "%s" has a negative number in its statistics', j.name)
           FROM mill.job_stat s JOIN mill.job j ON j.id = s.job
          WHERE LEAST(s.running, s.total_runs, s.total_successes, s.total_failures, s.total_crashes,
                      s.consecutive_failures, s.consecutive_crashes) < 0
          ORDER BY 1 LOOP
         RETURN NEXT;
     END LOOP;
-    -- the graph's own books, where there is one
+    -- and the tokens of the graph
     IF to_regclass('mill.integrity') IS NOT NULL THEN
-        FOR problem IN EXECUTE 'SELECT format(''the books of the graph do not balance: %s'', to_jsonb(i)) FROM mill.integrity i' LOOP
+        FOR problem IN EXECUTE 'SELECT format(''tokens are not accounted for: %s'', to_jsonb(i)) FROM mill.integrity i' LOOP
             RETURN NEXT;
         END LOOP;
     END IF;
@@ -110,4 +110,3 @@ END
 $function$;
 COMMENT ON FUNCTION mill.fsck() IS
     'pgmill: what is wrong with tasks and jobs of this database, a sentence each; nothing is changed';
-INSERT INTO mill.face (level, object, rights) VALUES ('use', 'FUNCTION mill.fsck()', 'EXECUTE');

@@ -1,11 +1,12 @@
--- What only the end of a transaction can judge, because declarations come in any order: an edge to a job that has a
--- schedule of its own, somebody else's job, and a way along which a token comes back to the same job and time.
--- parameters: none; locks: none; caller: whoever installs, once per database
+-- What can only be checked at the end of a transaction, because rows are inserted in any order: an edge to a job with a schedule of
+-- its own, the rights on both ends of an edge, and a cycle along which a token comes back to the same job and time.
+-- parameters: none; locks: none; caller: installation, once per database
 --
--- The way back: a closed walk whose shifts add up to 0. It exists iff some strongly connected part has a cycle that adds
--- up to 0 or less and one that adds up to 0 or more (going round both often enough cancels them out). Cycles are found
--- by relaxation over weights that make a sum of 0 count as negative; months count 30 days, as intervals compare.
-CREATE FUNCTION mill.has_cycle(n int, source int[], target int[], weight float8[]) RETURNS bool
+-- That is a closed walk whose shifts add up to 0. It exists if and only if a strongly connected component has a cycle with a sum of 0
+-- or less and one with a sum of 0 or more: going round both often enough cancels them out. Bellman-Ford finds such cycles, with weights
+-- that make a sum of 0 count as negative. A month counts as 30 days, as intervals compare.
+
+CREATE FUNCTION mill_private.has_cycle(n int, source int[], target int[], weight float8[]) RETURNS bool
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     distance float8[] := array_fill(0::float8, ARRAY[n]);
@@ -26,8 +27,10 @@ BEGIN
     RETURN changed;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.has_cycle(int, int[], int[], float8[]) IS
+    'pgmill: whether a graph has a cycle with a negative sum of weights (Bellman-Ford)';
 
-CREATE FUNCTION mill.check_cycles() RETURNS void
+CREATE FUNCTION mill_private.check_cycles() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     names text[];
@@ -62,7 +65,7 @@ BEGIN
     IF source IS NULL THEN
         RETURN;
     END IF;
-    -- what has no way in or no way out is on no cycle: peeled off until nothing changes
+    -- A node without incoming or without outgoing edges is on no cycle: remove such edges until nothing changes.
     kept := array_fill(true, ARRAY[cardinality(source)]);
     LOOP
         incoming := array_fill(0, ARRAY[n]);
@@ -84,7 +87,7 @@ BEGIN
     END LOOP;
     FOR start IN 1..n LOOP
         CONTINUE WHEN incoming[start] = 0 OR outgoing[start] = 0 OR start = ANY (seen);
-        -- the strongly connected part: reached from here, and reaching back
+        -- The strongly connected component: nodes that are reached from here and from which this one is reached.
         WITH RECURSIVE arrow AS (
             SELECT a.s, a.t FROM unnest(source, target, kept) AS a (s, t, k) WHERE a.k
         ), forth (node) AS (SELECT start UNION SELECT a.t FROM forth f JOIN arrow a ON a.s = f.node
@@ -95,28 +98,43 @@ BEGIN
           FROM unnest(source, target, shifts, kept) AS a (s, t, w, k)
          WHERE a.k AND a.s = ANY (part) AND a.t = ANY (part);
         CONTINUE WHEN part_source IS NULL;
-        -- a microsecond per part's length: small enough not to matter, large enough to make a sum of 0 negative
+        -- Half a microsecond per edge: too small to matter, and enough to make a sum of 0 negative.
         SELECT array_agg(w - 0.0000005), array_agg(-w - 0.0000005) INTO low, high FROM unnest(part_shifts) AS w;
-        IF mill.has_cycle(n, part_source, part_target, low) AND mill.has_cycle(n, part_source, part_target, high) THEN
-            PERFORM mill.refuse(format('the jobs %s form a cycle whose shifts add up to 0: a token would come back to the same job and time',
+        IF mill_private.has_cycle(n, part_source, part_target, low) AND mill_private.has_cycle(n, part_source, part_target, high) THEN
+            PERFORM mill_private.raise_violation(format('the jobs %s form a cycle whose shifts add up to 0: a token would come back to the same job and time',
                 (SELECT string_agg(format('"%s"', names[node]), ', ' ORDER BY names[node]) FROM unnest(part) AS node)),
                 'Give an edge of the cycle a shift, such as 1 day, or remove one.');
         END IF;
     END LOOP;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.check_cycles() IS 'pgmill: raises an error if edges form a cycle whose shifts add up to 0';
 
--- Cycles are looked for once per transaction, however many edges it has changed.
-CREATE FUNCTION mill.edges_changed() RETURNS trigger
+-- Cycles are searched once per transaction, however many edges it changes.
+CREATE FUNCTION mill_private.note_changed_edges() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
-    PERFORM set_config('mill.edges_changed', 'yes', true);
+    PERFORM set_config('mill_private.note_changed_edges', 'yes', true);
     RETURN NULL;
 END
 $function$;
-CREATE TRIGGER edges_changed AFTER INSERT OR UPDATE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill.edges_changed();
--- An edge joins two jobs, or a timer and a job: its maker belongs to the owners of both ends.
-CREATE FUNCTION mill.edge_holds() RETURNS trigger
+COMMENT ON FUNCTION mill_private.note_changed_edges() IS 'pgmill: notes in this transaction that edges were changed';
+CREATE TRIGGER edges_changed AFTER INSERT OR UPDATE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.note_changed_edges();
+
+CREATE FUNCTION mill_private.check_schedule_or_edges(j mill.job) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF (j.schedule_interval IS NOT NULL OR j.cron IS NOT NULL) AND EXISTS (SELECT FROM mill.edge WHERE job = j.name) THEN
+        PERFORM mill_private.raise_violation(format('job "%s" has a schedule of its own and incoming edges: it can have one of them', j.name),
+            'Put the schedule into mill.timer and an edge from there.');
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.check_schedule_or_edges(mill.job) IS
+    'pgmill: raises an error if a job has a schedule of its own and incoming edges';
+
+-- The writer of an edge must be a member of the owners of both ends.
+CREATE FUNCTION mill_private.check_edge_at_commit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     e mill.edge;
@@ -127,48 +145,49 @@ BEGIN
     IF j.id IS NULL THEN
         RETURN NULL;
     END IF;
-    -- not of an edge that was only taken along by a renamed job: its maker may have left since
+    -- Skip an edge that the foreign key has changed because its job was renamed: its writer may have left the role since.
     IF TG_OP = 'UPDATE' AND (NEW.made_by, NEW.made_in) = (OLD.made_by, OLD.made_in) AND (NEW.job, NEW.from_job, NEW.from_timer)
             IS DISTINCT FROM (OLD.job, OLD.from_job, OLD.from_timer) THEN
         RETURN NULL;
     END IF;
-    PERFORM mill_private.check_commander(e.made_by, format('job "%s"', j.name), j.owner);
-    PERFORM mill_private.check_commander(e.made_by, format('job "%s"', s.name), s.owner) FROM mill.job s WHERE s.name = e.from_job;
-    PERFORM mill_private.check_commander(e.made_by, format('timer "%s"', t.name), t.owner) FROM mill.timer t WHERE t.name = e.from_timer;
-    PERFORM mill.check_schedule_or_edges(j);
-    IF current_setting('mill.edges_changed', true) = 'yes' THEN
-        PERFORM set_config('mill.edges_changed', '', true);
-        PERFORM mill.check_cycles();
+    PERFORM mill_private.check_role(e.made_by, format('job "%s"', j.name), j.owner);
+    PERFORM mill_private.check_role(e.made_by, format('job "%s"', s.name), s.owner) FROM mill.job s WHERE s.name = e.from_job;
+    PERFORM mill_private.check_role(e.made_by, format('timer "%s"', t.name), t.owner) FROM mill.timer t WHERE t.name = e.from_timer;
+    PERFORM mill_private.check_schedule_or_edges(j);
+    IF current_setting('mill_private.note_changed_edges', true) = 'yes' THEN
+        PERFORM set_config('mill_private.note_changed_edges', '', true);
+        PERFORM mill_private.check_cycles();
     END IF;
     RETURN NULL;
 END
 $function$;
-CREATE FUNCTION mill.check_schedule_or_edges(j mill.job) RETURNS void
-    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
-BEGIN
-    IF (j.schedule_interval IS NOT NULL OR j.cron IS NOT NULL) AND EXISTS (SELECT FROM mill.edge WHERE job = j.name) THEN
-        PERFORM mill.refuse(format('job "%s" has a schedule of its own and incoming edges: it can have one of them', j.name),
-            'Put the schedule into mill.timer and an edge from there.');
-    END IF;
-END
-$function$;
+COMMENT ON FUNCTION mill_private.check_edge_at_commit() IS 'pgmill: checks an edge at the end of the transaction';
+
 CREATE CONSTRAINT TRIGGER edge_holds AFTER INSERT OR UPDATE ON mill.edge DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION mill.edge_holds();
-CREATE FUNCTION mill.job_holds() RETURNS trigger
+    FOR EACH ROW EXECUTE FUNCTION mill_private.check_edge_at_commit();
+
+CREATE FUNCTION mill_private.check_job_at_commit() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     j mill.job;
 BEGIN
     SELECT * INTO j FROM mill.job WHERE id = NEW.id;
     IF j.id IS NOT NULL THEN
-        PERFORM mill.check_schedule_or_edges(j);
+        PERFORM mill_private.check_schedule_or_edges(j);
     END IF;
     RETURN NULL;
 END
 $function$;
--- To join a flow is to agree to its owner's commands, and to have a say in its pauses and limits: so the owner of the job belongs
--- to the owner of the flow. Judged at the end of the transaction, because the flow may come after the job.
-CREATE FUNCTION mill_private.flow_joined() RETURNS trigger
+COMMENT ON FUNCTION mill_private.check_job_at_commit() IS
+    'pgmill: checks a job''s schedule against its edges at the end of the transaction';
+
+CREATE CONSTRAINT TRIGGER job_holds AFTER INSERT OR UPDATE OF name, schedule_interval, cron ON mill.job
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+    WHEN (NEW.schedule_interval IS NOT NULL OR NEW.cron IS NOT NULL) EXECUTE FUNCTION mill_private.check_job_at_commit();
+
+-- A job in a flow obeys the commands of the flow's owner, and counts for its pauses and limits. So the job's owner must be a member of
+-- the flow's owner. Checked at the end of the transaction, because the flow may be inserted after the job.
+CREATE FUNCTION mill_private.check_job_joins_flow() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     joins record;
@@ -182,10 +201,13 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.check_job_joins_flow() IS
+    'pgmill: checks that the owner of a job is a member of the owner of its flow';
 CREATE CONSTRAINT TRIGGER flow_joined AFTER INSERT OR UPDATE OF flow, owner ON mill.job DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.flow_joined();
--- A flow that gets another owner: its jobs and timers have agreed to the commands of the old one.
-CREATE FUNCTION mill_private.flow_given() RETURNS trigger
+    FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.check_job_joins_flow();
+
+-- Its jobs and timers have agreed to the commands of the former owner only.
+CREATE FUNCTION mill_private.check_flow_owner() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     part text;
@@ -202,9 +224,12 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.check_flow_owner() IS
+    'pgmill: checks a new owner of a flow against the owners of its jobs and timers';
 CREATE CONSTRAINT TRIGGER flow_given AFTER UPDATE OF owner ON mill.flow DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.owner <> OLD.owner) EXECUTE FUNCTION mill_private.flow_given();
-CREATE FUNCTION mill_private.timer_joined() RETURNS trigger
+    FOR EACH ROW WHEN (NEW.owner <> OLD.owner) EXECUTE FUNCTION mill_private.check_flow_owner();
+
+CREATE FUNCTION mill_private.check_timer_joins_flow() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     joins record;
@@ -218,8 +243,7 @@ BEGIN
     RETURN NULL;
 END
 $function$;
+COMMENT ON FUNCTION mill_private.check_timer_joins_flow() IS
+    'pgmill: checks that the owner of a timer is a member of the owner of its flow';
 CREATE CONSTRAINT TRIGGER flow_joined AFTER INSERT OR UPDATE OF flow, owner ON mill.timer DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.timer_joined();
-CREATE CONSTRAINT TRIGGER job_holds AFTER INSERT OR UPDATE OF name, schedule_interval, cron ON mill.job
-    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-    WHEN (NEW.schedule_interval IS NOT NULL OR NEW.cron IS NOT NULL) EXECUTE FUNCTION mill.job_holds();
+    FOR EACH ROW WHEN (NEW.flow IS NOT NULL) EXECUTE FUNCTION mill_private.check_timer_joins_flow();

@@ -1,11 +1,12 @@
--- Messages to the launcher: start, stop and restart of a database's schedulers, and the two ends of a restore.
+-- Messages to the launcher: start, stop and restart the schedulers of a database, before and after a restore as well.
 --
 -- A message is a transaction advisory lock of the sender. The launcher sees it in pg_locks while the transaction is
--- still open, checks who holds it, acts, and answers by a session advisory lock of its own; both are gone with the
--- transaction. The key says what is asked (kind) and carries a number, by which the answer finds its message; the
--- second key of a message is the database that is meant, that of an answer the sender's server process.
--- parameters: none (the keys stand in the text); locks: none; caller: whoever installs, once per database
-CREATE FUNCTION mill.send(kind int, target name) RETURNS bool
+-- still open, checks who holds it, acts, and answers by a session advisory lock of its own. Both end with the transaction. The
+-- first key is the kind of the message plus 256 times a number from 0 to 255, by which the answer finds its message. The second key of
+-- a message is the database concerned, that of an answer the backend pid of the sender.
+-- parameters: none (the keys stand in the text); locks: none; caller: installation, once per database
+
+CREATE FUNCTION mill_private.send_message(kind int, target name) RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     place oid := (SELECT d.oid FROM pg_database d WHERE d.datname = target);
@@ -18,24 +19,25 @@ DECLARE
     verdict bigint;
 BEGIN
     IF place IS NULL THEN
-        RAISE WARNING 'pgmill: there is no database "%"', target;
+        RAISE WARNING 'pgmill: database "%" does not exist', target;
         RETURN false;
     END IF;
     SELECT count(*) FILTER (WHERE l.classid = {leader_key}::oid),
+           -- & ~65280 removes the number from a first key
            count(*) FILTER (WHERE l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
                IN ({start_key}, {stop_key}, {restart_key}))
       INTO launchers, open_messages
       FROM pg_locks l
      WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock';
     IF launchers = 0 THEN
-        RAISE NOTICE 'pgmill: no launcher is at work on this server';
+        RAISE NOTICE 'pgmill: no launcher runs on this server';
         RETURN false;
     END IF;
     IF open_messages >= 64 THEN
         RAISE WARNING 'pgmill: this transaction has sent 64 messages already; commit, then send more';
         RETURN false;
     END IF;
-    -- A number that is in none of our open messages and in no answer that still stands.
+    -- A number that none of this session's open messages and no answer to this session uses.
     FOR try IN 1 .. 32 LOOP
         SELECT n INTO number FROM generate_series(0, 255) AS n
          WHERE n NOT IN (SELECT (l.classid::bigint >> 8) & 255 FROM pg_locks l
@@ -52,8 +54,8 @@ BEGIN
         RAISE WARNING 'pgmill: too many messages at once; try again';
         RETURN false;
     END IF;
-    -- Only the word of a session that leads counts; and since anybody can take the lock of a leader, once one with a
-    -- launcher's rights has been seen, the word of others does not.
+    -- Only a session that holds the lock of a leader can answer. Anybody can take that lock, so once a holder with the rights of a
+    -- launcher was seen, answers of others are ignored.
     LOOP
         WITH seen AS MATERIALIZED (
             SELECT l.pid, l.classid, l.objid FROM pg_locks l
@@ -74,9 +76,9 @@ BEGIN
         PERFORM pg_sleep(0.02);
     END LOOP;
     IF verdict = {refused_key} THEN
-        RAISE WARNING 'pgmill: role "%" may not do this to database "%": it takes its owner, the user of one of its rows, or a member of the operators', session_user, target;
+        RAISE WARNING 'pgmill: role "%" may not start or stop schedulers of database "%": only its owner, users of its queues, and members of operators may', session_user, target;
     END IF;
-    -- The new scheduler waits for our end, so nobody else can know that it will find itself switched off.
+    -- The new scheduler waits for the end of this transaction, so only this function can warn that it will be switched off.
     IF verdict = {true_key} AND kind = {restart_key} AND target = current_database()
        AND has_table_privilege('mill.meta', 'SELECT') THEN
         IF NOT (SELECT m.enabled FROM mill.meta m) THEN
@@ -87,16 +89,20 @@ BEGIN
     RETURN COALESCE(verdict = {true_key}, false);
 END
 $function$;
-COMMENT ON FUNCTION mill.send(int, name) IS 'pgmill: sends the launcher a message; called by start, stop and restart';
+COMMENT ON FUNCTION mill_private.send_message(int, name) IS 'pgmill: sends the launcher a message; called by start, stop and restart';
+
 CREATE FUNCTION mill.start(database name DEFAULT current_database()) RETURNS bool
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({start_key}, database);
-COMMENT ON FUNCTION mill.start(name) IS 'pgmill: lets the schedulers of this database run; true = its queues are served';
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill_private.send_message({start_key}, database);
+COMMENT ON FUNCTION mill.start(name) IS 'pgmill: starts the schedulers of a database; true: its queues are served';
+
 CREATE FUNCTION mill.stop(database name DEFAULT current_database()) RETURNS bool
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({stop_key}, database);
-COMMENT ON FUNCTION mill.stop(name) IS 'pgmill: ends the schedulers of this database, their tasks are planned again; true = they are gone; lasts until start or until the launcher restarts';
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill_private.send_message({stop_key}, database);
+COMMENT ON FUNCTION mill.stop(name) IS 'pgmill: stops the schedulers of a database, and their tasks are planned again; true: they have ended; lasts until mill.start or until the launcher restarts';
+
 CREATE FUNCTION mill.restart(database name DEFAULT current_database()) RETURNS bool
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill.send({restart_key}, database);
-COMMENT ON FUNCTION mill.restart(name) IS 'pgmill: ends the schedulers of this database at once; true = they are gone, and new ones wait for the end of this transaction';
+    LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill_private.send_message({restart_key}, database);
+COMMENT ON FUNCTION mill.restart(name) IS 'pgmill: stops the schedulers of a database at once; true: they have ended, and new ones wait for the end of this transaction';
+
 CREATE FUNCTION mill.pre_restore() RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
@@ -107,14 +113,15 @@ BEGIN
                           AND l.classid = {queue_key}::oid);
 END
 $function$;
-COMMENT ON FUNCTION mill.pre_restore() IS 'pgmill: before a dump is restored into this database: no scheduler until post_restore; true = none is left';
+COMMENT ON FUNCTION mill.pre_restore() IS 'pgmill: call it before a dump is restored into this database: no scheduler runs until post_restore; true: none is left';
+
 CREATE FUNCTION mill.post_restore() RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     old record;
 BEGIN
     UPDATE mill.meta SET enabled = true;
-    -- Restored tables have other OIDs; some may not have come back.
+    -- Restored tables have other OIDs, and some may not have been restored.
     FOR old IN SELECT q.relid, c.oid AS found FROM mill.queue q LEFT JOIN pg_namespace n ON n.nspname = q.schema
                  LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = q.name LOOP
         IF old.found IS NULL THEN
@@ -128,9 +135,4 @@ BEGIN
     RETURN mill.restart();
 END
 $function$;
-COMMENT ON FUNCTION mill.post_restore() IS 'pgmill: after a restore: schedulers run again once this transaction is committed';
-INSERT INTO mill.face (level, object, rights) VALUES
-    ('operate', 'FUNCTION mill.send(int, name)', 'EXECUTE'),
-    ('operate', 'FUNCTION mill.start(name)', 'EXECUTE'),
-    ('operate', 'FUNCTION mill.stop(name)', 'EXECUTE'),
-    ('operate', 'FUNCTION mill.restart(name)', 'EXECUTE');
+COMMENT ON FUNCTION mill.post_restore() IS 'pgmill: call it after a restore: schedulers run again once this transaction is committed';

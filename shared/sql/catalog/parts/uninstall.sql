@@ -1,7 +1,7 @@
--- The catalog's end. Task tables stay, with their rows; the row triggers of jobs go with it. What
--- somebody else has built on the catalog (a view, a function) is named, and nothing is changed. One transaction of the
--- caller's: rolled back, everything is as before.
--- parameters: none; locks: all of the catalog, exclusively; caller: whoever installs, once per database
+-- Drops the catalog and the row triggers of jobs. Task tables stay, with their rows. If a view or a function of somebody else
+-- depends on the catalog, the error names it and nothing is changed. All of it happens in the transaction of the caller.
+-- parameters: none; locks: all of the catalog, exclusively; caller: installation, once per database
+
 CREATE FUNCTION mill.uninstall() RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' SET client_min_messages = warning
     AS $function$
@@ -35,11 +35,11 @@ BEGIN
                                                     AND p.pronamespace <> ALL (own))
            ELSE false END;
     IF strange IS NOT NULL THEN
-        RAISE EXCEPTION 'the catalog cannot go while something is built on it: %', strange
-            USING ERRCODE = '2BP01', HINT = 'Drop that first.';
+        RAISE EXCEPTION 'cannot drop the catalog because other objects depend on it: %', strange
+            USING ERRCODE = '2BP01', HINT = 'Drop them first.';
     END IF;
-    -- The row triggers of jobs belong to the users of the queues. Where the caller may drop them they go; others do nothing
-    -- without the catalog. Only the parent's: those of its partitions go with it.
+    -- The row triggers of jobs belong to the users of the queues. Those that the caller may drop are dropped; the others do nothing
+    -- without the catalog. Triggers of partitions go with those of their parent.
     FOR served IN SELECT t.tgname, t.tgrelid::regclass AS relation, p.oid AS function FROM mill.queue q
                     JOIN pg_class c ON c.oid = q.relid JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
                    WHERE t.tgname ^@ 'mill_job_' AND NOT t.tgisinternal AND t.tgparentid = 0

@@ -11,11 +11,11 @@ macro_rules! fragments {
 
 fragments! {
     "among"
-    "batch_row"
     "begin_columns"
     "begin_one"
     "begin_unlocked"
     "busy"
+    "claim_choice"
     "claim_columns"
     "claim_tail"
     "end_many"
@@ -29,7 +29,6 @@ fragments! {
     "own_backend"
     "plain"
     "plain_row"
-    "row_texts"
     "run_setup"
     "running"
     "scan_start"
@@ -39,7 +38,6 @@ fragments! {
     "still_planned"
     "still_working"
     "task_lock"
-    "task_row"
     "young"
 }
 

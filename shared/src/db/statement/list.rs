@@ -29,9 +29,9 @@ statements! {
     pub LOOK_NAME = "task/look_name";
     pub FIND_NAME = "task/find_name";
     pub LIST_UNFINISHED = "task/list_unfinished";
-    pub TAKE_WALK = "task/take_walk";
+    pub CLAIM_WALK = "task/claim_walk";
     pub TAKE_ONE_GROUP = "task/take_one_group";
-    pub TAKE_GROUPS = "task/take_groups";
+    pub CLAIM_HEADS = "task/claim_heads";
     pub EXPIRE_TASKS = "task/expire_tasks";
     pub EXPIRE_REFUSED = "task/expire_refused";
     pub RELEASE_HELD = "task/release_held";

@@ -1,14 +1,15 @@
 //! The statements of one queue: its names and what else differs from form to form are put into them here.
 
+use super::CANCELLED;
 use super::list::{
-    BEGIN, CLAIM_NEXT, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS, SET_FUNCTION_RIGHTS,
-    SET_RIGHTS, TAKE_GROUPS, TAKE_ONE_GROUP, TAKE_WALK,
+    BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS,
+    SET_FUNCTION_RIGHTS, SET_RIGHTS, TAKE_ONE_GROUP,
 };
 use super::render::{Value, render};
-use super::{CANCELLED, column_defaults};
 use crate::config::ColumnDefaults;
 use crate::db::identifier::{literal, qualified, quoted};
 use crate::db::server::proof_condition;
+use crate::db::task_column::{self, TASK_COLUMNS};
 use std::fmt::Display;
 
 /// A task table, by name.
@@ -51,6 +52,9 @@ pub enum Claim {
     RunSetUp,
 }
 
+/// How many rows the short and the long walk look at: eight per slot that may be filled.
+pub const CLAIM_WALKS: [usize; 2] = [64, 800];
+
 /// The place of a row among those that wait; where all have the same max and priority, the id tells.
 const KEY: &str = r#"ARRAY[- t."max"::bigint, - t.priority::bigint, t.id]"#;
 const KEY_BEHIND: &str = "t.id";
@@ -70,25 +74,28 @@ impl Queue {
             "schema_text" => literal(&self.schema),
             "table_text" => literal(&self.table),
             "queue_text" => literal(&qualified(&self.schema, &self.table)),
+            "column_comments" => {
+                let table = qualified(&self.schema, &self.table);
+                TASK_COLUMNS.iter().map(|column| column.comment_in(&table)).collect::<Vec<_>>().join("\n")
+            }
+            "uncopied_columns" => task_column::uncopied(),
             _ => return None,
         })
     }
 
     /// `MAKE_TABLE` with the config's column defaults in it.
     pub fn fill_make_table(&self, defaults: &ColumnDefaults) -> String {
-        let defaults = column_defaults(defaults).into_iter();
-        let named: Vec<_> = defaults.map(|(column, value)| (format!("default_{column}"), literal(&value))).collect();
-        let values: Vec<_> = named.iter().map(|(name, value)| (name.as_str(), Value::Text(value.clone()))).collect();
-        render(MAKE_TABLE, Some(self), &values)
+        let columns = task_column::lines(&qualified(&self.schema, "state"), defaults);
+        render(MAKE_TABLE, Some(self), &[("columns", Value::Text(columns))])
     }
 
-    /// `TAKE_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
-    pub fn fill_take_walk(&self, rows: usize) -> String {
-        render(TAKE_WALK, Some(self), &[("walk", Value::Text(rows.to_string()))])
+    /// `CLAIM_WALK` over at most `rows`. A literal: as a parameter it would be planned anew each time.
+    pub fn fill_claim_walk(&self, rows: usize) -> String {
+        render(CLAIM_WALK, Some(self), &[("walk", Value::Text(rows.to_string()))])
     }
 
-    pub fn fill_take_groups(&self) -> String {
-        self.fill(TAKE_GROUPS)
+    pub fn fill_claim_heads(&self) -> String {
+        self.fill(CLAIM_HEADS)
     }
 
     pub fn fill_take_one_group(&self) -> String {
@@ -145,7 +152,7 @@ impl Queue {
     }
 
     /// A statement that calls the entry points of this queue, whose table has that OID.
-    pub fn fill_of_jobs(&self, statement: &str, relid: u32) -> String {
+    pub fn fill_of_jobs(&self, statement: &str, relid: impl Display) -> String {
         render(statement, Some(self), &[("oid", Value::Text(relid.to_string()))])
     }
 

@@ -8,6 +8,9 @@
 
 use super::fragment::fragment;
 use super::queue::Queue;
+use super::task_row;
+use crate::config::Settings;
+use crate::db::identifier::literal;
 use crate::db::lock_key;
 
 /// What the caller puts in place of a name in braces.
@@ -119,11 +122,14 @@ impl Renderer<'_> {
             Some((_, Value::Text(text))) => out.push_str(text),
             Some((_, Value::Fragment(text))) => self.put(body(text), out),
             None => {
-                let own = self.queue.and_then(|queue| queue.named(name)).or_else(|| lock_kind(name));
-                match (own, fragment(name)) {
-                    (Some(own), _) => out.push_str(&own),
-                    (None, Some(text)) => self.put(body(text), out),
-                    (None, None) => return false,
+                if let Some(own) = self.queue.and_then(|queue| queue.named(name)).or_else(|| general(name)) {
+                    out.push_str(&own);
+                } else if let Some(text) = fragment(name) {
+                    self.put(body(text), out);
+                } else if let Some(part) = task_row::part(name) {
+                    self.put(&part, out);
+                } else {
+                    return false;
                 }
             }
         }
@@ -137,14 +143,15 @@ fn word(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-fn lock_kind(name: &str) -> Option<String> {
-    let key = match name {
-        "task_key" => lock_key::TASK,
-        "unknown_key" => lock_key::UNKNOWN,
-        "bell_key" => lock_key::BELL,
+/// What stands under a name in braces in every statement, whether it is one of a queue or not.
+fn general(name: &str) -> Option<String> {
+    Some(match name {
+        "task_key" => lock_key::TASK.to_string(),
+        "unknown_key" => lock_key::UNKNOWN.to_string(),
+        "bell_key" => lock_key::BELL.to_string(),
+        "server_settings" => Settings::server_settings().map(literal).collect::<Vec<_>>().join(", "),
         _ => return None,
-    };
-    Some(key.to_string())
+    })
 }
 
 #[cfg(test)]

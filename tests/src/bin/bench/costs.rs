@@ -8,7 +8,7 @@ use crate::rig::{Rig, number, stop, until_done};
 use crate::works::{fill, serve_in};
 use std::fs;
 use std::process::{Command, Stdio};
-use tests::{Database, Supervisor, wait};
+use tests::{Supervisor, wait};
 
 /// One kind of work: its rows are (group, input, live, max).
 struct Kind {
@@ -31,7 +31,7 @@ pub fn measure(rig: &Rig, asked: impl Fn(&str) -> bool) -> Vec<Line> {
 
 fn one(rig: &Rig, kind: &Kind) -> Vec<Line> {
     eprintln!("{}: what a task costs", kind.name);
-    let database = rig.queue();
+    let database = rig.queue(None);
     let launcher = serve_in(&database, true, kind.batch);
     let postmaster = rig.cluster.postmaster().unwrap_or(0);
     let look = |sql: &str| number(&database, sql);
@@ -108,7 +108,7 @@ fn seconds(pid: i32, fields: &[usize]) -> f64 {
 }
 
 fn system_calls(rig: &Rig, kind: &Kind) -> Option<f64> {
-    let database: Database = rig.queue();
+    let database = rig.queue(None);
     let launcher = serve_in(&database, true, kind.batch);
     let scheduler = launcher.schedulers().first()?.pid;
     let counts = std::env::temp_dir().join(format!("bench-calls-{}", std::process::id()));

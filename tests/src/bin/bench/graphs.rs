@@ -1,17 +1,17 @@
 //! The benchmarks of the graph: timers that are due together (P9), and a fan-out with its join (P10).
 
-use crate::rig::{number, stop, until_ended};
+use crate::rig::{Queue, number, stop, until_ended};
 use crate::works::serve;
 use std::time::Duration;
-use tests::{Database, Supervisor, wait};
+use tests::{Database, wait};
 
 const TIMERS: i64 = 1_000;
 const TIMES: i64 = 2_000;
 
 /// Seconds from the moment at which a thousand timers are due until the last of their jobs is activated.
-pub fn timers(database: &Database) -> f64 {
+pub fn timers(database: &Queue) -> f64 {
     clear(database);
-    let launcher = Supervisor::of(database).start();
+    let launcher = database.launch().start();
     database.run(&format!(
         "BEGIN; INSERT INTO mill.job (name, input) SELECT 'j' || i, 'SELECT 1' FROM generate_series(1, {TIMERS}) AS i;
          INSERT INTO mill.timer (name, start, period) SELECT 't' || i, date_trunc('second', now()) + interval '1 day', '1 day' FROM generate_series(1, {TIMERS}) AS i;
@@ -31,7 +31,7 @@ pub fn timers(database: &Database) -> f64 {
 }
 
 /// Tasks per second of nine jobs, one that fans out to seven and one that joins them, over many logical times.
-pub fn nine_jobs(database: &Database) -> f64 {
+pub fn nine_jobs(database: &Queue) -> f64 {
     clear(database);
     database.run(
         "BEGIN; INSERT INTO mill.flow (name) VALUES ('nine');

@@ -1,9 +1,8 @@
 //! How the cost of a task grows with what waits, with and without a long transaction held open elsewhere.
 
 use crate::report::{Bound, Line};
-use crate::rig::{Rig, done, number, stop, until_done};
+use crate::rig::{Queue, Rig, done, number, stop, until_done};
 use crate::works::{backlog, fill, serve};
-use tests::Database;
 
 /// A backlog that is gone before its middle can be measured is filled and emptied again and again, up to so many tasks.
 const EMPTIED: i64 = 20_000;
@@ -35,7 +34,7 @@ pub fn measure(rig: &Rig) -> Vec<Line> {
 }
 
 fn one(rig: &Rig, waiting: i64, per_group: i64, pinned: bool) -> f64 {
-    let database = rig.queue();
+    let database = rig.queue(None);
     let max = if per_group == 1 { 7 } else { 0 };
     let group = if per_group == 1 { "'group'".to_owned() } else { format!("'group ' || n / {per_group}") };
     let rows = format!("SELECT {group}, 'SELECT 1', interval '1 hour', {max} FROM generate_series(1, {waiting}) AS n");
@@ -52,7 +51,7 @@ fn one(rig: &Rig, waiting: i64, per_group: i64, pinned: bool) -> f64 {
 }
 
 /// Tasks per second while so many wait at first and none at last. What is done stays, with all that it leaves behind.
-fn emptied(database: &Database, rows: &str, waiting: i64) -> f64 {
+fn emptied(database: &Queue, rows: &str, waiting: i64) -> f64 {
     let launcher = serve(database, true);
     let mut seconds = 0.0;
     for _ in 0..EMPTIED / waiting {

@@ -26,7 +26,7 @@ const QUERIES: [(&str, &str); 5] = [
 ];
 
 pub fn measure(rig: &Rig) -> Vec<Line> {
-    let database = rig.queue();
+    let database = rig.queue(None);
     let member = format!("{}_member", database.owner());
     database.run(&format!(
         "CREATE ROLE {member} LOGIN; GRANT INSERT ON public.task TO {member}; SELECT mill.grant('{member}', 'use')"
@@ -60,7 +60,7 @@ fn fill(database: &Database, member: &str) {
         "SET session_replication_role = replica; \
          INSERT INTO mill.job (id, name, queue, owner, input) SELECT i, 'job ' || i, 'public.task', \
            CASE WHEN i % 2 = 0 THEN '{member}' ELSE '{owner}' END, 'SELECT 1' FROM generate_series(1, {JOBS}) AS i; \
-         INSERT INTO mill.job_book (job, queue, scheduled) SELECT id, 'public.task'::regclass, true FROM mill.job; \
+         INSERT INTO mill_private.job_state (job, queue, scheduled) SELECT id, 'public.task'::regclass, true FROM mill.job; \
          INSERT INTO mill_private.run (job, owner, queue, at, due, ordered, task, start, stop, outcome, definition) \
          SELECT j.id, j.owner, 'public.task'::regclass, now(), now(), false, i, now() - i * interval '1 s', \
            now() - i * interval '1 s', CASE WHEN i % 100 = 7 THEN 'failed' ELSE 'succeeded' END, 'SELECT 1' \

@@ -1,13 +1,14 @@
 //! The benchmarks: pgmill's own work and its reference, one after the other in every round.
 //!
 //! The machine is shared and noisy, so a figure counts only as a ratio to something that was measured beside it. Each
-//! benchmark has a work and a reference (mostly pgbench); a round runs both, and what is told is the median of the
+//! benchmark has a work and a reference (mostly pgbench); a round runs both, and the result is the median of the
 //! rounds' ratios with their spread. `rig` is the server and what runs on it, `works` are the benchmarks, `graphs` those
-//! of timers and graphs, `idle` the one that measures rest, `costs` what one task costs, `history` how long mill.run takes to answer, `peers` what others need for
-//! the same work, `report` the table and the file. Started by
-//! `scripts/bench`, which builds everything first.
+//! of timers and graphs, `idle` the one that measures rest, `costs` what one task costs, `history` how long mill.run takes to
+//! answer, `peers` what others need for the same work, `against` an older launcher beside this one, `report` the table and the
+//! file. Started by `scripts/bench`, which builds everything first.
 #![forbid(unsafe_code)]
 
+mod against;
 mod costs;
 mod graphs;
 mod growth;
@@ -20,6 +21,7 @@ mod works;
 
 use report::{Bound, Line};
 use rig::Rig;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// What is asked on the command line.
@@ -28,6 +30,8 @@ struct Asked {
     rounds: usize,
     peers: bool,
     out: String,
+    /// The older launcher program.
+    against: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -40,38 +44,15 @@ fn main() -> ExitCode {
     };
     let rig = Rig::start();
     println!("{}", rig.describe());
-    let mut lines = Vec::new();
-    let wanted =
-        |known: &str| asked.names.is_empty() || asked.names.iter().any(|name| name.eq_ignore_ascii_case(known));
-    for bench in works::ALL {
-        if wanted(bench.name) || bench.also.iter().any(|also| wanted(also.name)) {
-            eprintln!("{}: {}", bench.name, bench.what);
-            let measured = measure(&rig, bench, asked.rounds);
-            measured.iter().for_each(|line| eprintln!("   {} {}", line.name, line.brief()));
-            lines.extend(measured.into_iter().filter(|line| wanted(&line.name)));
-        }
-    }
-    if wanted("P8") {
-        lines.extend([10, 100].into_iter().flat_map(|count| idle::measure(&rig, count)));
-    }
-    lines.extend(costs::measure(&rig, wanted));
-    // Not part of the everyday run: it takes a while.
-    if asked.names.iter().any(|name| name.eq_ignore_ascii_case("growth")) {
-        lines.extend(growth::measure(&rig));
-    }
-    if asked.names.iter().any(|name| name.eq_ignore_ascii_case("history")) {
-        lines.extend(history::measure(&rig));
-    }
-    if asked.peers {
-        lines.extend(peers::measure(&rig, asked.rounds));
-    }
-    report::print(&lines);
-    if let Err(error) = report::write(&asked.out, &rig.describe(), &lines) {
+    let (written, short) = match &asked.against {
+        Some(old) => compare(&rig, &asked, old),
+        None => measure_all(&rig, &asked),
+    };
+    if let Err(error) = written {
         eprintln!("bench: cannot write {}: {error}", asked.out);
         return ExitCode::FAILURE;
     }
     println!("written to {}", asked.out);
-    let short: Vec<&str> = lines.iter().filter(|line| line.falls_short()).map(|line| line.name.as_str()).collect();
     if short.is_empty() {
         println!("nothing falls short");
         ExitCode::SUCCESS
@@ -81,11 +62,53 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether the file could be written, and the names of what falls short.
+type Outcome = (std::io::Result<()>, Vec<String>);
+
+fn compare(rig: &Rig, asked: &Asked, old: &Path) -> Outcome {
+    let comparisons = against::measure(rig, old, &asked.names, asked.rounds);
+    against::print(&comparisons);
+    let written = against::write(&asked.out, &rig.describe(), old, &comparisons);
+    let short = comparisons.iter().filter(|one| one.falls_short()).map(|one| one.name.to_owned());
+    (written, short.collect())
+}
+
+fn measure_all(rig: &Rig, asked: &Asked) -> Outcome {
+    let mut lines = Vec::new();
+    let named = |known: &str| asked.names.iter().any(|name| name.eq_ignore_ascii_case(known));
+    let wanted = |known: &str| asked.names.is_empty() || named(known);
+    for bench in works::ALL {
+        if wanted(bench.name) || bench.also.iter().any(|also| wanted(also.name)) {
+            eprintln!("{}: {}", bench.name, bench.what);
+            let measured = measure(rig, bench, asked.rounds);
+            measured.iter().for_each(|line| eprintln!("   {} {}", line.name, line.brief()));
+            lines.extend(measured.into_iter().filter(|line| wanted(&line.name)));
+        }
+    }
+    if wanted("P8") {
+        lines.extend([10, 100].into_iter().flat_map(|count| idle::measure(rig, count)));
+    }
+    lines.extend(costs::measure(rig, wanted));
+    // Not part of the everyday run: it takes a while.
+    if named("growth") {
+        lines.extend(growth::measure(rig));
+    }
+    if named("history") {
+        lines.extend(history::measure(rig));
+    }
+    if asked.peers {
+        lines.extend(peers::measure(rig, asked.rounds));
+    }
+    report::print(&lines);
+    let short = lines.iter().filter(|line| line.falls_short()).map(|line| line.name.clone()).collect();
+    (report::write(&asked.out, &rig.describe(), &lines), short)
+}
+
 /// One work beside its references, round by round. Which of them comes first changes with every round.
 fn measure(rig: &Rig, bench: &works::Bench, rounds: usize) -> Vec<Line> {
     // Per figure: the work's values and those of its reference.
     let mut values = vec![(Vec::new(), Vec::new()); 1 + bench.also.len()];
-    let mut state = (bench.prepare)(rig);
+    let mut state = (bench.prepare)(rig, None);
     for round in 0..rounds {
         let mut work = 0.0;
         if round % 2 == 0 {
@@ -117,7 +140,7 @@ fn measure(rig: &Rig, bench: &works::Bench, rounds: usize) -> Vec<Line> {
 }
 
 fn read_arguments() -> Result<Asked, String> {
-    let mut asked = Asked { names: Vec::new(), rounds: 3, peers: false, out: "bench.json".to_owned() };
+    let mut asked = Asked { names: Vec::new(), rounds: 3, peers: false, out: "bench.json".to_owned(), against: None };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -127,9 +150,17 @@ fn read_arguments() -> Result<Asked, String> {
                 asked.rounds = value.parse().ok().filter(|rounds| *rounds > 0).ok_or("--rounds needs a number")?;
             }
             "--out" => asked.out = arguments.next().ok_or("--out needs a file")?,
+            "--against" => {
+                let old = PathBuf::from(arguments.next().ok_or("--against needs a launcher program")?);
+                asked.against = Some(old.canonicalize().map_err(|error| format!("{}: {error}", old.display()))?);
+            }
             name if known(name) => asked.names.push(name.to_owned()),
             other => return Err(format!("{other} is no benchmark; there are {}", names().join(", "))),
         }
+    }
+    let alone = |name: &&String| ["growth", "history"].iter().any(|known| name.eq_ignore_ascii_case(known));
+    if asked.against.is_some() && (asked.peers || asked.names.iter().any(|name| alone(&name))) {
+        return Err("growth, history and --peers are not measured with --against".to_owned());
     }
     Ok(asked)
 }

@@ -34,7 +34,7 @@ pub fn measure(rig: &Rig, rounds: usize) -> Vec<Line> {
         ("graphile-worker in batches, each job asks SELECT 1", |rig| graphile(rig, "batched", 4 * JOBS)),
         ("procrastinate, 8 at once", procrastinate),
     ];
-    let database = crate::works::twice(rig).reference;
+    let database = crate::works::twice(rig, None).reference;
     let mut lines = Vec::new();
     for (what, run) in peers {
         eprintln!("peer: {what}");

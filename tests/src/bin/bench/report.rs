@@ -20,7 +20,24 @@ impl Bound {
         if reference > 0.0 { work / reference } else { f64::NAN }
     }
 
-    fn text(self) -> String {
+    /// A figure that is no number misses every bound.
+    pub fn is_missed_by(self, ratio: f64) -> bool {
+        match self {
+            Bound::AtLeast(bound) => ratio.is_nan() || ratio < bound,
+            Bound::AtMost(bound) => ratio.is_nan() || ratio > bound,
+            Bound::None => false,
+        }
+    }
+
+    pub fn json(self) -> Value {
+        match self {
+            Bound::AtLeast(bound) => json!({"at_least": bound}),
+            Bound::AtMost(bound) => json!({"at_most": bound}),
+            Bound::None => Value::Null,
+        }
+    }
+
+    pub fn text(self) -> String {
         match self {
             Bound::AtLeast(bound) => format!(">= {bound}"),
             Bound::AtMost(bound) => format!("<= {bound}"),
@@ -60,12 +77,7 @@ impl Line {
     }
 
     pub fn falls_short(&self) -> bool {
-        let ratio = median(&self.ratios);
-        match self.bound {
-            Bound::AtLeast(bound) => ratio.is_nan() || ratio < bound,
-            Bound::AtMost(bound) => ratio.is_nan() || ratio > bound,
-            Bound::None => false,
-        }
+        self.bound.is_missed_by(median(&self.ratios))
     }
 
     pub fn brief(&self) -> String {
@@ -73,14 +85,9 @@ impl Line {
     }
 
     fn json(&self) -> Value {
-        let bound = match self.bound {
-            Bound::AtLeast(bound) => json!({"at_least": bound}),
-            Bound::AtMost(bound) => json!({"at_most": bound}),
-            Bound::None => Value::Null,
-        };
         json!({
             "name": self.name, "what": self.what, "unit": self.unit, "work": self.work, "reference": self.reference,
-            "ratios": self.ratios, "ratio": median(&self.ratios), "bound": bound, "falls_short": self.falls_short(),
+            "ratios": self.ratios, "ratio": median(&self.ratios), "bound": self.bound.json(), "falls_short": self.falls_short(),
         })
     }
 }

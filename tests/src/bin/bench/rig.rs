@@ -2,8 +2,11 @@
 
 use postgres::Statement;
 use std::fs;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+use tests::launch::Launch;
 use tests::server_programs::{bin, version};
 use tests::{Cluster, Database, Supervisor, wait};
 
@@ -14,6 +17,36 @@ const REFERENCE_SECONDS: u32 = 4;
 
 pub struct Rig {
     pub cluster: Cluster,
+}
+
+/// A database with a queue, and the launcher program that serves it. Two programs never serve the same database: each makes a
+/// catalog of its own version.
+pub struct Queue {
+    database: Database,
+    program: Option<PathBuf>,
+}
+
+impl Deref for Queue {
+    type Target = Database;
+
+    fn deref(&self) -> &Database {
+        &self.database
+    }
+}
+
+impl Queue {
+    /// A launcher for this queue alone, not started yet.
+    pub fn launch(&self) -> Launch<'_> {
+        by(Supervisor::of(&self.database), self.program.as_deref())
+    }
+}
+
+/// The same launcher from this program; without one, from the program of this build.
+pub fn by<'d>(launch: Launch<'d>, program: Option<&Path>) -> Launch<'d> {
+    match program {
+        Some(program) => launch.program(program.to_owned()),
+        None => launch,
+    }
 }
 
 /// What pgbench has found.
@@ -61,15 +94,15 @@ impl Rig {
     }
 
     /// A database whose queue has been made by a launcher that is gone again.
-    pub fn queue(&self) -> Database {
-        let database = self.cluster.database();
-        let launcher = Supervisor::of(&database).start();
-        let id = database.insert("SELECT 1");
-        launcher.finished(&database, id);
+    pub fn queue(&self, program: Option<&Path>) -> Queue {
+        let queue = Queue { database: self.cluster.database(), program: program.map(Path::to_owned) };
+        let launcher = queue.launch().start();
+        let id = queue.insert("SELECT 1");
+        launcher.finished(&queue, id);
         stop(&launcher);
         drop(launcher);
-        database.run("TRUNCATE public.task");
-        database
+        queue.run("TRUNCATE public.task");
+        queue
     }
 
     /// One script, as the database's owner.
@@ -110,13 +143,13 @@ pub fn until_done(database: &Database, count: i64) {
 /// Waits until all has ended. Whoever watches takes from the cores that are measured, and the reference has nobody who watches:
 /// so the newest row is looked at first, and what waits and what runs, which the indexes know, only once that one does not wait.
 pub fn until_ended(database: &Database, limit: Duration, mut ended: impl FnMut() -> bool) {
-    let mut eye = database.connect_superuser();
-    eye.batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off").expect("the server answers");
+    let mut watcher = database.connect_superuser();
+    watcher.batch_execute("SET enable_seqscan = off; SET enable_bitmapscan = off").expect("the server answers");
     let newest = "SELECT COALESCE((SELECT state = 'PLAN' FROM public.task ORDER BY id DESC LIMIT 1), false)";
     let busy = "SELECT EXISTS (SELECT FROM public.task WHERE state = 'PLAN' AND NOT held) \
                     OR EXISTS (SELECT FROM public.task WHERE state IN ('TAKE', 'WORK'))";
-    let [newest, busy] = [newest, busy].map(|text| eye.prepare(text).expect("the server answers"));
-    let mut is = |what: &Statement| eye.query_one(what, &[]).expect("the server answers").get::<_, bool>(0);
+    let [newest, busy] = [newest, busy].map(|text| watcher.prepare(text).expect("the server answers"));
+    let mut is = |what: &Statement| watcher.query_one(what, &[]).expect("the server answers").get::<_, bool>(0);
     wait("the tasks are done").within(limit).until(|| !is(&newest) && !is(&busy) && ended());
 }
 

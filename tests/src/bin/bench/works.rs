@@ -3,9 +3,10 @@
 //! Those of timers and graphs are `graphs`.
 
 use crate::report::Bound;
-use crate::rig::{Rig, number, rate, rate_over, stop, until_done};
+use crate::rig::{Queue, Rig, number, rate, rate_over, stop, until_done};
 use crate::{alone, at_least, graphs};
 use serde_json::json;
+use std::path::Path;
 use std::time::Duration;
 use tests::{Database, Supervisor, eventually, wait};
 
@@ -20,7 +21,8 @@ pub struct Bench {
     pub what: &'static str,
     pub unit: &'static str,
     pub bound: Bound,
-    pub prepare: fn(&Rig) -> State,
+    /// With this launcher program, or with that of this build.
+    pub prepare: fn(&Rig, Option<&Path>) -> State,
     pub work: fn(&Rig, &mut State) -> f64,
     pub reference: fn(&Rig, &mut State) -> f64,
     /// What else the same work tells.
@@ -40,8 +42,8 @@ pub struct Also {
 
 /// The databases of one benchmark: where the work is done, where the reference, and what they need to remember.
 pub struct State {
-    pub work: Database,
-    pub reference: Database,
+    pub work: Queue,
+    pub reference: Queue,
     pub latencies: Vec<f64>,
 }
 
@@ -126,8 +128,8 @@ pub const ALL: &[Bench] = &[
         what: "P1 with 1,000,000 waiting; with 1,000 waiting",
         unit: "tasks/s",
         bound: at_least(0.8),
-        prepare: |rig| {
-            let state = twice(rig);
+        prepare: |rig, program| {
+            let state = twice(rig, program);
             fill(&state.work, "SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, 1000000)");
             state
         },
@@ -140,8 +142,8 @@ pub const ALL: &[Bench] = &[
         what: "10,000 groups with 100 waiting each, one at a time per group; P1",
         unit: "tasks/s",
         bound: at_least(0.5),
-        prepare: |rig| {
-            let state = twice(rig);
+        prepare: |rig, program| {
+            let state = twice(rig, program);
             fill(
                 &state.work,
                 "SELECT 'group ' || g, 'SELECT 1', interval '1 hour', 0 \
@@ -185,8 +187,8 @@ pub const ALL: &[Bench] = &[
     },
 ];
 
-pub fn twice(rig: &Rig) -> State {
-    let state = State { work: rig.queue(), reference: rig.queue(), latencies: Vec::new() };
+pub fn twice(rig: &Rig, program: Option<&Path>) -> State {
+    let state = State { work: rig.queue(program), reference: rig.queue(program), latencies: Vec::new() };
     let rows = "SELECT id, 'group', 'SELECT 1', now() - interval '1 min', now(), now(), 'DONE'::state, '1'";
     state.reference.run(&format!(
         "CREATE TABLE public.settled (LIKE public.task INCLUDING ALL); \
@@ -206,62 +208,62 @@ pub fn fill(database: &Database, rows: &str) {
 }
 
 /// A launcher for eight tasks at once.
-pub fn serve(database: &Database, lend: bool) -> Supervisor<'_> {
-    serve_in(database, lend, false)
+pub fn serve(queue: &Queue, lend: bool) -> Supervisor<'_> {
+    serve_in(queue, lend, false)
 }
 
 /// The same, with batches or without.
-pub fn serve_in(database: &Database, lend: bool, batch: bool) -> Supervisor<'_> {
-    let launch = Supervisor::of(database).key("max_workers", json!(SLOTS)).row_key("lend", json!(lend));
+pub fn serve_in(queue: &Queue, lend: bool, batch: bool) -> Supervisor<'_> {
+    let launch = queue.launch().key("max_workers", json!(SLOTS)).row_key("lend", json!(lend));
     launch.row_key("batch", json!(batch)).start()
 }
 
-fn reused(database: &Database, count: i64) -> f64 {
-    reused_in(database, count, true)
+fn reused(queue: &Queue, count: i64) -> f64 {
+    reused_in(queue, count, true)
 }
 
-fn reused_in(database: &Database, count: i64, batch: bool) -> f64 {
-    database.run("TRUNCATE public.task");
-    fill(database, &format!("SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, {count})"));
-    let launcher = serve_in(database, true, batch);
-    until_done(database, count);
+fn reused_in(queue: &Queue, count: i64, batch: bool) -> f64 {
+    queue.run("TRUNCATE public.task");
+    fill(queue, &format!("SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, {count})"));
+    let launcher = serve_in(queue, true, batch);
+    until_done(queue, count);
     stop(&launcher);
-    rate(database)
+    rate(queue)
 }
 
-fn single(database: &Database, lend: bool, count: i64) -> f64 {
-    database.run("TRUNCATE public.task");
-    let launcher = serve(database, lend);
-    fill(database, &format!("SELECT 'group', 'SELECT 1', interval '0', 7 FROM generate_series(1, {count})"));
-    until_done(database, count);
+fn single(queue: &Queue, lend: bool, count: i64) -> f64 {
+    queue.run("TRUNCATE public.task");
+    let launcher = serve(queue, lend);
+    fill(queue, &format!("SELECT 'group', 'SELECT 1', interval '0', 7 FROM generate_series(1, {count})"));
+    until_done(queue, count);
     stop(&launcher);
-    rate(database)
+    rate(queue)
 }
 
-fn usual(database: &Database) -> f64 {
-    database.run("TRUNCATE public.task");
-    let launcher = Supervisor::of(database).start();
-    database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 500)");
-    until_done(database, 500);
+fn usual(queue: &Queue) -> f64 {
+    queue.run("TRUNCATE public.task");
+    let launcher = queue.launch().start();
+    queue.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 500)");
+    until_done(queue, 500);
     stop(&launcher);
-    rate(database)
+    rate(queue)
 }
 
 /// Milliseconds from the INSERT's arrival at the server to the task's start, one at a time, each into a sleep.
-fn latencies(database: &Database) -> Vec<f64> {
-    database.run("TRUNCATE public.task");
-    let launcher = Supervisor::of(database).row_key("idle", json!(0)).start();
-    let mut client = database.connect();
+fn latencies(queue: &Queue) -> Vec<f64> {
+    queue.run("TRUNCATE public.task");
+    let launcher = queue.launch().row_key("idle", json!(0)).start();
+    let mut client = queue.connect();
     let mut all = Vec::new();
     for round in 0..101 {
-        eventually("it sleeps", || asleep(database));
+        eventually("it sleeps", || asleep(queue));
         let row = client.query_one("INSERT INTO public.task (input) VALUES ('SELECT 1') RETURNING id", &[]);
         let id: i64 = row.expect("insert a task").get(0);
-        launcher.finished(database, id);
+        launcher.finished(queue, id);
         let sql = format!("SELECT extract(epoch FROM start - plan) * 1000 FROM public.task WHERE id = {id}");
         // The first one warms up.
         if round > 0 {
-            all.push(number(database, &sql));
+            all.push(number(queue, &sql));
         }
     }
     stop(&launcher);
@@ -284,39 +286,39 @@ pub fn percentile(values: &[f64], percent: usize) -> f64 {
 }
 
 /// Some seconds in the middle of a backlog that does not end, with batches or without.
-pub fn backlog(database: &Database, batch: bool) -> f64 {
-    let launcher = serve_in(database, true, batch);
-    let began = crate::rig::done(database);
-    wait("it works").within(Duration::from_secs(60)).until(|| crate::rig::done(database) > began + 500);
-    let rate = rate_over(database, Duration::from_secs(4));
+pub fn backlog(queue: &Queue, batch: bool) -> f64 {
+    let launcher = serve_in(queue, true, batch);
+    let began = crate::rig::done(queue);
+    wait("it works").within(Duration::from_secs(60)).until(|| crate::rig::done(queue) > began + 500);
+    let rate = rate_over(queue, Duration::from_secs(4));
     stop(&launcher);
     rate
 }
 
-fn thousand_at_a_time(database: &Database) -> f64 {
-    let launcher = serve(database, true);
+fn thousand_at_a_time(queue: &Queue) -> f64 {
+    let launcher = serve(queue, true);
     let mut seconds = 0.0;
     for _ in 0..12 {
-        database.run("TRUNCATE public.task");
-        fill(database, "SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, 1000)");
-        until_done(database, 1000);
-        seconds += 1000.0 / rate(database);
+        queue.run("TRUNCATE public.task");
+        fill(queue, "SELECT 'group', 'SELECT 1', interval '1 hour', 7 FROM generate_series(1, 1000)");
+        until_done(queue, 1000);
+        seconds += 1000.0 / rate(queue);
     }
     stop(&launcher);
     12_000.0 / seconds
 }
 
 /// The group is full, so the scheduler is awake and starts nothing.
-fn inserts(rig: &Rig, database: &Database, trigger: bool) -> f64 {
-    database.run("TRUNCATE public.task");
+fn inserts(rig: &Rig, queue: &Queue, trigger: bool) -> f64 {
+    queue.run("TRUNCATE public.task");
     let able = if trigger { "ENABLE" } else { "DISABLE" };
-    database.run(&format!("ALTER TABLE public.task {able} TRIGGER USER"));
-    let launcher = Supervisor::of(database).start();
-    let id = database.insert("SELECT pg_sleep(600)");
-    launcher.eventually("the group is full", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
-    let pace = rig.pgbench(database, "INSERT INTO task (input) VALUES ('SELECT 1');\n", &["-c", "16", "-j", "2"]);
+    queue.run(&format!("ALTER TABLE public.task {able} TRIGGER USER"));
+    let launcher = queue.launch().start();
+    let id = queue.insert("SELECT pg_sleep(600)");
+    launcher.eventually("the group is full", || queue.task(id).is_some_and(|row| row["state"] == "WORK"));
+    let pace = rig.pgbench(queue, "INSERT INTO task (input) VALUES ('SELECT 1');\n", &["-c", "16", "-j", "2"]);
     stop(&launcher);
-    database.run("ALTER TABLE public.task ENABLE TRIGGER USER");
+    queue.run("ALTER TABLE public.task ENABLE TRIGGER USER");
     pace.per_second
 }
 

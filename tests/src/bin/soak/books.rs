@@ -81,40 +81,13 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
     let books: Vec<Book> =
         world.databases.iter().zip(&inserted.tasks).map(|(database, tasks)| read(database, tasks)).collect();
     let (used, wanted) = slots(world);
-    let sum = |what: fn(&Book) -> i64| books.iter().map(what).sum::<i64>();
     let found = |what: fn(&Book) -> &BTreeSet<String>| -> Vec<String> {
         let numbered = books.iter().enumerate();
         numbered.flat_map(|(number, book)| what(book).iter().map(move |line| format!("t{number}: {line}"))).collect()
     };
-    println!("\nfaults");
-    for (fault, count) in &faults.counts {
-        println!("  {:<28}{count:>10}", format!("{fault:?}"));
-    }
-    if crate::world::faketime().is_none() {
-        println!("  SKIPPED: clocks that are off, because libfaketime is not installed (apt-get install faketime)");
-    }
-    println!("  longest stay of a killed launcher's processes {:?}", faults.longest_afterlife);
-    println!("tasks");
-    for (name, count) in [
-        ("inserted", sum(|book| book.tasks)),
-        ("done", sum(|book| book.done)),
-        ("ended by a fault (cancelled)", sum(|book| book.cancelled)),
-        ("attempts", sum(|book| book.attempts)),
-        ("runs of jobs", sum(|book| book.runs)),
-        ("logical times of graphs", sum(|book| book.times)),
-    ] {
-        println!("  {name:<28}{count:>10}");
-    }
+    print_counts(faults, &books);
     println!("  drained after {drained:?}");
-    for (number, database) in world.databases.iter().enumerate() {
-        let jobs = "SELECT concat(j.name, ': ', s.total_runs, ' runs, ', s.total_successes, ' successes, ', s.total_failures, \
-             ' failures, ', s.total_crashes, ' crashes', \
-             (SELECT format('; longest gap %s s, from %s', round(extract(epoch FROM g.gap), 1), g.since) FROM ( \
-                 SELECT t.at::timestamptz - lag(t.at::timestamptz) OVER w AS gap, lag(t.at) OVER w AS since FROM public.tick t \
-                 WHERE t.job = j.id::text WINDOW w AS (ORDER BY t.at::timestamptz)) g ORDER BY g.gap DESC NULLS LAST LIMIT 1)) \
-             FROM mill.job j JOIN mill.job_stat s ON s.job = j.id WHERE j.flow IS NULL";
-        lines(database, jobs).iter().for_each(|line| println!("  t{number} job {line}"));
-    }
+    print_jobs(world);
     let passed = &inserted.passed;
     println!(
         "databases that came and went  served {}, not served {}, dropped by force {}",
@@ -142,13 +115,7 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
     none("orphaned processes", vec!["a process".to_owned(); faults.orphans]);
     let unserved = vec!["a database".to_owned(); passed.unserved.load(SeqCst)];
     none("databases not served", unserved);
-    println!("in use by launchers and schedulers     start of the calm       most        end");
-    println!("  memory, KiB                 {:>20}{:>11}{:>11}", before.memory_kib, most.memory_kib, after.memory_kib);
-    println!(
-        "  descriptors                 {:>20}{:>11}{:>11}",
-        before.descriptors, most.descriptors, after.descriptors
-    );
-    println!("  sessions                    {:>20}{:>11}{:>11}", before.sessions, most.sessions, after.sessions);
+    print_sizes(before, most, after);
     if !after.flat_since(before) {
         println!("  NOT FLAT");
         sound = false;
@@ -158,6 +125,51 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
     }
     println!("{}", if sound { "all held" } else { "NOT all held" });
     sound
+}
+
+fn print_counts(faults: &Faults, books: &[Book]) {
+    let sum = |what: fn(&Book) -> i64| books.iter().map(what).sum::<i64>();
+    println!("\nfaults");
+    for (fault, count) in &faults.counts {
+        println!("  {:<28}{count:>10}", format!("{fault:?}"));
+    }
+    if crate::world::faketime().is_none() {
+        println!("  SKIPPED: clocks that are off, because libfaketime is not installed (apt-get install faketime)");
+    }
+    println!("  longest stay of a killed launcher's processes {:?}", faults.longest_afterlife);
+    println!("tasks");
+    for (name, count) in [
+        ("inserted", sum(|book| book.tasks)),
+        ("done", sum(|book| book.done)),
+        ("ended by a fault (cancelled)", sum(|book| book.cancelled)),
+        ("attempts", sum(|book| book.attempts)),
+        ("runs of jobs", sum(|book| book.runs)),
+        ("logical times of graphs", sum(|book| book.times)),
+    ] {
+        println!("  {name:<28}{count:>10}");
+    }
+}
+
+fn print_jobs(world: &World) {
+    for (number, database) in world.databases.iter().enumerate() {
+        let jobs = "SELECT concat(j.name, ': ', s.total_runs, ' runs, ', s.total_successes, ' successes, ', s.total_failures, \
+             ' failures, ', s.total_crashes, ' crashes', \
+             (SELECT format('; longest gap %s s, from %s', round(extract(epoch FROM g.gap), 1), g.since) FROM ( \
+                 SELECT t.at::timestamptz - lag(t.at::timestamptz) OVER w AS gap, lag(t.at) OVER w AS since FROM public.tick t \
+                 WHERE t.job = j.id::text WINDOW w AS (ORDER BY t.at::timestamptz)) g ORDER BY g.gap DESC NULLS LAST LIMIT 1)) \
+             FROM mill.job j JOIN mill.job_stat s ON s.job = j.id WHERE j.flow IS NULL";
+        lines(database, jobs).iter().for_each(|line| println!("  t{number} job {line}"));
+    }
+}
+
+fn print_sizes(before: Sizes, most: Sizes, after: Sizes) {
+    println!("in use by launchers and schedulers     start of the calm       most        end");
+    println!("  memory, KiB                 {:>20}{:>11}{:>11}", before.memory_kib, most.memory_kib, after.memory_kib);
+    println!(
+        "  descriptors                 {:>20}{:>11}{:>11}",
+        before.descriptors, most.descriptors, after.descriptors
+    );
+    println!("  sessions                    {:>20}{:>11}{:>11}", before.sessions, most.sessions, after.sessions);
 }
 
 /// Until every task is finished, or nothing moves any more: no line of any ledger is added. How many wait is no measure,

@@ -1,0 +1,53 @@
+//! The queues of a config with their logins, and mistakes that are known only together with the environment.
+
+use crate::limits::LEARNT_BYTES;
+use crate::queue::wanted::{Origin, WantedQueue};
+use shared::config::{Config, Environment, Mistake, Row};
+use shared::conninfo::ConninfoError;
+use shared::process::order::{WaitFor, encode};
+use shared::region::CELL_PAYLOAD_BYTES;
+use std::path::PathBuf;
+
+/// Logins that cannot be resolved, and queues whose parameters are too long.
+pub fn unresolved(config: &Config, environment: Environment<'_>) -> Vec<Mistake> {
+    let general =
+        config.target(environment).err().map(|error| Mistake { place: "connect".into(), text: error.to_string() });
+    let rows = config.rows.iter().filter_map(|row| match wanted(config, row, environment) {
+        Err(error) => Some(Mistake { place: row.place.clone(), text: error.to_string() }),
+        Ok(wanted) => untellable(config, &wanted),
+    });
+    let mut mistakes: Vec<Mistake> = general.into_iter().chain(rows).collect();
+    mistakes.dedup();
+    mistakes
+}
+
+/// A queue with its login and all parameters of its scheduler.
+pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Result<WantedQueue, ConninfoError> {
+    let target = config.row_target(row, environment)?;
+    let installer = config.installer(row, &target, environment);
+    let versions = config.versions.clone().unwrap_or_else(beside_us);
+    let (remotes, launcher) = (config.remotes.clone(), config.name.clone());
+    Ok(WantedQueue { row: row.clone(), target, installer, versions, remotes, launcher, refusal: None, as_owner: false })
+}
+
+/// Where the programs of other versions are, unless the config names a folder: beside this one.
+fn beside_us() -> PathBuf {
+    let own = std::env::current_exe().unwrap_or_default();
+    own.parent().unwrap_or(&own).join("versions")
+}
+
+/// The parameters of a scheduler must fit into its cell.
+fn untellable(config: &Config, wanted: &WantedQueue) -> Option<Mistake> {
+    let longest = WaitFor { message: Some((i32::MAX, u32::MAX)), marker: true };
+    let length = encode(&wanted.order(Origin::Named, longest, true)).len() + LEARNT_BYTES;
+    if length <= CELL_PAYLOAD_BYTES {
+        return None;
+    }
+    let too_much = length - CELL_PAYLOAD_BYTES;
+    let (place, advice) = if config.remotes.is_empty() {
+        (wanted.row.place.clone(), "shorten its connect")
+    } else {
+        ("remotes".to_owned(), "name fewer or shorten them; a row is told all of them at once")
+    };
+    Some(Mistake { place, text: format!("take {too_much} bytes more than fit with {}: {advice}", wanted.row.place) })
+}

@@ -1,0 +1,4 @@
+//! Which launcher of a name is the active one.
+
+pub mod leader_state;
+pub mod leadership;

@@ -1,0 +1,45 @@
+//! What `launcher status` prints of each queue; an answer to an order contains the same.
+
+use crate::queue::queue_state::QueueState;
+use crate::queue::queue_table::QueueTable;
+use crate::queue::tally::is_served;
+use serde_json::{Value, json};
+use shared::region::{Kind, Phase, SlotHandle};
+
+/// `launcher_why`: why the launcher itself waits, which is then the reason of every queue that has no process.
+pub fn queue_report(table: &QueueTable, launcher_why: Option<&str>) -> Value {
+    let region = &table.region;
+    let slots = region.slots();
+    let parents: Vec<(u32, Option<Kind>)> = slots
+        .holders()
+        .iter()
+        .filter_map(|holder| Some((slots.notes(holder.handle).parent()?, slots.notes(holder.handle).kind())))
+        .collect();
+    let entries = table.entries.iter();
+    entries
+        .map(|entry| {
+            let index = entry.state.slot().map(SlotHandle::index);
+            let running = parents.iter().filter(|(parent, kind)| Some(*parent) == index && *kind == Some(Kind::Worker));
+            let size = entry.state.slot().and_then(|slot| slots.notes(slot).size());
+            json!({
+                "data": entry.wanted.target.database,
+                "user": entry.wanted.row.user,
+                "schema": entry.wanted.row.schema,
+                "table": entry.wanted.row.table,
+                "state": entry.state.name(),
+                "phase": entry.phase(region).map(Phase::name),
+                "pid": entry.state.pid().map(|pid| pid.as_raw()),
+                "slot": index,
+                "running": running.count(),
+                "served": is_served(entry, region),
+                "why": entry.why(region).or_else(|| {
+                    let idle = matches!(entry.state, QueueState::Enabled { .. } | QueueState::Allocated(_));
+                    launcher_why.filter(|_| idle).map(str::to_owned)
+                }),
+                "rows": size.map(|(rows, _)| rows),
+                "bytes": size.map(|(_, bytes)| bytes),
+                "last_death": entry.memory.last_death,
+            })
+        })
+        .collect()
+}
