@@ -2,7 +2,7 @@
 //!
 //! Its sessions are alive, so nothing is given up. What was refused is asked again later and later: results are kept, claims
 //! pause. The outage is one line in the log when it begins, one each minute while it lasts, and one when it is over. Workers
-//! that record their results themselves wait in the same way (`worker::recorder`) and say so in their slots.
+//! that record their results themselves wait in the same way (`worker::record`) and say so in their slots.
 
 use crate::attempt::attempts::UnfinishedQuestion;
 use crate::command::Refused;
