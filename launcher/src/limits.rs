@@ -1,6 +1,6 @@
 //! Every timeout and limit of this crate, each with its reason. A module that needs one imports it from here.
 
-use shared::region::SILENCE_MS;
+use shared::limits::SILENCE_MS;
 use std::time::Duration;
 
 // The launcher's own server.

@@ -3,11 +3,11 @@
 
 use crate::attempt::attempt_id::AttemptId;
 use crate::limits::ANSWER_TIMEOUT;
+use crate::session::catalog::Access;
 use crate::session::session_state::SessionEvent;
 use shared::conninfo::Target;
 use shared::db::trouble::Trouble;
 use shared::process::exit_code::ExitCode;
-use shared::process::stopping::StopEvent;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,31 +16,42 @@ use tokio_postgres::Client;
 
 pub type Answering<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
 
-/// The database sessions of this process whose answers come to the event loop.
-#[allow(dead_code)]
+/// The database sessions of this process but those on remotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionName {
     /// The one that serves the queue.
     Queue,
-    /// Reads the settings of a new session on a reload.
+    /// Reads the settings on a reload: a role's own count only for new sessions.
     Settings,
     /// Repairs the table beside the service.
     Repair,
     /// As the launcher's login, for what the queue's user may not do.
     Installer,
+    /// Keeps the graph of the database.
+    Graph,
+}
+
+impl SessionName {
+    /// It is closed when its query is answered.
+    pub fn answers_once(self) -> bool {
+        match self {
+            SessionName::Settings | SessionName::Repair | SessionName::Installer => true,
+            SessionName::Queue | SessionName::Graph => false,
+        }
+    }
 }
 
 /// A query that the server may refuse without the end of the session: its disk is full, or another transaction is in the way.
 /// The part that sent it sends it again later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    Look,
+    Pass,
     Results,
     Begins,
     Settlement(AttemptId),
     Returns,
     Unfinished(Purpose),
-    Retirement(i32),
+    Termination(i32),
     Chore,
 }
 
@@ -64,37 +75,54 @@ pub struct Query<A> {
     pub question: Box<dyn FnOnce(Rc<Client>) -> Answering<A>>,
 }
 
-#[allow(dead_code)]
 pub enum Command<A> {
     Query(Query<A>),
-    /// Opens a session with this target. `beside`: it must be on the server on which the queue is served.
-    Open {
-        session: SessionName,
-        target: Box<Target>,
-        beside: bool,
-    },
+    /// Opens a session.
+    Open(Opening),
     Close(SessionName),
     /// A pass is due then, or earlier.
     PollAt(Instant),
-    /// No pass before then.
-    HoldOff(Instant),
     /// An event of the session that serves the queue.
     Session(SessionEvent),
+    /// Looks at the table and the catalog once more: the catalog was upgraded.
+    Prepare,
     /// The queue is not served, or not fully: log it once, show it in the slot status.
     Report(Trouble),
-    /// That trouble is over.
+    /// The reason in the slot status has changed where no trouble of the session hides it.
+    ShowReason,
+    /// The trouble that was reported is over.
     ReportEnd,
-    /// Reads unfinished rows when no pass is in flight.
-    FindUnfinished(Purpose),
-    /// The row is claimed and has no worker: settle it.
-    Orphaned(i64, i32),
+    /// Tells `mill.why` what keeps workers from beginning, or that nothing does any more.
+    Note(Option<String>),
+    /// The queue is registered with the catalog.
+    Admitted(Access),
     /// Our user may keep the graph of the database.
     KeepGraph,
-    Stop(StopEvent),
     /// Cancels the tasks, plans them again, then exits with this code.
     StopAs(ExitCode),
     /// Exits at once.
     Exit(ExitCode),
+}
+
+/// A session that is to be opened.
+pub struct Opening {
+    pub session: SessionName,
+    pub target: Box<Target>,
+    /// It must be on the server on which the queue is served.
+    pub beside: bool,
+    /// It may be behind a pooler, and has to prove a backend of its own.
+    pub doubtful: bool,
+}
+
+impl Opening {
+    /// A session beside the service.
+    pub fn beside<A>(session: SessionName, target: Target) -> Command<A> {
+        Command::Open(Opening { session, target: Box::new(target), beside: true, doubtful: false })
+    }
+
+    pub fn alone<A>(session: SessionName, target: Target) -> Command<A> {
+        Command::Open(Opening { session, target: Box::new(target), beside: false, doubtful: false })
+    }
 }
 
 /// Asks the server on the queue's session; the answer comes back to the component.
@@ -105,7 +133,6 @@ where
     query_on(SessionName::Queue, what, ANSWER_TIMEOUT, question)
 }
 
-#[allow(dead_code)]
 /// The same, where a refusal that leaves the session alive is an answer.
 pub fn refusable<A, F>(
     refused: Refused,
@@ -132,57 +159,4 @@ where
 {
     let question: Box<dyn FnOnce(Rc<Client>) -> Answering<A>> = Box::new(move |client| Box::pin(question(client)));
     Command::Query(Query { session, what, timeout, refusable: None, question })
-}
-
-impl<A> Command<A> {
-    /// The same command, whose answer is of another kind: for a component that holds others.
-    #[allow(dead_code)]
-    pub fn map<B: 'static>(self, wrap: fn(A) -> B) -> Command<B>
-    where
-        A: 'static,
-    {
-        match self {
-            Command::Query(Query { session, what, timeout, refusable, question }) => {
-                let question: Box<dyn FnOnce(Rc<Client>) -> Answering<B>> = Box::new(move |client| {
-                    let answer = question(client);
-                    Box::pin(async move { Ok(wrap(answer.await?)) })
-                });
-                Command::Query(Query { session, what, timeout, refusable, question })
-            }
-            Command::Open { session, target, beside } => Command::Open { session, target, beside },
-            Command::Close(session) => Command::Close(session),
-            Command::PollAt(at) => Command::PollAt(at),
-            Command::HoldOff(until) => Command::HoldOff(until),
-            Command::Session(event) => Command::Session(event),
-            Command::Report(trouble) => Command::Report(trouble),
-            Command::ReportEnd => Command::ReportEnd,
-            Command::FindUnfinished(purpose) => Command::FindUnfinished(purpose),
-            Command::Orphaned(task, attempt) => Command::Orphaned(task, attempt),
-            Command::KeepGraph => Command::KeepGraph,
-            Command::Stop(event) => Command::Stop(event),
-            Command::StopAs(code) => Command::StopAs(code),
-            Command::Exit(code) => Command::Exit(code),
-        }
-    }
-}
-
-impl<A> std::fmt::Debug for Command<A> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Command::Query(query) => write!(f, "Query({})", query.what),
-            Command::Open { session, .. } => write!(f, "Open({session:?})"),
-            Command::Close(session) => write!(f, "Close({session:?})"),
-            Command::PollAt(_) => f.write_str("PollAt"),
-            Command::HoldOff(_) => f.write_str("HoldOff"),
-            Command::Session(event) => write!(f, "Session({event:?})"),
-            Command::Report(trouble) => write!(f, "Report({trouble})"),
-            Command::ReportEnd => f.write_str("ReportEnd"),
-            Command::FindUnfinished(purpose) => write!(f, "FindUnfinished({purpose:?})"),
-            Command::Orphaned(task, attempt) => write!(f, "Orphaned({task}, {attempt})"),
-            Command::KeepGraph => f.write_str("KeepGraph"),
-            Command::Stop(event) => write!(f, "Stop({event:?})"),
-            Command::StopAs(code) => write!(f, "StopAs({code:?})"),
-            Command::Exit(code) => write!(f, "Exit({code:?})"),
-        }
-    }
 }

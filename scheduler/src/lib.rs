@@ -9,19 +9,22 @@
 //! `shape`, `table_plan` and `table_repair`.
 #![forbid(unsafe_code)]
 
+mod answer;
 mod attempt;
 mod base;
 mod claim;
 mod command;
+mod components;
 mod event_loop;
 mod graph;
 mod jobs;
 mod limits;
+mod links;
 mod pool;
-mod serving;
 mod session;
 mod stop;
 mod table;
+mod turn;
 
 use nix::sys::signal::Signal;
 use shared::log;

@@ -250,7 +250,7 @@ COMMENT ON COLUMN mill.job.retry_period IS 'the wait after the first failure; it
 -- Name: COLUMN job.crash_wait; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job.crash_wait IS 'the least wait after a crash, so that somebody can pause the job';
+COMMENT ON COLUMN mill.job.crash_wait IS 'the least wait after a crash, so that a person can pause the job';
 
 --
 -- Name: COLUMN job.scheduled; Type: COMMENT; Schema: mill; Owner: -
@@ -439,6 +439,14 @@ BEGIN
                 other := (SELECT j.flow FROM mill.job j WHERE j.name = key ->> 'job');
                 IF other IS DISTINCT FROM whole THEN
                     PERFORM mill_private.raise_violation(format('edges[%s].job: "%s" is not a job of this document', item.place, key ->> 'job'));
+                END IF;
+                -- Foreign keys are checked at commit, and name neither the place nor the missing row.
+                IF NOT EXISTS (SELECT FROM mill.job j WHERE j.name = key ->> 'from_job') AND key ->> 'from_job' IS NOT NULL THEN
+                    PERFORM mill_private.raise_violation(format('edges[%s].from_job: job "%s" does not exist, or you are not a member of its owner',
+                        item.place, key ->> 'from_job'));
+                ELSIF NOT EXISTS (SELECT FROM mill.timer t WHERE t.name = key ->> 'from_timer') AND key ->> 'from_timer' IS NOT NULL THEN
+                    PERFORM mill_private.raise_violation(format('edges[%s].from_timer: timer "%s" does not exist, or you are not a member of its owner',
+                        item.place, key ->> 'from_timer'));
                 END IF;
             ELSE
                 IF item.value ->> 'name' IS NULL THEN
@@ -1122,6 +1130,7 @@ BEGIN
         RETURN false;
     END IF;
     SELECT count(*) FILTER (WHERE l.classid = 1835597825::oid),
+           -- & ~65280 removes the number from a first key
            count(*) FILTER (WHERE l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
                IN (1835597840, 1835597841, 1835597842))
       INTO launchers, open_messages
@@ -1553,11 +1562,11 @@ CREATE FUNCTION mill.why(task bigint, queue regclass DEFAULT NULL::regclass) RET
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 DECLARE
-    relid oid := COALESCE(queue::oid, (SELECT min(q.relid) FROM mill.queue q HAVING count(*) = 1),
+    relid oid := COALESCE(queue::oid, (SELECT min(queue_row.relid) FROM mill.queue queue_row HAVING count(*) = 1),
                           to_regclass('public.task')::oid);
     relation text := relid::regclass::text;
-    trouble text := (SELECT q.trouble FROM mill.queue q WHERE q.relid = relation::regclass);
-    t record;
+    trouble text := (SELECT queue_row.trouble FROM mill.queue queue_row WHERE queue_row.relid = relation::regclass);
+    task_row record;
     others bigint;
     ahead bigint;
     wrong text;
@@ -1571,47 +1580,47 @@ BEGIN
         RETURN format('%s is not read here: that could run code of its owner with your rights (%s); call it as the owner', relation, wrong);
     END IF;
     EXECUTE format('SELECT id, state::text AS state, plan, active, start, stop, pid, "max", priority, "group", remote,
-        hash, held, reason, job, crashes FROM %s WHERE id = $1', relation) INTO t USING task;
+        hash, held, reason, job, crashes FROM %s WHERE id = $1', relation) INTO task_row USING task;
     CASE
-    WHEN t.id IS NULL THEN
+    WHEN task_row.id IS NULL THEN
         RETURN format('task %s does not exist in %s: it has finished and was deleted, or was never inserted', task, relation);
-    WHEN t.state IN ('DONE', 'FAIL') THEN
-        RETURN format('finished at %s: %s%s', t.stop, t.state, ' (' || t.reason || ')');
-    WHEN t.state = 'GONE' THEN
-        RETURN format('expired: not started within %s of its plan, %s', t.active, t.plan);
-    WHEN t.state = 'STOP' AND t.reason = 'completion' THEN
+    WHEN task_row.state IN ('DONE', 'FAIL') THEN
+        RETURN format('finished at %s: %s%s', task_row.stop, task_row.state, ' (' || task_row.reason || ')');
+    WHEN task_row.state = 'GONE' THEN
+        RETURN format('expired: not started within %s of its plan, %s', task_row.active, task_row.plan);
+    WHEN task_row.state = 'STOP' AND task_row.reason = 'completion' THEN
         RETURN 'stopped: it has run, but its table refused the record of its end; the launcher''s log shows why; set its state to PLAN to run it again';
-    WHEN t.state = 'STOP' THEN
+    WHEN task_row.state = 'STOP' THEN
         RETURN 'stopped by a user: set its state to PLAN to run it';
-    WHEN t.state = 'WORK' AND t.remote IS NOT NULL
-         AND mill_private.is_locked(1835597833, hashtext(concat(relid, ':', t.id))::oid, here) THEN
+    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL
+         AND mill_private.is_locked(1835597833, hashtext(concat(relid, ':', task_row.id))::oid, here) THEN
         RETURN 'remote not reachable, outcome unknown';
-    WHEN t.state = 'WORK' AND t.remote IS NOT NULL AND t.pid IS NULL THEN
-        RETURN format('connecting to its remote since %s', t.start);
-    WHEN t.state = 'WORK' AND t.remote IS NOT NULL THEN
-        RETURN format('running on its remote since %s (backend pid %s)', t.start, t.pid);
-    WHEN t.state IN ('TAKE', 'WORK') AND NOT mill_private.is_locked(1835597826, relid, here) THEN
+    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL AND task_row.pid IS NULL THEN
+        RETURN format('connecting to its remote since %s', task_row.start);
+    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL THEN
+        RETURN format('running on its remote since %s (backend pid %s)', task_row.start, task_row.pid);
+    WHEN task_row.state IN ('TAKE', 'WORK') AND NOT mill_private.is_locked(1835597826, relid, here) THEN
         RETURN format('%s when its scheduler ended: it is planned again once a scheduler serves %s',
-                      CASE t.state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relation);
-    WHEN t.state = 'WORK' AND t.remote IS NULL AND NOT EXISTS (SELECT FROM pg_stat_activity a
-         WHERE a.pid = t.pid AND COALESCE(a.backend_start <= t.start, true)) THEN
-        RETURN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(t.pid::text, '(none)'));
-    WHEN t.state = 'WORK' THEN
-        RETURN format('running since %s (backend pid %s)', t.start, t.pid);
-    WHEN t.state = 'TAKE' THEN
+                      CASE task_row.state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relation);
+    WHEN task_row.state = 'WORK' AND task_row.remote IS NULL AND NOT EXISTS (SELECT FROM pg_stat_activity a
+         WHERE a.pid = task_row.pid AND COALESCE(a.backend_start <= task_row.start, true)) THEN
+        RETURN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(task_row.pid::text, '(none)'));
+    WHEN task_row.state = 'WORK' THEN
+        RETURN format('running since %s (backend pid %s)', task_row.start, task_row.pid);
+    WHEN task_row.state = 'TAKE' THEN
         RETURN 'claimed and about to start: if nothing starts it, it is planned again within a minute';
     WHEN NOT mill_private.is_locked(1835597826, relid, here) AND trouble IS NOT NULL THEN
         RETURN format('no scheduler serves %s on this server: %s', relation, trouble);
     WHEN NOT mill_private.is_locked(1835597826, relid, here) THEN
         RETURN format('no scheduler serves %s: is the launcher running? check with: launcher status', relation);
-    WHEN t.plan > clock_timestamp() AND t.crashes > 1 THEN
+    WHEN task_row.plan > clock_timestamp() AND task_row.crashes > 1 THEN
         RETURN format('the last %s attempts killed their worker or backend: it is retried at %s, and fails after 20 in a row',
-                      t.crashes, t.plan);
-    WHEN t.plan > clock_timestamp() THEN
-        RETURN format('planned for %s', t.plan);
-    WHEN t."max" >= 0 AND t.active < interval '200000 years' AND t.plan + t.active <= clock_timestamp() THEN
-        RETURN format('expired: it had to start within %s of %s, and becomes GONE at the next pass', t.active, t.plan);
-    WHEN t.held THEN
+                      task_row.crashes, task_row.plan);
+    WHEN task_row.plan > clock_timestamp() THEN
+        RETURN format('planned for %s', task_row.plan);
+    WHEN task_row."max" >= 0 AND task_row.active < interval '200000 years' AND task_row.plan + task_row.active <= clock_timestamp() THEN
+        RETURN format('expired: it had to start within %s of %s, and becomes GONE at the next pass', task_row.active, task_row.plan);
+    WHEN task_row.held THEN
         RETURN 'held: the next pass of its scheduler releases it';
     WHEN mill_private.is_locked(1835597832, relid, here) AND trouble IS NOT NULL THEN
         RETURN format('workers cannot connect to the server of their scheduler: %s', trouble);
@@ -1623,14 +1632,14 @@ BEGIN
         count(*) FILTER (WHERE state = ''PLAN'' AND NOT held AND ("max", priority, -id) > ($1, $2, -$3))
         FROM %s WHERE hash = $4 AND "group" = $5 AND remote IS NOT DISTINCT FROM $6
          AND state IN (''PLAN'', ''TAKE'', ''WORK'')', relation)
-        INTO others, ahead USING t."max", t.priority, t.id, t.hash, t."group", t.remote;
-    IF others > GREATEST(t."max", 0) THEN
-        RETURN format('group "%s" is full: %s running, max = %s', t."group", others, t."max");
+        INTO others, ahead USING task_row."max", task_row.priority, task_row.id, task_row.hash, task_row."group", task_row.remote;
+    IF others > GREATEST(task_row."max", 0) THEN
+        RETURN format('group "%s" is full: %s running, max = %s', task_row."group", others, task_row."max");
     ELSIF mill_private.is_locked(1835597831, relid, here) THEN
         RETURN 'no slot is free: wait until a task ends, or raise max_workers, or run or limit of this queue (0: no task starts)';
     ELSIF ahead > 0 THEN
-        RETURN CASE ahead WHEN 1 THEN format('1 task of group "%s" comes first', t."group")
-                          ELSE format('%s tasks of group "%s" come first', ahead, t."group") END;
+        RETURN CASE ahead WHEN 1 THEN format('1 task of group "%s" comes first', task_row."group")
+                          ELSE format('%s tasks of group "%s" come first', ahead, task_row."group") END;
     END IF;
     RETURN 'due: starts at the next pass';
 END
@@ -1651,66 +1660,73 @@ CREATE FUNCTION mill.why(job text, at timestamp with time zone DEFAULT NULL::tim
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    j mill.job := (SELECT n FROM mill.job n WHERE n.name = why.job);
-    f mill.flow := (SELECT n FROM mill.flow n WHERE n.name = j.flow);
+    job_row mill.job := (SELECT stored FROM mill.job stored WHERE stored.name = why.job);
+    flow_row mill.flow := (SELECT stored FROM mill.flow stored WHERE stored.name = job_row.flow);
     here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
-    reason text := (SELECT s.reason FROM mill.job_stat s WHERE s.job = j.id);
-    w record;
-    t record;
+    reason text := (SELECT stat.reason FROM mill.job_stat stat WHERE stat.job = job_row.id);
+    waiting_row record;
+    row_found record;
 BEGIN
-    IF j.id IS NULL THEN
+    IF job_row.id IS NULL THEN
         RETURN format('job "%s" does not exist, or you are not a member of its owner', job);
     END IF;
-    SELECT r.id, r.at, r.due, r.task, r.start, r.ordered, r.held, r.recall, r.queue, q.schema, q.name INTO t
-      FROM mill_private.run r LEFT JOIN mill.queue q ON q.relid = r.queue
-     WHERE r.job = j.id AND r.outcome IS NULL AND (why.at IS NULL OR r.at = why.at) ORDER BY r.start IS NULL, r.id LIMIT 1;
+    SELECT one_run.id, one_run.at, one_run.due, one_run.task, one_run.start, one_run.ordered, one_run.held, one_run.recall,
+           one_run.queue, queue_row.schema, queue_row.name INTO row_found
+      FROM mill_private.run one_run LEFT JOIN mill.queue queue_row ON queue_row.relid = one_run.queue
+     WHERE one_run.job = job_row.id AND one_run.outcome IS NULL AND (why.at IS NULL OR one_run.at = why.at) ORDER BY one_run.start IS NULL, one_run.id LIMIT 1;
     IF FOUND THEN
-        RETURN format('run %s for %s: ', t.id, t.at) || CASE
-            WHEN t.start IS NOT NULL AND t.recall IS NOT NULL THEN format('task %s is running since %s, and its scheduler will end it', t.task, t.start)
-            WHEN t.start IS NOT NULL THEN format('task %s is running since %s', t.task, t.start)
-            WHEN t.held AND NOT j.scheduled THEN 'the job is paused' || COALESCE(': ' || reason, '')
-            WHEN t.held AND f.paused THEN format('flow "%s" is paused; resume it with: SELECT mill.resume(%L)', f.name, f.name)
-            WHEN t.held AND t.due <= mill.now() THEN format('flow "%s" is full: parallel = %s', f.name, f.parallel)
-            WHEN t.due > mill.now() THEN format('planned for %s', t.due)
-            WHEN t.queue = 0 AND NOT mill_private.is_locked(1835597830, 0, here) THEN mill_private.explain_no_keeper()
-            WHEN t.queue = 0 THEN 'it needs no worker, and ends at the next pass over the graph'
-            WHEN t.name IS NULL THEN 'its queue does not exist any more'
-            WHEN NOT mill_private.is_locked(1835597826, t.queue, here)
-                THEN format('no scheduler serves %I.%I: is the launcher running? check with: launcher status', t.schema, t.name)
-            WHEN t.ordered THEN format('its scheduler inserts it into %I.%I at the next pass', t.schema, t.name)
-            ELSE format('it waits in %I.%I for a free slot or for its group', t.schema, t.name) END;
+        RETURN format('run %s for %s: ', row_found.id, row_found.at) || CASE
+            WHEN row_found.start IS NOT NULL AND row_found.recall IS NOT NULL
+                THEN format('task %s is running since %s, and its scheduler will end it', row_found.task, row_found.start)
+            WHEN row_found.start IS NOT NULL THEN format('task %s is running since %s', row_found.task, row_found.start)
+            WHEN row_found.held AND NOT job_row.scheduled THEN 'the job is paused' || COALESCE(': ' || reason, '')
+            WHEN row_found.held AND flow_row.paused THEN format('flow "%s" is paused; resume it with: SELECT mill.resume(%L)', flow_row.name, flow_row.name)
+            WHEN row_found.held AND row_found.due <= mill.now() THEN format('flow "%s" is full: parallel = %s', flow_row.name, flow_row.parallel)
+            WHEN row_found.due > mill.now() THEN format('planned for %s', row_found.due)
+            WHEN row_found.queue = 0 AND NOT mill_private.is_locked(1835597830, 0, here) THEN mill_private.explain_no_keeper()
+            WHEN row_found.queue = 0 THEN 'it needs no worker, and ends at the next pass over the graph'
+            WHEN row_found.name IS NULL THEN 'its queue does not exist any more'
+            WHEN NOT mill_private.is_locked(1835597826, row_found.queue, here)
+                THEN format('no scheduler serves %I.%I: is the launcher running? check with: launcher status', row_found.schema, row_found.name)
+            WHEN row_found.ordered THEN format('its scheduler inserts it into %I.%I at the next pass', row_found.schema, row_found.name)
+            ELSE format('it waits in %I.%I for a free slot or for its group', row_found.schema, row_found.name) END;
     END IF;
-    SELECT * INTO w FROM mill.waiting n WHERE n.job = j.name AND (why.at IS NULL OR n.at = why.at) ORDER BY n.at LIMIT 1;
-    IF w.job IS NOT NULL THEN
-        RETURN CASE w.why WHEN 'not all edges have delivered' THEN format('for %s: waits since %s for %s', w.at, w.since, array_to_string(w.missing, ' and '))
-                    ELSE format('for %s: waits since %s: %s', w.at, w.since, w.why) END;
+    SELECT * INTO waiting_row FROM mill.waiting stored WHERE stored.job = job_row.name AND (why.at IS NULL OR stored.at = why.at) ORDER BY stored.at LIMIT 1;
+    IF waiting_row.job IS NOT NULL THEN
+        RETURN CASE waiting_row.why WHEN 'not all edges have delivered'
+                    THEN format('for %s: waits since %s for %s', waiting_row.at, waiting_row.since, array_to_string(waiting_row.missing, ' and '))
+                    ELSE format('for %s: waits since %s: %s', waiting_row.at, waiting_row.since, waiting_row.why) END;
     END IF;
-    IF mill_private.has_schedule(j) THEN
-        RETURN (SELECT s.why FROM mill.job_status s WHERE s.job = j.id);
-    ELSIF NOT j.scheduled THEN
+    IF mill_private.has_schedule(job_row) THEN
+        RETURN (SELECT stat.why FROM mill.job_status stat WHERE stat.job = job_row.id);
+    ELSIF NOT job_row.scheduled THEN
         RETURN 'paused' || COALESCE(': ' || reason, '');
-    ELSIF f.paused THEN
-        RETURN format('flow "%s" is paused', f.name);
+    ELSIF flow_row.paused THEN
+        RETURN format('flow "%s" is paused', flow_row.name);
     END IF;
     IF why.at IS NOT NULL THEN
-        SELECT r.id, r.state, r.stop, r.reason, r.task INTO t FROM mill.run r WHERE r.job = j.id AND r.at = why.at ORDER BY r.id DESC LIMIT 1;
+        SELECT one_run.id, one_run.state, one_run.stop, one_run.reason, one_run.task INTO row_found
+          FROM mill.run one_run WHERE one_run.job = job_row.id AND one_run.at = why.at ORDER BY one_run.id DESC LIMIT 1;
         IF FOUND THEN
-            RETURN format('run %s for %s', t.id, why.at) || COALESCE(format(', task %s', t.task), '') || format(': finished at %s: %s', t.stop, t.state)
-                   || COALESCE(format(' (%s)', NULLIF(t.reason, t.state)), '');
+            RETURN format('run %s for %s', row_found.id, why.at) || COALESCE(', task ' || row_found.task, '') 
+                   || format(': finished at %s: %s', row_found.stop, row_found.state)
+                   || COALESCE(' (' || NULLIF(row_found.reason, row_found.state) || ')', '');
         END IF;
     END IF;
-    IF NOT EXISTS (SELECT FROM mill.edge e WHERE e.job = j.name) THEN
+    IF NOT EXISTS (SELECT FROM mill.edge edge_row WHERE edge_row.job = job_row.name) THEN
         RETURN 'no schedule and no edges: start it with mill.run';
     END IF;
     IF NOT mill_private.is_locked(1835597830, 0, here) THEN
         RETURN mill_private.explain_no_keeper();
     END IF;
-    SELECT u.name, u.next, u.due, u.enabled, u.trouble INTO t FROM mill_private.list_upstream_timers(j.name) u ORDER BY u.due NULLS LAST LIMIT 1;
-    RETURN CASE WHEN t.name IS NULL THEN format('no token from %s yet', (SELECT string_agg(mill_private.describe_edge(e), ', ') FROM mill.edge e WHERE e.job = j.name))
-        WHEN t.trouble IS NOT NULL THEN format('timer "%s" cannot fire: %s', t.name, t.trouble)
-        WHEN NOT t.enabled THEN format('timer "%s" is disabled', t.name)
-        WHEN t.due IS NULL THEN format('timer "%s" has no times left', t.name)
-        ELSE format('no token%s yet: timer "%s" fires next at %s, for %s', COALESCE(' for ' || why.at, ''), t.name, t.due, t.next) END;
+    SELECT timer_row.name, timer_row.next, timer_row.due, timer_row.enabled, timer_row.trouble INTO row_found
+      FROM mill_private.list_upstream_timers(job_row.name) timer_row ORDER BY timer_row.due NULLS LAST LIMIT 1;
+    RETURN CASE WHEN row_found.name IS NULL THEN format('no token from %s yet',
+            (SELECT string_agg(mill_private.describe_edge(edge_row), ', ') FROM mill.edge edge_row WHERE edge_row.job = job_row.name))
+        WHEN row_found.trouble IS NOT NULL THEN format('timer "%s" cannot fire: %s', row_found.name, row_found.trouble)
+        WHEN NOT row_found.enabled THEN format('timer "%s" is disabled', row_found.name)
+        WHEN row_found.due IS NULL THEN format('timer "%s" has no times left', row_found.name)
+        ELSE format('no token%s yet: timer "%s" fires next at %s, for %s', COALESCE(' for ' || why.at, ''), row_found.name, row_found.due, row_found.next) END;
 END
 $$;
 
@@ -1949,31 +1965,31 @@ CREATE FUNCTION mill_private.begin_run(relid oid, run bigint, task bigint, attem
     AS $$
 #variable_conflict use_variable
 DECLARE
-    r record;
+    candidate record;
 BEGIN
     -- A run that edges or a person have ordered has an epoch, and does not touch the state of its job.
-    UPDATE mill_private.run u SET start = clock_timestamp(), task = task, attempt = attempt
-     WHERE u.id = (SELECT w.id FROM mill_private.run w
-                    WHERE w.id = run AND w.queue = relid AND NOT w.ordered AND NOT w.held AND w.recall IS NULL
-                      AND w.start IS NULL AND w.outcome IS NULL AND w.epoch IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED);
+    UPDATE mill_private.run stored SET start = clock_timestamp(), task = task, attempt = attempt
+     WHERE stored.id = (SELECT waiting.id FROM mill_private.run waiting
+                    WHERE waiting.id = run AND waiting.queue = relid AND NOT waiting.ordered AND NOT waiting.held AND waiting.recall IS NULL
+                      AND waiting.start IS NULL AND waiting.outcome IS NULL AND waiting.epoch IS NOT NULL FOR NO KEY UPDATE SKIP LOCKED);
     IF FOUND THEN
         RETURN true;
     END IF;
-    SELECT u.id, u.job, COALESCE(u.activation, u.id) AS root INTO r FROM mill_private.run u
-     WHERE u.id = run AND u.queue = relid AND NOT u.ordered AND NOT u.held AND u.recall IS NULL
-       AND u.start IS NULL AND u.outcome IS NULL AND u.epoch IS NULL
+    SELECT stored.id, stored.job, COALESCE(stored.activation, stored.id) AS root INTO candidate FROM mill_private.run stored
+     WHERE stored.id = run AND stored.queue = relid AND NOT stored.ordered AND NOT stored.held AND stored.recall IS NULL
+       AND stored.start IS NULL AND stored.outcome IS NULL AND stored.epoch IS NULL
        FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN false;
-    ELSIF EXISTS (SELECT FROM mill_private.job_state s WHERE s.job = r.job AND s.run = r.root) THEN
+    ELSIF EXISTS (SELECT FROM mill_private.job_state plan WHERE plan.job = candidate.job AND plan.run = candidate.root) THEN
         -- The start of a schedule's own run changes the plan of its job.
-        PERFORM FROM mill_private.job_state s WHERE s.job = r.job AND s.run = r.root FOR NO KEY UPDATE SKIP LOCKED;
+        PERFORM FROM mill_private.job_state plan WHERE plan.job = candidate.job AND plan.run = candidate.root FOR NO KEY UPDATE SKIP LOCKED;
         IF NOT FOUND THEN
             RETURN false;
         END IF;
-        UPDATE mill_private.job_state s SET next_start = NULL WHERE s.job = r.job;
+        UPDATE mill_private.job_state plan SET next_start = NULL WHERE plan.job = candidate.job;
     END IF;
-    UPDATE mill_private.run u SET start = clock_timestamp(), task = task, attempt = attempt WHERE u.id = r.id;
+    UPDATE mill_private.run stored SET start = clock_timestamp(), task = task, attempt = attempt WHERE stored.id = candidate.id;
     RETURN true;
 END
 $$;
@@ -2797,6 +2813,7 @@ CREATE FUNCTION mill_private.compute_retry_delay(job mill.job, n integer) RETURN
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
+    -- 3e9 seconds still are an interval
     RETURN make_interval(secs => (1 + (random() - 0.5) / 4) * LEAST(
         extract(epoch FROM (job).retry_period)::float8 * 2 ^ LEAST(GREATEST(n - 1, 0), 20),
         5 * extract(epoch FROM (job).schedule_interval)::float8, 3e9));
@@ -2911,7 +2928,7 @@ COMMENT ON COLUMN mill.token.touched IS 'when a token was delivered last, to wit
 -- Name: consume_tokens(mill.token, mill.job); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.consume_tokens(t mill.token, j mill.job) RETURNS integer
+CREATE FUNCTION mill_private.consume_tokens(token_row mill.token, job_row mill.job) RETURNS integer
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -2920,37 +2937,39 @@ DECLARE
     one int;
     place int;
     done int := 0;
+    most_activations CONSTANT int := 100;
 BEGIN
-    WHILE cardinality(t.waiting) > 0 LOOP
-        picked := mill_private.pick_tokens(j, t.at, t.waiting);
-        EXIT WHEN picked IS NULL OR done = 0 AND mill_private.is_paused(j);
-        left_over := t.waiting;
+    WHILE cardinality(token_row.waiting) > 0 LOOP
+        picked := mill_private.pick_tokens(job_row, token_row.at, token_row.waiting);
+        EXIT WHEN picked IS NULL OR done = 0 AND mill_private.is_paused(job_row);
+        left_over := token_row.waiting;
         FOREACH one IN ARRAY picked LOOP
             place := array_position(left_over, one);
             left_over := left_over[:place - 1] || left_over[place + 1:];
         END LOOP;
         -- A job that may not run in its queue any more has been paused: its tokens wait.
-        EXIT WHEN mill_private.order_graph_run(j, t.at, t.epoch, t.low, t.activations >= 100, t.skips > 0) IS NULL;
-        t.skips := GREATEST(t.skips - 1, 0);
-        t.waiting := left_over;
-        t.consumed := t.consumed || picked;
-        t.activations := t.activations + 1;
+        EXIT WHEN mill_private.order_graph_run(job_row, token_row.at, token_row.epoch, token_row.low, token_row.activations >= most_activations,
+                                                token_row.skips > 0) IS NULL;
+        token_row.skips := GREATEST(token_row.skips - 1, 0);
+        token_row.waiting := left_over;
+        token_row.consumed := token_row.consumed || picked;
+        token_row.activations := token_row.activations + 1;
         done := done + 1;
     END LOOP;
     IF done > 0 THEN
-        UPDATE mill.token k SET waiting = t.waiting, consumed = t.consumed, activations = t.activations, skips = t.skips,
-               since = CASE WHEN cardinality(t.waiting) > 0 THEN k.since END
-         WHERE k.job = t.job AND k.at = t.at;
+        UPDATE mill.token stored SET waiting = token_row.waiting, consumed = token_row.consumed, activations = token_row.activations, skips = token_row.skips,
+               since = CASE WHEN cardinality(token_row.waiting) > 0 THEN stored.since END
+         WHERE stored.job = token_row.job AND stored.at = token_row.at;
     END IF;
     RETURN done;
 END
 $$;
 
 --
--- Name: FUNCTION consume_tokens(t mill.token, j mill.job); Type: COMMENT; Schema: mill_private; Owner: -
+-- Name: FUNCTION consume_tokens(token_row mill.token, job_row mill.job); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.consume_tokens(t mill.token, j mill.job) IS 'pgmill: activates a job for a logical time as often as its waiting tokens allow';
+COMMENT ON FUNCTION mill_private.consume_tokens(token_row mill.token, job_row mill.job) IS 'pgmill: activates a job for a logical time as often as its waiting tokens allow';
 
 --
 -- Name: count_free_times(text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -2995,6 +3014,21 @@ $_$;
 --
 
 COMMENT ON FUNCTION mill_private.count_manual_start(job integer, at timestamp with time zone) IS 'pgmill: counts that a person starts a job for a logical time; returns the epoch of that time';
+
+--
+-- Name: count_of(bigint, text); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.count_of(n bigint, noun text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    RETURN concat(n, ' ', noun, CASE WHEN (n <> 1) THEN 's'::text ELSE NULL::text END);
+
+--
+-- Name: FUNCTION count_of(n bigint, noun text); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.count_of(n bigint, noun text) IS 'pgmill: a number with its noun: 1 run, 2 runs';
 
 --
 -- Name: count_open_times(text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -3082,45 +3116,51 @@ DECLARE
     done int := 0;
 BEGIN
     WITH edges AS (
-        SELECT e.id, e.job, e.shift, s.place, s.name, s.at, s.low FROM unnest(sources, ats, lows) WITH ORDINALITY AS s (name, at, low, place)
-          JOIN mill.edge e ON e.from_timer = s.name WHERE timers
+        SELECT edge.id, edge.job, edge.shift, source.place, source.name, source.at, source.low
+          FROM unnest(sources, ats, lows) WITH ORDINALITY AS source (name, at, low, place)
+          JOIN mill.edge ON edge.from_timer = source.name WHERE timers
         UNION ALL
-        SELECT e.id, e.job, e.shift, s.place, s.name, s.at, s.low
-          FROM unnest(sources, ats, outcomes, lows) WITH ORDINALITY AS s (name, at, outcome, low, place)
-          JOIN mill.edge e ON e.from_job = s.name AND e."on" IN (s.outcome, 'done') WHERE NOT timers
+        SELECT edge.id, edge.job, edge.shift, source.place, source.name, source.at, source.low
+          FROM unnest(sources, ats, outcomes, lows) WITH ORDINALITY AS source (name, at, outcome, low, place)
+          JOIN mill.edge ON edge.from_job = source.name AND edge."on" IN (source.outcome, 'done') WHERE NOT timers
     ), arrived AS (
-        SELECT e.job, CASE WHEN e.shift = interval '0' THEN e.at ELSE mill_private.shift_time(e.at, e.shift,
-                   CASE WHEN timers THEN (SELECT t.timezone FROM mill.timer t WHERE t.name = e.name) ELSE mill_private.get_job_zone(e.name) END) END AS at,
-               array_agg(e.id ORDER BY e.id) AS edges, bool_and(e.low) AS low, min(e.place) AS place
-          FROM edges e GROUP BY 1, 2
+        SELECT edge.job, CASE WHEN edge.shift = interval '0' THEN edge.at ELSE mill_private.shift_time(edge.at, edge.shift,
+                   CASE WHEN timers THEN (SELECT timer.timezone FROM mill.timer WHERE timer.name = edge.name)
+                        ELSE mill_private.get_job_zone(edge.name) END) END AS at,
+               array_agg(edge.id ORDER BY edge.id) AS edges, bool_and(edge.low) AS low, min(edge.place) AS place
+          FROM edges AS edge GROUP BY 1, 2
     ), judged AS MATERIALIZED (
         -- The most frequent case is one write: the first tokens to arrive, enough for one activation, and a flow without `parallel`.
-        SELECT j.id AS job, a.at, a.edges, a.low, a.place, (j.threshold IS NULL AND a.edges = ARRAY(SELECT e.id FROM mill.edge e
-                       WHERE e.job = a.job AND e."on" <> 'failure' ORDER BY e.id) OR a.edges = mill_private.pick_tokens(j, a.at, a.edges)) AND j.scheduled
-               AND NOT EXISTS (SELECT FROM mill.flow f WHERE f.name = j.flow AND (f.paused OR f.parallel IS NOT NULL)) AS enough
-          FROM arrived a JOIN mill.job j ON j.name = a.job
+        SELECT target.id AS job, arrival.at, arrival.edges, arrival.low, arrival.place,
+               (target.threshold IS NULL AND arrival.edges = ARRAY(SELECT edge.id FROM mill.edge
+                       WHERE edge.job = arrival.job AND edge."on" <> 'failure' ORDER BY edge.id)
+                   OR arrival.edges = mill_private.pick_tokens(target, arrival.at, arrival.edges))
+               AND target.scheduled AND NOT EXISTS (SELECT FROM mill.flow target_flow
+                       WHERE target_flow.name = target.flow AND (target_flow.paused OR target_flow.parallel IS NOT NULL)) AS enough
+          FROM arrived arrival JOIN mill.job target ON target.name = arrival.job
     ), kept AS (
-        INSERT INTO mill.token AS k (job, at, waiting, delivered, consumed, activations, since, low)
-        SELECT d.job, d.at, CASE WHEN d.enough THEN '{}' ELSE d.edges END, d.edges, CASE WHEN d.enough THEN d.edges ELSE '{}' END,
-               CASE WHEN d.enough THEN 1 ELSE 0 END, CASE WHEN d.enough THEN NULL ELSE clock_timestamp() END, d.low
-          FROM judged d ORDER BY d.job, d.at
-        ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
-            delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
-            touched = CASE WHEN k.touched < EXCLUDED.touched - interval '10 s' THEN EXCLUDED.touched ELSE k.touched END
-        RETURNING k AS token)
+        INSERT INTO mill.token AS stored (job, at, waiting, delivered, consumed, activations, since, low)
+        SELECT verdict.job, verdict.at, CASE WHEN verdict.enough THEN '{}' ELSE verdict.edges END, verdict.edges,
+               CASE WHEN verdict.enough THEN verdict.edges ELSE '{}' END,
+               CASE WHEN verdict.enough THEN 1 ELSE 0 END, CASE WHEN verdict.enough THEN NULL ELSE clock_timestamp() END, verdict.low
+          FROM judged verdict ORDER BY verdict.job, verdict.at
+        ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = stored.waiting || EXCLUDED.delivered,
+            delivered = stored.delivered || EXCLUDED.delivered, since = COALESCE(stored.since, clock_timestamp()), low = stored.low AND EXCLUDED.low,
+            touched = CASE WHEN stored.touched < EXCLUDED.touched - interval '10 s' THEN EXCLUDED.touched ELSE stored.touched END
+        RETURNING stored AS token)
     -- Only a row that was inserted with all the tokens it needs has no `since`.
-    SELECT array_agg(d.job ORDER BY d.place, d.job, d.at) FILTER (WHERE (k.token).since IS NULL),
-           array_agg(d.at ORDER BY d.place, d.job, d.at) FILTER (WHERE (k.token).since IS NULL),
-           array_agg(d.low ORDER BY d.place, d.job, d.at) FILTER (WHERE (k.token).since IS NULL),
-           array_agg(k.token ORDER BY d.job, d.at) FILTER (WHERE (k.token).since IS NOT NULL)
+    SELECT array_agg(verdict.job ORDER BY verdict.place, verdict.job, verdict.at) FILTER (WHERE (stored.token).since IS NULL),
+           array_agg(verdict.at ORDER BY verdict.place, verdict.job, verdict.at) FILTER (WHERE (stored.token).since IS NULL),
+           array_agg(verdict.low ORDER BY verdict.place, verdict.job, verdict.at) FILTER (WHERE (stored.token).since IS NULL),
+           array_agg(stored.token ORDER BY verdict.job, verdict.at) FILTER (WHERE (stored.token).since IS NOT NULL)
       INTO ready_jobs, ready_ats, ready_lows, others
-      FROM kept k JOIN judged d ON d.job = (k.token).job AND d.at = (k.token).at;
+      FROM kept stored JOIN judged verdict ON verdict.job = (stored.token).job AND verdict.at = (stored.token).at;
     IF ready_jobs IS NOT NULL THEN
         done := mill_private.order_graph_runs(ready_jobs, ready_ats, ready_lows);
     END IF;
     IF others IS NOT NULL THEN
         FOREACH other IN ARRAY others LOOP
-            done := done + mill_private.consume_tokens(other, (SELECT j FROM mill.job j WHERE j.id = other.job));
+            done := done + mill_private.consume_tokens(other, (SELECT target FROM mill.job target WHERE target.id = other.job));
         END LOOP;
     END IF;
     RETURN done;
@@ -3375,32 +3415,33 @@ CREATE FUNCTION mill_private.end_run(relid oid, run bigint, task bigint, state t
     AS $_$
 #variable_conflict use_variable
 DECLARE
-    r record;
+    ended record;
     whole mill_private.run;
 BEGIN
-    UPDATE mill_private.run u SET outcome = CASE WHEN reason IN ('crashed', 'interrupted', 'cancelled', 'skipped') THEN reason
+    UPDATE mill_private.run stored SET outcome = CASE WHEN reason IN ('crashed', 'interrupted', 'cancelled', 'skipped') THEN reason
                                                  WHEN state = 'DONE' THEN 'succeeded' ELSE 'failed' END,
-           start = CASE WHEN began BETWEEN u.start AND clock_timestamp() THEN began ELSE u.start END,
-           stop = clock_timestamp(), task = COALESCE(u.task, task), reason = reason, error = error,
+           start = CASE WHEN began BETWEEN stored.start AND clock_timestamp() THEN began ELSE stored.start END,
+           stop = clock_timestamp(), task = COALESCE(stored.task, task), reason = reason, error = error,
            output = output, sqlstate = CASE WHEN state <> 'DONE' AND code ~ '^[0-9A-Z]{5}$' THEN code END, recall = NULL
-     WHERE u.id = run AND u.queue = relid AND u.outcome IS NULL AND NOT u.ordered
-    RETURNING u.id, u.job, u.at, u.epoch, COALESCE(u.activation, u.id) AS root, u.start, u.stop INTO r;
+     WHERE stored.id = run AND stored.queue = relid AND stored.outcome IS NULL AND NOT stored.ordered
+    RETURNING stored.id, stored.job, stored.at, stored.epoch, COALESCE(stored.activation, stored.id) AS root, stored.start, stored.stop INTO ended;
     IF NOT FOUND THEN
         RETURN;
     END IF;
-    IF state = 'DONE' AND reason IS NULL AND r.start IS NOT NULL THEN
+    IF state = 'DONE' AND reason IS NULL AND ended.start IS NOT NULL THEN
         -- Which run is the schedule's own is written when it is ordered, and does not change.
         INSERT INTO mill_private.job_delta (job, run, moment, lasted)
-        SELECT s.job, r.id, r.stop + m.clock, r.stop - r.start FROM mill_private.job_state s, mill.meta m WHERE s.job = r.job AND s.run IS DISTINCT FROM r.root;
+        SELECT plan.job, ended.id, ended.stop + meta_row.clock, ended.stop - ended.start FROM mill_private.job_state plan, mill.meta meta_row
+         WHERE plan.job = ended.job AND plan.run IS DISTINCT FROM ended.root;
         IF FOUND THEN
-            IF mill_private.finish_activation(r.job, r.at, r.epoch, 'succeeded') IS NULL THEN
+            IF mill_private.finish_activation(ended.job, ended.at, ended.epoch, 'succeeded') IS NULL THEN
                 -- The job was deleted meanwhile.
-                PERFORM mill_private.forget_job(r.job);
+                PERFORM mill_private.forget_job(ended.job);
             END IF;
             RETURN;
         END IF;
     END IF;
-    SELECT * INTO whole FROM mill_private.run u WHERE u.id = r.id;
+    SELECT * INTO whole FROM mill_private.run stored WHERE stored.id = ended.id;
     PERFORM mill_private.settle_run(whole, state = 'DONE',
                           COALESCE(reason = 'marked' OR reason = 'cancelled' AND error = 'ERROR:  task cancelled', false));
 END
@@ -3586,26 +3627,27 @@ DECLARE
     kind text := CASE outcome WHEN 'succeeded' THEN 'success' ELSE 'failure' END;
     ways record;
     mine record;
-    t mill.token;
-    j mill.job;
+    arrived mill.token;
+    job_row mill.job;
     single bool := false;
     enough bool;
     counts bool;
     fills bool;
     done int := 0;
 BEGIN
-    SELECT s.name, s.flow, f.parallel IS NOT NULL AS counts, w.* INTO ways
-      FROM mill.job s LEFT JOIN mill.flow f ON f.name = s.flow, LATERAL (
-        SELECT count(*) AS n, min(e.id) AS edge, min(g.id) AS target, bool_or(e.shift <> interval '0') AS shifted,
-               bool_or(g.flow IS DISTINCT FROM s.flow) AS abroad
-          FROM mill.edge e JOIN mill.job g ON g.name = e.job WHERE e.from_job = s.name AND e."on" IN (kind, 'done')) AS w
-     WHERE s.id = finish_activation.job;
+    SELECT source.name, source.flow, one_flow.parallel IS NOT NULL AS counts, outgoing.* INTO ways
+      FROM mill.job source LEFT JOIN mill.flow one_flow ON one_flow.name = source.flow, LATERAL (
+        SELECT count(*) AS n, min(edge_out.id) AS edge, min(successor.id) AS target, bool_or(edge_out.shift <> interval '0') AS shifted,
+               bool_or(successor.flow IS DISTINCT FROM source.flow) AS abroad
+          FROM mill.edge edge_out JOIN mill.job successor ON successor.name = edge_out.job
+         WHERE edge_out.from_job = source.name AND edge_out."on" IN (kind, 'done')) AS outgoing
+     WHERE source.id = finish_activation.job;
     IF ways.n IS NULL THEN
         RETURN NULL;
     ELSIF ways.n > 0 AND at IS NOT NULL THEN
         IF ways.abroad THEN
-            PERFORM mill_private.lock_flows((SELECT array_agg(DISTINCT f) FROM mill.edge e JOIN mill.job g ON g.name = e.job,
-                LATERAL unnest(ARRAY[g.flow, ways.flow]) AS f WHERE e.from_job = ways.name AND e."on" IN (kind, 'done')));
+            PERFORM mill_private.lock_flows((SELECT array_agg(DISTINCT one_flow) FROM mill.edge edge_out JOIN mill.job successor ON successor.name = edge_out.job,
+                LATERAL unnest(ARRAY[successor.flow, ways.flow]) AS one_flow WHERE edge_out.from_job = ways.name AND edge_out."on" IN (kind, 'done')));
         ELSIF ways.counts THEN
             PERFORM mill_private.lock_flows(ARRAY[ways.flow]);
         ELSIF NOT pg_try_advisory_xact_lock_shared(1835597834, hashtext(COALESCE(ways.flow, ''))) THEN
@@ -3614,16 +3656,16 @@ BEGIN
         single := ways.n = 1 AND NOT ways.shifted;
         IF single THEN
             -- One edge needs one INSERT. A run that was overtaken by clear or rerun delivers nothing.
-            INSERT INTO mill.token AS k (job, at, waiting, delivered, since, low)
-            SELECT ways.target, finish_activation.at, ARRAY[ways.edge], ARRAY[ways.edge], clock_timestamp(), COALESCE(m.low, false)
-              FROM (SELECT) AS one LEFT JOIN mill.token m ON m.job = finish_activation.job AND m.at = finish_activation.at
-             WHERE COALESCE(m.epoch, 0) = COALESCE(finish_activation.epoch, 0)
-            ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = k.waiting || EXCLUDED.delivered,
-                delivered = k.delivered || EXCLUDED.delivered, since = COALESCE(k.since, clock_timestamp()), low = k.low AND EXCLUDED.low,
-                touched = CASE WHEN k.touched < EXCLUDED.touched - interval '10 s' THEN EXCLUDED.touched ELSE k.touched END
-            RETURNING k.* INTO t;
+            INSERT INTO mill.token AS stored (job, at, waiting, delivered, since, low)
+            SELECT ways.target, finish_activation.at, ARRAY[ways.edge], ARRAY[ways.edge], clock_timestamp(), COALESCE(own.low, false)
+              FROM (SELECT) AS one LEFT JOIN mill.token own ON own.job = finish_activation.job AND own.at = finish_activation.at
+             WHERE COALESCE(own.epoch, 0) = COALESCE(finish_activation.epoch, 0)
+            ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET waiting = stored.waiting || EXCLUDED.delivered,
+                delivered = stored.delivered || EXCLUDED.delivered, since = COALESCE(stored.since, clock_timestamp()), low = stored.low AND EXCLUDED.low,
+                touched = CASE WHEN stored.touched < EXCLUDED.touched - interval '10 s' THEN EXCLUDED.touched ELSE stored.touched END
+            RETURNING stored.* INTO arrived;
         ELSE
-            SELECT k.epoch, k.low INTO mine FROM mill.token k WHERE k.job = finish_activation.job AND k.at = finish_activation.at;
+            SELECT stored.epoch, stored.low INTO mine FROM mill.token stored WHERE stored.job = finish_activation.job AND stored.at = finish_activation.at;
             IF COALESCE(finish_activation.epoch, 0) = COALESCE(mine.epoch, 0) THEN
                 done := mill_private.deliver_tokens(false, ARRAY[ways.name], ARRAY[finish_activation.at], ARRAY[kind], ARRAY[COALESCE(mine.low, false)]);
             END IF;
@@ -3632,16 +3674,18 @@ BEGIN
     IF single OR ways.flow IS NOT NULL THEN
         -- Read under the locks of the flow and the token: a back-fill may wait for the end of this time, another run for the place. Fewer
         -- tokens than there are edges that must deliver are never enough.
-        SELECT EXISTS (SELECT FROM mill.backfill b WHERE b.finished IS NULL),
-               EXISTS (SELECT FROM mill.flow f WHERE f.name = ways.flow AND f.parallel IS NOT NULL),
-               (SELECT cardinality(t.waiting) >= COALESCE(g.threshold, (SELECT count(*) FROM mill.edge e
-                           WHERE e.job = g.name AND e."on" <> 'failure' AND NOT e.first)) FROM mill.job g WHERE g.id = t.job)
+        SELECT EXISTS (SELECT FROM mill.backfill open_backfill WHERE open_backfill.finished IS NULL),
+               EXISTS (SELECT FROM mill.flow one_flow WHERE one_flow.name = ways.flow AND one_flow.parallel IS NOT NULL),
+               (SELECT cardinality(arrived.waiting) >= COALESCE(successor.threshold, (SELECT count(*) FROM mill.edge edge_out
+                           WHERE edge_out.job = successor.name AND edge_out."on" <> 'failure' AND NOT edge_out.first))
+                  FROM mill.job successor WHERE successor.id = arrived.job)
           INTO fills, counts, enough;
         IF enough THEN
-            SELECT g.* INTO j FROM mill.job g WHERE g.id = t.job;
-            done := mill_private.consume_tokens(t, j);
+            SELECT successor.* INTO job_row FROM mill.job successor WHERE successor.id = arrived.job;
+            done := mill_private.consume_tokens(arrived, job_row);
         END IF;
         IF fills AND ways.flow IS NOT NULL AND at IS NOT NULL THEN
+            -- 0 is the keeper
             PERFORM mill_private.wake_scheduler(0);
         END IF;
         IF counts THEN
@@ -3870,6 +3914,7 @@ DECLARE
     room int := mill_private.count_free_times(t.name);
 BEGIN
     PERFORM mill_private.fire_times(array_fill(t.name, ARRAY[cardinality(times)]), times, 'filled');
+    -- up to 100 levels of the graph, 1000 runs each
     FOR level IN 1..100 LOOP
         EXIT WHEN mill_private.end_idle_runs(1000) = 0;
     END LOOP;
@@ -4013,7 +4058,7 @@ DECLARE
     moved bool;
 BEGIN
     IF TG_OP = 'DELETE' THEN
-        PERFORM mill_private.bump_version(s.queue) FROM mill_private.job_state s WHERE s.job = OLD.id;
+        PERFORM mill_private.bump_version(stored.queue) FROM mill_private.job_state stored WHERE stored.job = OLD.id;
         -- Its scheduler ends a run that is under way. This transaction does not wait for that.
         PERFORM mill_private.cancel_waiting_runs(OLD.id);
         PERFORM mill_private.forget_job(OLD.id);
@@ -4027,7 +4072,7 @@ BEGIN
             total_runs, total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes,
             total_duration, total_duration_failures, reason, queue, scheduled, run, fill, stamp)
             = (NULL, NULL, NULL, NULL, EXCLUDED.next_start, 0, 0, 0, 0, 0, 0, '0', '0', NULL, EXCLUDED.queue,
-               EXCLUDED.scheduled, NULL, EXCLUDED.fill, job_book.stamp + 1);
+               EXCLUDED.scheduled, NULL, EXCLUDED.fill, job_state.stamp + 1);
         PERFORM mill_private.bump_version(relid);
         RETURN NULL;
     END IF;
@@ -4038,10 +4083,10 @@ BEGIN
     IF resumed OR moved THEN
         stat := mill_private.lock_job_state(NEW.id);
     ELSE
-        SELECT * INTO stat FROM mill_private.job_state s WHERE s.job = NEW.id FOR NO KEY UPDATE;
+        SELECT * INTO stat FROM mill_private.job_state stored WHERE stored.job = NEW.id FOR NO KEY UPDATE;
     END IF;
     IF NEW.owner IS DISTINCT FROM OLD.owner THEN
-        UPDATE mill_private.run r SET owner = NEW.owner WHERE r.job = NEW.id;
+        UPDATE mill_private.run one_run SET owner = NEW.owner WHERE one_run.job = NEW.id;
     END IF;
     IF stat.queue IS DISTINCT FROM relid THEN
         PERFORM mill_private.bump_version(stat.queue);
@@ -4062,10 +4107,10 @@ BEGIN
         stat.next_start := CASE WHEN stat.last_start IS NULL THEN mill_private.compute_first_start(NEW, moment)
                                 ELSE mill_private.compute_next_start(NEW, stat.last_finish, moment) END;
     END IF;
-    UPDATE mill_private.job_state s SET (queue, scheduled, reason, consecutive_failures, consecutive_crashes, fill, next_start, stamp)
+    UPDATE mill_private.job_state stored SET (queue, scheduled, reason, consecutive_failures, consecutive_crashes, fill, next_start, stamp)
         = (stat.queue, stat.scheduled, stat.reason, stat.consecutive_failures, stat.consecutive_crashes, stat.fill,
            stat.next_start, stat.stamp + 1)
-     WHERE s.job = NEW.id;
+     WHERE stored.job = NEW.id;
     IF NEW.scheduled IS DISTINCT FROM OLD.scheduled THEN
         PERFORM mill_private.hold_job_runs(NEW.id, NOT NEW.scheduled);
     END IF;
@@ -4460,16 +4505,16 @@ COMMENT ON FUNCTION mill_private.is_before_first(e mill.edge, at timestamp with 
 -- Name: is_locked(integer, oid, oid); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.is_locked(kind integer, relid oid, database oid) RETURNS boolean
+CREATE FUNCTION mill_private.is_locked(kind integer, key oid, database oid) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    RETURN (EXISTS (SELECT FROM pg_locks l WHERE ((l.locktype = 'advisory'::text) AND (l.database = is_locked.database) AND (l.classid = (is_locked.kind)::oid) AND (l.objid = is_locked.relid) AND (l.objsubid = 2) AND l.granted AND (l.mode = 'ExclusiveLock'::text))));
+    RETURN (EXISTS (SELECT FROM pg_locks l WHERE ((l.locktype = 'advisory'::text) AND (l.database = is_locked.database) AND (l.classid = (is_locked.kind)::oid) AND (l.objid = is_locked.key) AND (l.objsubid = 2) AND l.granted AND (l.mode = 'ExclusiveLock'::text))));
 
 --
--- Name: FUNCTION is_locked(kind integer, relid oid, database oid); Type: COMMENT; Schema: mill_private; Owner: -
+-- Name: FUNCTION is_locked(kind integer, key oid, database oid); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.is_locked(kind integer, relid oid, database oid) IS 'pgmill: whether an exclusive advisory lock of this kind is held: its keys and its database';
+COMMENT ON FUNCTION mill_private.is_locked(kind integer, key oid, database oid) IS 'pgmill: whether an advisory lock is held exclusively: its kind, its second key, its database';
 
 --
 -- Name: is_member(name); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -5117,7 +5162,7 @@ COMMENT ON COLUMN mill_private.run.at IS 'the logical time that it runs for';
 -- Name: COLUMN run.epoch; Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON COLUMN mill_private.run.epoch IS 'the generation of the logical time; NULL = made by a schedule or by run_job';
+COMMENT ON COLUMN mill_private.run.epoch IS 'the generation of the logical time; NULL = ordered by a schedule or by run_job; -1 = delivers nothing; -2 = not retried either';
 
 --
 -- Name: COLUMN run.attempt; Type: COMMENT; Schema: mill_private; Owner: -
@@ -5153,7 +5198,7 @@ COMMENT ON COLUMN mill_private.run.ordered IS 'its row is not in the queue yet';
 -- Name: COLUMN run.held; Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON COLUMN mill_private.run.held IS 'kept back: the job or its flow is paused, or the flow has as many runs as it may';
+COMMENT ON COLUMN mill_private.run.held IS 'held back: the job or its flow is paused, or the flow has as many runs as it may';
 
 --
 -- Name: COLUMN run.recall; Type: COMMENT; Schema: mill_private; Owner: -
@@ -5479,10 +5524,12 @@ CREATE FUNCTION mill_private.order_graph_run(j mill.job, at timestamp with time 
     AS $$
 DECLARE
     run bigint;
+    no_retry CONSTANT int := -2;
+    behind_live_work CONSTANT int := -1000;
 BEGIN
-    run := mill_private.order_run(j.id, order_graph_run.at, mill.now(), epoch => CASE WHEN loops THEN -2 ELSE order_graph_run.epoch END,
+    run := mill_private.order_run(j.id, order_graph_run.at, mill.now(), epoch => CASE WHEN loops THEN no_retry ELSE order_graph_run.epoch END,
         held => loops OR (NOT skips AND j.input IS NOT NULL AND COALESCE(mill_private.free_places(j.flow) = 0, false)), skips => skips,
-        priority => CASE WHEN low THEN j.priority - 1000 END);
+        priority => CASE WHEN low THEN j.priority + behind_live_work END);
     IF loops AND run IS NOT NULL THEN
         PERFORM mill_private.close_run(run, false, 'loop',
             format('ERROR:  job "%s" has been activated 100 times for %s: loop stopped', j.name, order_graph_run.at));
@@ -5512,6 +5559,7 @@ DECLARE
     queues oid[];
     one oid;
     done int;
+    behind_live_work CONSTANT int := -1000;
 BEGIN
     FOR q IN SELECT s.queue, j.owner, array_agg(j.id) AS jobs FROM mill.job j JOIN mill_private.job_state s ON s.job = j.id
                LEFT JOIN mill.queue k ON k.relid = s.queue LEFT JOIN pg_roles r ON r.rolname = j.owner
@@ -5526,7 +5574,7 @@ BEGIN
     END LOOP;
     WITH made AS (
         INSERT INTO mill_private.run (job, owner, queue, at, epoch, priority, due)
-        SELECT j.id, j.owner, CASE WHEN j.input IS NULL THEN 0 ELSE s.queue END, u.at, 0, j.priority - CASE WHEN u.low THEN 1000 ELSE 0 END, moment
+        SELECT j.id, j.owner, CASE WHEN j.input IS NULL THEN 0 ELSE s.queue END, u.at, 0, j.priority + CASE WHEN u.low THEN behind_live_work ELSE 0 END, moment
           FROM unnest(order_graph_runs.jobs, ats, lows) WITH ORDINALITY AS u (job, at, low, place)
           JOIN mill.job j ON j.id = u.job JOIN mill_private.job_state s ON s.job = j.id
          WHERE NOT u.job = ANY (refused) ORDER BY u.place
@@ -5611,24 +5659,24 @@ CREATE FUNCTION mill_private.perform_command() RETURNS trigger
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    j mill.job;
-    f mill.flow;
-    t mill.timer;
+    job_row mill.job;
+    flow_row mill.flow;
+    timer_row mill.timer;
     jobs int[];
-    n int := 0;
+    affected int := 0;
     asked int := 0;
-    r record;
+    run_row record;
     wrong text;
     needs text[];
 BEGIN
     NEW.made := clock_timestamp();
-    SELECT * INTO j FROM mill.job k WHERE k.name = NEW.job;
-    SELECT * INTO f FROM mill.flow k WHERE k.name = NEW.flow;
-    SELECT * INTO t FROM mill.timer k WHERE k.name = NEW.timer;
+    SELECT * INTO job_row FROM mill.job stored WHERE stored.name = NEW.job;
+    SELECT * INTO flow_row FROM mill.flow stored WHERE stored.name = NEW.flow;
+    SELECT * INTO timer_row FROM mill.timer stored WHERE stored.name = NEW.timer;
     wrong := CASE
-        WHEN NEW.job IS NOT NULL AND j.id IS NULL THEN format('job "%s" does not exist', NEW.job)
-        WHEN NEW.flow IS NOT NULL AND f.name IS NULL THEN format('flow "%s" does not exist', NEW.flow)
-        WHEN NEW.timer IS NOT NULL AND t.id IS NULL THEN format('timer "%s" does not exist', NEW.timer)
+        WHEN NEW.job IS NOT NULL AND job_row.id IS NULL THEN format('job "%s" does not exist', NEW.job)
+        WHEN NEW.flow IS NOT NULL AND flow_row.name IS NULL THEN format('flow "%s" does not exist', NEW.flow)
+        WHEN NEW.timer IS NOT NULL AND timer_row.id IS NULL THEN format('timer "%s" does not exist', NEW.timer)
         WHEN NEW.at IS NOT NULL AND NOT isfinite(NEW.at) THEN 'at must be a finite time' END;
     IF wrong IS NOT NULL THEN
         PERFORM mill_private.raise_violation(wrong);
@@ -5652,38 +5700,39 @@ BEGIN
     IF wrong IS NOT NULL THEN
         PERFORM mill_private.raise_violation(wrong);
     END IF;
-    IF j.id IS NOT NULL THEN
-        PERFORM mill_private.check_role(NEW.made_by, format('job "%s"', j.name), j.owner);
-        jobs := ARRAY[j.id];
+    IF job_row.id IS NOT NULL THEN
+        PERFORM mill_private.check_role(NEW.made_by, format('job "%s"', job_row.name), job_row.owner);
+        jobs := ARRAY[job_row.id];
         IF NEW.action IN ('run', 'rerun') THEN
-            wrong := mill_private.check_queue_right(j.owner, (SELECT s.queue FROM mill_private.job_state s WHERE s.job = j.id));
+            wrong := mill_private.check_queue_right(job_row.owner, (SELECT state_row.queue FROM mill_private.job_state state_row WHERE state_row.job = job_row.id));
             IF wrong IS NOT NULL THEN
-                RAISE EXCEPTION USING MESSAGE = format('job "%s": %s', j.name, wrong), ERRCODE = 'insufficient_privilege';
+                RAISE EXCEPTION USING MESSAGE = format('job "%s": %s', job_row.name, wrong), ERRCODE = 'insufficient_privilege';
             END IF;
         END IF;
-    ELSIF f.name IS NOT NULL THEN
+    ELSIF flow_row.name IS NOT NULL THEN
         -- Jobs that join a flow agree to the commands of its owner.
-        PERFORM mill_private.check_role(NEW.made_by, format('flow "%s"', f.name), f.owner);
-        jobs := COALESCE((SELECT array_agg(k.id ORDER BY k.id) FROM mill.job k WHERE k.flow = f.name), '{}');
+        PERFORM mill_private.check_role(NEW.made_by, format('flow "%s"', flow_row.name), flow_row.owner);
+        jobs := COALESCE((SELECT array_agg(stored.id ORDER BY stored.id) FROM mill.job stored WHERE stored.flow = flow_row.name), '{}');
     ELSE
-        PERFORM mill_private.check_role(NEW.made_by, format('timer "%s"', t.name), t.owner);
+        PERFORM mill_private.check_role(NEW.made_by, format('timer "%s"', timer_row.name), timer_row.owner);
     END IF;
 
     CASE NEW.action
     WHEN 'run' THEN
         NEW.at := COALESCE(NEW.at, mill.now());
-        PERFORM mill_private.lock_flows(ARRAY[j.flow]);
-        NEW.run := mill_private.order_graph_run(j, NEW.at, mill_private.count_manual_start(j.id, NEW.at), false, false);
+        PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
+        NEW.run := mill_private.order_graph_run(job_row, NEW.at, mill_private.count_manual_start(job_row.id, NEW.at), false, false);
         NEW.result := format('run %s', NEW.run);
     WHEN 'rerun' THEN
         IF NEW.how = 'only' THEN
-            PERFORM mill_private.lock_flows(ARRAY[j.flow]);
-            NEW.run := mill_private.order_graph_run(j, NEW.at, -1, false, false);
+            PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
+            -- epoch -1: it delivers nothing
+            NEW.run := mill_private.order_graph_run(job_row, NEW.at, -1, false, false);
             NEW.result := format('run %s, which delivers nothing', NEW.run);
         ELSE
             IF NEW.how = 'failed' THEN
-                IF j.id IS NOT NULL THEN
-                    jobs := (SELECT array_agg(DISTINCT d.job) FROM mill_private.list_downstream(jobs, ARRAY[NEW.at]) d WHERE d.at = NEW.at);
+                IF job_row.id IS NOT NULL THEN
+                    jobs := (SELECT array_agg(DISTINCT below.job) FROM mill_private.list_downstream(jobs, ARRAY[NEW.at]) below WHERE below.at = NEW.at);
                 END IF;
                 jobs := mill_private.list_failed_jobs(jobs, NEW.at);
             END IF;
@@ -5694,53 +5743,54 @@ BEGIN
             END IF;
         END IF;
     WHEN 'clear' THEN
-        n := (SELECT count(*) FROM mill_private.lock_open_runs(jobs, NEW.at) o WHERE o.start IS NOT NULL);
+        affected := (SELECT count(*) FROM mill_private.lock_open_runs(jobs, NEW.at) open_run WHERE open_run.start IS NOT NULL);
         PERFORM mill_private.lock_job_states(jobs);
-        PERFORM mill_private.lock_flows(ARRAY[COALESCE(f.name, j.flow)], true);
+        PERFORM mill_private.lock_flows(ARRAY[COALESCE(flow_row.name, job_row.flow)], true);
         PERFORM mill_private.reset_tokens(jobs, array_fill(NEW.at, ARRAY[cardinality(jobs)]), true);
-        NEW.result := format('%s jobs cleared; runs under way, which will deliver nothing: %s', cardinality(jobs), n);
+        NEW.result := format('%s cleared; runs under way, which will deliver nothing: %s', mill_private.count_of(cardinality(jobs), 'job'), affected);
     WHEN 'cancel' THEN
-        FOR r IN SELECT o.id FROM mill_private.lock_open_runs(jobs, NEW.at) o LOOP
-            n := n + 1;
-            asked := asked + mill_private.close_run(r.id, false, 'cancelled', 'ERROR:  task cancelled')::int;
+        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
+            affected := affected + 1;
+            asked := asked + mill_private.close_run(run_row.id, false, 'cancelled', 'ERROR:  task cancelled')::int;
         END LOOP;
-        NEW.result := format('%s runs cancelled', n) || CASE WHEN asked > 0 THEN format(' (%s of them under way, asked to stop)', asked) ELSE '' END;
+        NEW.result := format('%s cancelled', mill_private.count_of(affected, 'run'))
+                      || CASE WHEN asked > 0 THEN format(' (%s under way, asked to stop)', asked) ELSE '' END;
     WHEN 'skip' THEN
-        FOR r IN SELECT o.id FROM mill_private.lock_open_runs(jobs, NEW.at) o LOOP
-            PERFORM mill_private.close_run(r.id, true, 'skipped', NULL);
-            n := n + 1;
+        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
+            PERFORM mill_private.close_run(run_row.id, true, 'skipped', NULL);
+            affected := affected + 1;
         END LOOP;
-        IF n = 0 THEN
-            INSERT INTO mill.token AS k (job, at, skips) VALUES (j.id, NEW.at, 1)
-            ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET skips = k.skips + 1;
+        IF affected = 0 THEN
+            INSERT INTO mill.token AS stored (job, at, skips) VALUES (job_row.id, NEW.at, 1)
+            ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET skips = stored.skips + 1;
             NEW.result := 'the next activation for this time will be skipped';
         ELSE
-            NEW.result := format('%s runs skipped', n);
+            NEW.result := format('%s skipped', mill_private.count_of(affected, 'run'));
         END IF;
     WHEN 'mark' THEN
-        FOR r IN SELECT o.id FROM mill_private.lock_open_runs(jobs, NEW.at) o LOOP
-            PERFORM mill_private.close_run(r.id, NEW.how = 'success', 'marked',
+        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
+            PERFORM mill_private.close_run(run_row.id, NEW.how = 'success', 'marked',
                 CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
-            NEW.run := r.id;
+            NEW.run := run_row.id;
         END LOOP;
         IF NEW.run IS NULL THEN
             -- A new run is marked: the earlier one stays as it ended.
-            PERFORM mill_private.lock_flows(ARRAY[j.flow]);
-            NEW.run := mill_private.order_run(j.id, NEW.at, mill.now(), held => true, epoch => mill_private.count_manual_start(j.id, NEW.at));
+            PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
+            NEW.run := mill_private.order_run(job_row.id, NEW.at, mill.now(), held => true, epoch => mill_private.count_manual_start(job_row.id, NEW.at));
             PERFORM mill_private.close_run(NEW.run, NEW.how = 'success', 'marked',
                 CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
         END IF;
         NEW.result := format('run %s: %s', NEW.run, NEW.how);
     WHEN 'fire' THEN
         NEW.at := COALESCE(NEW.at, date_trunc('second', mill.now()));
-        UPDATE mill.timer k SET first = LEAST(k.first, NEW.at) WHERE k.id = t.id;
-        n := mill_private.fire_times(ARRAY[t.name], ARRAY[NEW.at], 'by_hand');
-        NEW.result := format('%s jobs activated', n);
+        UPDATE mill.timer stored SET first = LEAST(stored.first, NEW.at) WHERE stored.id = timer_row.id;
+        affected := mill_private.fire_times(ARRAY[timer_row.name], ARRAY[NEW.at], 'by_hand');
+        NEW.result := format('%s activated', mill_private.count_of(affected, 'job'));
     WHEN 'pause', 'resume' THEN
-        IF f.name IS NOT NULL THEN
-            UPDATE mill.flow k SET paused = (NEW.action = 'pause') WHERE k.name = f.name AND k.paused <> (NEW.action = 'pause');
+        IF flow_row.name IS NOT NULL THEN
+            UPDATE mill.flow stored SET paused = (NEW.action = 'pause') WHERE stored.name = flow_row.name AND stored.paused <> (NEW.action = 'pause');
         ELSE
-            UPDATE mill.job k SET scheduled = (NEW.action = 'resume') WHERE k.id = j.id AND k.scheduled <> (NEW.action = 'resume');
+            UPDATE mill.job stored SET scheduled = (NEW.action = 'resume') WHERE stored.id = job_row.id AND stored.scheduled <> (NEW.action = 'resume');
         END IF;
         NEW.result := CASE WHEN NOT FOUND THEN 'no change' WHEN NEW.action = 'pause' THEN 'paused' ELSE 'resumed' END;
     END CASE;
@@ -5945,6 +5995,7 @@ BEGIN
         IF NEW.flow IS NOT NULL THEN
             PERFORM mill_private.release_flow_runs(NEW.flow);
         END IF;
+        -- 0 is the keeper
         PERFORM mill_private.wake_scheduler(0);
     END IF;
     RETURN NULL;
@@ -5955,7 +6006,7 @@ $$;
 -- Name: FUNCTION reconsider_job(); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.reconsider_job() IS 'pgmill: after a change of threshold, flow or pause, looks at the waiting tokens again; a deleted job takes its tokens along';
+COMMENT ON FUNCTION mill_private.reconsider_job() IS 'pgmill: after a change of threshold, flow or pause, checks the waiting tokens again; a deleted job takes its tokens along';
 
 --
 -- Name: reconsider_tokens(integer[]); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -6039,24 +6090,24 @@ BEGIN
     END IF;
     PERFORM pg_advisory_xact_lock(1835597829, 0);
     -- The queue stays with its user as long as that role may serve it, unless this session is the scheduler that holds the queue.
-    IF EXISTS (SELECT FROM mill.queue q JOIN pg_roles r ON r.rolname = q."user"
-                WHERE q.relid = found.relid AND q."user" <> NEW.made_by AND has_table_privilege(r.oid, q.relid, 'UPDATE'))
+    IF EXISTS (SELECT FROM mill.queue known JOIN pg_roles role ON role.rolname = known."user"
+                WHERE known.relid = found.relid AND known."user" <> NEW.made_by AND has_table_privilege(role.oid, known.relid, 'UPDATE'))
        AND NOT EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.classid = 1835597826::oid AND l.objid = found.relid
                           AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock' AND l.pid = pg_backend_pid()) THEN
         RETURN NULL;
     END IF;
-    FOR former IN DELETE FROM mill.queue q
-         WHERE q.relid <> found.relid AND ((q.schema, q.name) = (found.schema, found.name)
-            OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = q.relid))
-        RETURNING CASE WHEN (q.schema, q.name) = (found.schema, found.name) THEN q.relid END LOOP
-        UPDATE mill_private.run r SET queue = found.relid WHERE r.queue = former AND r.outcome IS NULL;
+    FOR former IN DELETE FROM mill.queue known
+         WHERE known.relid <> found.relid AND ((known.schema, known.name) = (found.schema, found.name)
+            OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = known.relid))
+        RETURNING CASE WHEN (known.schema, known.name) = (found.schema, found.name) THEN known.relid END LOOP
+        UPDATE mill_private.run one_run SET queue = found.relid WHERE one_run.queue = former AND one_run.outcome IS NULL;
     END LOOP;
-    INSERT INTO mill.queue AS q (relid, schema, name, owner, "user")
+    INSERT INTO mill.queue AS known (relid, schema, name, owner, "user")
     VALUES (found.relid, found.schema, found.name, found.owner, NEW.made_by)
     ON CONFLICT (relid) DO UPDATE SET schema = EXCLUDED.schema, name = EXCLUDED.name, owner = EXCLUDED.owner, "user" = EXCLUDED."user"
-     WHERE (q.schema, q.name, q.owner, q."user") IS DISTINCT FROM (EXCLUDED.schema, EXCLUDED.name, EXCLUDED.owner, EXCLUDED."user");
-    UPDATE mill_private.job_state s SET queue = found.relid FROM mill.job j
-     WHERE j.id = s.job AND mill_private.queue_oid(j.queue) = found.relid AND s.queue <> found.relid;
+     WHERE (known.schema, known.name, known.owner, known."user") IS DISTINCT FROM (EXCLUDED.schema, EXCLUDED.name, EXCLUDED.owner, EXCLUDED."user");
+    UPDATE mill_private.job_state plan SET queue = found.relid FROM mill.job job_row
+     WHERE job_row.id = plan.job AND mill_private.queue_oid(job_row.queue) = found.relid AND plan.queue <> found.relid;
     PERFORM mill_private.make_entry_points(found.relid, NEW.made_by, found.owner);
     RETURN NULL;
 END
@@ -6161,31 +6212,32 @@ DECLARE
     part_jobs int[];
     part_times timestamptz[];
     first_ones int[];
-    j mill.job;
+    job_row mill.job;
     epoch int;
 BEGIN
     -- A job downstream of another one of them is started by its tokens.
-    SELECT array_agg(s) INTO first_ones FROM unnest(starts) AS s
-     WHERE NOT EXISTS (SELECT FROM unnest(starts) AS o WHERE o <> s AND EXISTS (
-               SELECT FROM mill_private.list_downstream(ARRAY[o], ARRAY[rerun_jobs.at]) d WHERE d.job = s AND d.at = rerun_jobs.at));
+    SELECT array_agg(start_id) INTO first_ones FROM unnest(starts) AS start_id
+     WHERE NOT EXISTS (SELECT FROM unnest(starts) AS other_id WHERE other_id <> start_id AND EXISTS (
+               SELECT FROM mill_private.list_downstream(ARRAY[other_id], ARRAY[rerun_jobs.at]) below WHERE below.job = start_id AND below.at = rerun_jobs.at));
     first_ones := COALESCE(first_ones, starts[1:1]);
-    SELECT array_agg(d.job), array_agg(d.at) INTO part_jobs, part_times
-      FROM mill_private.list_downstream(first_ones, array_fill(rerun_jobs.at, ARRAY[cardinality(first_ones)])) d;
+    SELECT array_agg(below.job), array_agg(below.at) INTO part_jobs, part_times
+      FROM mill_private.list_downstream(first_ones, array_fill(rerun_jobs.at, ARRAY[cardinality(first_ones)])) below;
     -- Lock order: runs first.
-    PERFORM FROM unnest(part_jobs, part_times) AS u (job, at), LATERAL mill_private.lock_open_runs(ARRAY[u.job], u.at) o;
+    PERFORM FROM unnest(part_jobs, part_times) AS node (job, at), LATERAL mill_private.lock_open_runs(ARRAY[node.job], node.at) other_id;
     PERFORM mill_private.lock_job_states(part_jobs);
-    PERFORM mill_private.lock_flows((SELECT array_agg(DISTINCT n.flow) FROM mill.job n WHERE n.id = ANY (part_jobs)), true);
+    PERFORM mill_private.lock_flows((SELECT array_agg(DISTINCT stored.flow) FROM mill.job stored WHERE stored.id = ANY (part_jobs)), true);
     PERFORM mill_private.reset_tokens(part_jobs, part_times, false);
-    FOR j IN SELECT * FROM mill.job n WHERE n.id = ANY (first_ones) ORDER BY n.id LOOP
+    FOR job_row IN SELECT * FROM mill.job stored WHERE stored.id = ANY (first_ones) ORDER BY stored.id LOOP
         -- It is started here, so the tokens that it has waited for are consumed.
-        UPDATE mill.token k SET waiting = '{}', consumed = k.delivered, since = NULL, by_hand = k.by_hand + 1
-         WHERE k.job = j.id AND k.at = rerun_jobs.at RETURNING k.epoch INTO epoch;
-        IF mill_private.order_graph_run(j, rerun_jobs.at, epoch, false, false) IS NULL THEN
-            PERFORM mill_private.raise_violation(format('job "%s" cannot run: %s', j.name, (SELECT s.reason FROM mill_private.job_state s WHERE s.job = j.id)));
+        UPDATE mill.token token_row SET waiting = '{}', consumed = token_row.delivered, since = NULL, by_hand = token_row.by_hand + 1
+         WHERE token_row.job = job_row.id AND token_row.at = rerun_jobs.at RETURNING token_row.epoch INTO epoch;
+        IF mill_private.order_graph_run(job_row, rerun_jobs.at, epoch, false, false) IS NULL THEN
+            PERFORM mill_private.raise_violation(format('job "%s" cannot run: %s', job_row.name, 
+                (SELECT state_row.reason FROM mill_private.job_state state_row WHERE state_row.job = job_row.id)));
         END IF;
     END LOOP;
-    RETURN format('%s started, %s reset in all: %s', cardinality(first_ones), cardinality(part_jobs),
-        (SELECT string_agg(DISTINCT format('"%s"', n.name), ', ') FROM mill.job n WHERE n.id = ANY (part_jobs)));
+    RETURN format('%s started, %s reset in all: %s', mill_private.count_of(cardinality(first_ones), 'job'), cardinality(part_jobs),
+        (SELECT string_agg(DISTINCT format('"%s"', stored.name), ', ') FROM mill.job stored WHERE stored.id = ANY (part_jobs)));
 END
 $$;
 
@@ -6204,11 +6256,11 @@ CREATE FUNCTION mill_private.reset_tokens(jobs integer[], times timestamp with t
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    p record;
-    k mill.token;
-    j mill.job;
-    e mill.edge;
-    r record;
+    node record;
+    token_row mill.token;
+    job_row mill.job;
+    edge_row mill.edge;
+    waiting_run record;
     source int;
     seeds int[];
     kept int[];
@@ -6216,24 +6268,25 @@ DECLARE
     one int;
     place int;
 BEGIN
-    FOR p IN SELECT u.job, u.at FROM unnest(jobs, times) AS u (job, at) ORDER BY u.job, u.at LOOP
-        SELECT * INTO j FROM mill.job n WHERE n.id = p.job;
-        INSERT INTO mill.token AS n (job, at, epoch) VALUES (p.job, p.at, 1)
-        ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET epoch = n.epoch + 1 RETURNING * INTO k;
+    FOR node IN SELECT given.job, given.at FROM unnest(jobs, times) AS given (job, at) ORDER BY given.job, given.at LOOP
+        SELECT * INTO job_row FROM mill.job stored WHERE stored.id = node.job;
+        INSERT INTO mill.token AS stored (job, at, epoch) VALUES (node.job, node.at, 1)
+        ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET epoch = stored.epoch + 1 RETURNING * INTO token_row;
         kept := '{}';
         seeds := '{}';
-        FOR e IN SELECT * FROM mill.edge n WHERE n.job = j.name ORDER BY n.id LOOP
-            source := (SELECT n.id FROM mill.job n WHERE n.name = e.from_job);
+        FOR edge_row IN SELECT * FROM mill.edge stored WHERE stored.job = job_row.name ORDER BY stored.id LOOP
+            source := (SELECT stored.id FROM mill.job stored WHERE stored.name = edge_row.from_job);
             CONTINUE WHEN source IS NOT NULL AND EXISTS (
-                SELECT FROM unnest(jobs, times) AS u (job, at) WHERE u.job = source AND p.at
-                    = CASE WHEN e.shift = interval '0' THEN u.at ELSE mill_private.shift_time(u.at, e.shift, mill_private.get_job_zone(e.from_job)) END);
-            kept := kept || (SELECT COALESCE(array_agg(d), '{}') FROM unnest(k.delivered) AS d WHERE d = e.id);
-            IF e.id = ANY (k.delivered) AND (e.from_job IS NOT NULL OR NOT timers_fire)
-                    AND cardinality(seeds) < COALESCE(j.threshold - 1, 2147483647) THEN
-                seeds := seeds || e.id;
+                SELECT FROM unnest(jobs, times) AS given (job, at) WHERE given.job = source AND node.at
+                    = CASE WHEN edge_row.shift = interval '0' THEN given.at
+                           ELSE mill_private.shift_time(given.at, edge_row.shift, mill_private.get_job_zone(edge_row.from_job)) END);
+            kept := kept || (SELECT COALESCE(array_agg(edge_id), '{}') FROM unnest(token_row.delivered) AS edge_id WHERE edge_id = edge_row.id);
+            IF edge_row.id = ANY (token_row.delivered) AND (edge_row.from_job IS NOT NULL OR NOT timers_fire)
+                    AND cardinality(seeds) < COALESCE(job_row.threshold - 1, 2147483647) THEN
+                seeds := seeds || edge_row.id;
             END IF;
         END LOOP;
-        IF mill_private.pick_tokens(j, p.at, seeds) IS NOT NULL THEN
+        IF mill_private.pick_tokens(job_row, node.at, seeds) IS NOT NULL THEN
             seeds := '{}';
         END IF;
         spent := kept;
@@ -6241,11 +6294,11 @@ BEGIN
             place := array_position(spent, one);
             spent := spent[:place - 1] || spent[place + 1:];
         END LOOP;
-        UPDATE mill.token n SET delivered = kept, waiting = seeds, consumed = spent, activations = 0, by_hand = 0, skips = 0,
+        UPDATE mill.token stored SET delivered = kept, waiting = seeds, consumed = spent, activations = 0, by_hand = 0, skips = 0,
                since = CASE WHEN seeds <> '{}' THEN clock_timestamp() END, touched = clock_timestamp()
-         WHERE n.job = p.job AND n.at = p.at;
-        FOR r IN SELECT o.id FROM mill_private.lock_open_runs(ARRAY[p.job], p.at) o WHERE o.start IS NULL LOOP
-            PERFORM mill_private.close_run(r.id, false, 'cancelled', 'ERROR:  task cleared');
+         WHERE stored.job = node.job AND stored.at = node.at;
+        FOR waiting_run IN SELECT open_run.id FROM mill_private.lock_open_runs(ARRAY[node.job], node.at) open_run WHERE open_run.start IS NULL LOOP
+            PERFORM mill_private.close_run(waiting_run.id, false, 'cancelled', 'ERROR:  task cleared');
         END LOOP;
     END LOOP;
 END
@@ -6327,40 +6380,41 @@ CREATE FUNCTION mill_private.s_advance_backfill(id integer, was_fired bigint, ti
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    b mill.backfill;
-    t mill.timer;
+    backfill_row mill.backfill;
+    timer_row mill.timer;
     n int := cardinality(times);
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     -- Lock the timer first, as a DELETE of it does, which deletes its back-fills.
-    PERFORM FROM mill.timer k WHERE k.name = (SELECT f.timer FROM mill.backfill f WHERE f.id = s_advance_backfill.id) FOR NO KEY UPDATE SKIP LOCKED;
+    PERFORM FROM mill.timer stored WHERE stored.name = (SELECT one.timer FROM mill.backfill one WHERE one.id = s_advance_backfill.id) FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    SELECT * INTO b FROM mill.backfill k WHERE k.id = s_advance_backfill.id FOR NO KEY UPDATE SKIP LOCKED;
-    IF b.id IS NULL OR b.fired <> was_fired OR b.paused OR b.finished IS NOT NULL THEN
+    SELECT * INTO backfill_row FROM mill.backfill stored WHERE stored.id = s_advance_backfill.id FOR NO KEY UPDATE SKIP LOCKED;
+    IF backfill_row.id IS NULL OR backfill_row.fired <> was_fired OR backfill_row.paused OR backfill_row.finished IS NOT NULL THEN
         RETURN NULL;
     END IF;
-    SELECT * INTO t FROM mill.timer k WHERE k.name = b.timer;
-    IF t.id IS NULL OR NOT t.enabled OR mill_private.is_timer_paused(t) THEN
+    SELECT * INTO timer_row FROM mill.timer stored WHERE stored.name = backfill_row.timer;
+    IF timer_row.id IS NULL OR NOT timer_row.enabled OR mill_private.is_timer_paused(timer_row) THEN
         RETURN NULL;
     END IF;
     -- Exclusively where a window is counted: otherwise this transaction would not see the times that others open meanwhile.
-    PERFORM mill_private.lock_flows((SELECT array_agg(DISTINCT f.name) FROM mill.edge e JOIN mill.job j ON j.name = e.job
-                          JOIN mill.flow f ON f.name = j.flow WHERE e.from_timer = t.name AND f."window" IS NOT NULL), true);
-    IF n > 0 AND NOT (mill_private.needs_no_worker(t.name) AND mill_private.fire_and_finish(t, times)) THEN
-        n := LEAST(n, mill_private.count_free_times(t.name));
+    PERFORM mill_private.lock_flows((SELECT array_agg(DISTINCT one.name) FROM mill.edge edge_row JOIN mill.job job_row ON job_row.name = edge_row.job
+                          JOIN mill.flow one ON one.name = job_row.flow WHERE edge_row.from_timer = timer_row.name AND one."window" IS NOT NULL), true);
+    IF n > 0 AND NOT (mill_private.needs_no_worker(timer_row.name) AND mill_private.fire_and_finish(timer_row, times)) THEN
+        n := LEAST(n, mill_private.count_free_times(timer_row.name));
         IF n > 0 THEN
-            PERFORM mill_private.fire_times(array_fill(t.name, ARRAY[n]), times[1:n], 'filled');
+            PERFORM mill_private.fire_times(array_fill(timer_row.name, ARRAY[n]), times[1:n], 'filled');
         END IF;
     END IF;
-    UPDATE mill.backfill k SET fired = k.fired + n, at = COALESCE(times[n], k.at), span = COALESCE(spans[n], k.span), pos = COALESCE(poss[n], k.pos),
+    UPDATE mill.backfill stored SET fired = stored.fired + n, at = COALESCE(times[n], stored.at), span = COALESCE(spans[n], stored.span),
+           pos = COALESCE(poss[n], stored.pos),
            finished = CASE WHEN ends AND n = cardinality(times) THEN clock_timestamp() END
-     WHERE k.id = b.id;
+     WHERE stored.id = backfill_row.id;
     IF n > 0 THEN
-        UPDATE mill.timer k SET first = LEAST(k.first, (SELECT min(u) FROM unnest(times[1:n]) AS u)),
-               last = GREATEST(k.last, (SELECT max(u) FROM unnest(times[1:n]) AS u))
-         WHERE k.id = t.id;
+        UPDATE mill.timer stored SET first = LEAST(stored.first, (SELECT min(fired_at) FROM unnest(times[1:n]) AS fired_at)),
+               last = GREATEST(stored.last, (SELECT max(fired_at) FROM unnest(times[1:n]) AS fired_at))
+         WHERE stored.id = timer_row.id;
     END IF;
     RETURN n;
 END
@@ -6782,146 +6836,147 @@ COMMENT ON FUNCTION mill_private.settle_missing_runs(relid oid, missing bigint[]
 -- Name: settle_run(mill_private.run, boolean, boolean); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.settle_run(r mill_private.run, success boolean, by_user boolean) RETURNS void
+CREATE FUNCTION mill_private.settle_run(ended mill_private.run, success boolean, by_user boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     moment timestamptz := mill.now();
-    j mill.job := (SELECT f FROM mill.job f WHERE f.id = r.job);
-    root bigint := COALESCE(r.activation, r.id);
-    began bool := r.start IS NOT NULL;
-    lasted interval := r.stop - r.start;
-    s mill_private.job_state;
+    job_row mill.job := (SELECT stored FROM mill.job stored WHERE stored.id = ended.job);
+    root bigint := COALESCE(ended.activation, ended.id);
+    began bool := ended.start IS NOT NULL;
+    lasted interval := ended.stop - ended.start;
+    stat mill_private.job_state;
     own bool;
-    crashed bool := NOT success AND began AND r.outcome = 'crashed';
-    interrupted bool := NOT success AND began AND r.outcome = 'interrupted';
+    crashed bool := NOT success AND began AND ended.outcome = 'crashed';
+    interrupted bool := NOT success AND began AND ended.outcome = 'interrupted';
     tries int;
     allowed int;
     again timestamptz;
     slot timestamptz;
     over bool := true;
+    delivers_nothing CONSTANT int := -1;
 BEGIN
-    IF j.id IS NULL THEN
+    IF job_row.id IS NULL THEN
         -- The job was deleted meanwhile. Its numbers go with the end of its last run.
-        PERFORM mill_private.forget_job(r.job);
+        PERFORM mill_private.forget_job(ended.job);
         RETURN;
     END IF;
-    s := mill_private.lock_job_state(r.job);
-    IF s.job IS NULL THEN
+    stat := mill_private.lock_job_state(ended.job);
+    IF stat.job IS NULL THEN
         RETURN;
     END IF;
-    own := s.run IS NOT NULL AND s.run = root;
+    own := stat.run IS NOT NULL AND stat.run = root;
     IF began THEN
-        s.last_start := GREATEST(s.last_start, moment - lasted);
+        stat.last_start := GREATEST(stat.last_start, moment - lasted);
     ELSIF own THEN
-        s.next_start := NULL;
+        stat.next_start := NULL;
     END IF;
     IF interrupted THEN
         -- An interruption is not counted. The next run starts as soon as the queue is served.
-        again := LEAST(r.due, moment);
+        again := LEAST(ended.due, moment);
         over := false;
     ELSIF crashed THEN
-        s.total_runs := s.total_runs + 1;
-        s.total_crashes := s.total_crashes + 1;
-        s.consecutive_crashes := s.consecutive_crashes + 1;
-        s.last_finish := GREATEST(s.last_finish, moment);
-        s.last_run_success := false;
-        again := GREATEST(moment + j.crash_wait, moment + mill_private.compute_retry_delay(j, s.consecutive_crashes));
+        stat.total_runs := stat.total_runs + 1;
+        stat.total_crashes := stat.total_crashes + 1;
+        stat.consecutive_crashes := stat.consecutive_crashes + 1;
+        stat.last_finish := GREATEST(stat.last_finish, moment);
+        stat.last_run_success := false;
+        again := GREATEST(moment + job_row.crash_wait, moment + mill_private.compute_retry_delay(job_row, stat.consecutive_crashes));
         over := false;
     ELSE
         IF began THEN
-            s.total_runs := s.total_runs + 1;
-            s.consecutive_crashes := 0;
-        ELSIF success AND r.reason IS NULL THEN
-            s.total_runs := s.total_runs + 1;
-            s.last_start := GREATEST(s.last_start, moment);
+            stat.total_runs := stat.total_runs + 1;
+            stat.consecutive_crashes := 0;
+        ELSIF success AND ended.reason IS NULL THEN
+            stat.total_runs := stat.total_runs + 1;
+            stat.last_start := GREATEST(stat.last_start, moment);
         END IF;
-        IF success AND r.reason IS NULL THEN
-            s.total_successes := s.total_successes + 1;
-            s.consecutive_failures := 0;
-            s.last_successful_finish := GREATEST(s.last_successful_finish, moment);
-            s.total_duration := s.total_duration + COALESCE(lasted, interval '0');
+        IF success AND ended.reason IS NULL THEN
+            stat.total_successes := stat.total_successes + 1;
+            stat.consecutive_failures := 0;
+            stat.last_successful_finish := GREATEST(stat.last_successful_finish, moment);
+            stat.total_duration := stat.total_duration + COALESCE(lasted, interval '0');
         ELSIF began THEN
-            s.total_failures := s.total_failures + 1;
-            s.consecutive_failures := s.consecutive_failures + 1;
-            s.total_duration_failures := s.total_duration_failures + COALESCE(lasted, interval '0');
+            stat.total_failures := stat.total_failures + 1;
+            stat.consecutive_failures := stat.consecutive_failures + 1;
+            stat.total_duration_failures := stat.total_duration_failures + COALESCE(lasted, interval '0');
         END IF;
-        IF began OR (success AND r.reason IS NULL) THEN
-            s.last_finish := GREATEST(s.last_finish, moment);
-            s.last_run_success := success;
+        IF began OR (success AND ended.reason IS NULL) THEN
+            stat.last_finish := GREATEST(stat.last_finish, moment);
+            stat.last_run_success := success;
         END IF;
-        tries := CASE WHEN mill_private.has_schedule(j) THEN s.consecutive_failures ELSE r.failures + 1 END;
-        allowed := COALESCE(j.max_retries, CASE WHEN mill_private.has_schedule(j) THEN -1 ELSE 0 END);
+        tries := CASE WHEN mill_private.has_schedule(job_row) THEN stat.consecutive_failures ELSE ended.failures + 1 END;
+        allowed := COALESCE(job_row.max_retries, CASE WHEN mill_private.has_schedule(job_row) THEN -1 ELSE 0 END);
         -- A run that a person starts of a scheduled job is not retried: that person sees the failure, and the schedule goes on.
-        IF NOT success AND began AND NOT by_user AND (own OR NOT mill_private.has_schedule(j))
+        IF NOT success AND began AND NOT by_user AND (own OR NOT mill_private.has_schedule(job_row))
                 AND (allowed < 0 OR tries < GREATEST(allowed, 1)) THEN
-            again := moment + mill_private.compute_retry_delay(j, tries);
-            IF j.fixed_schedule AND j.schedule_interval IS NOT NULL THEN
-                slot := mill_private.compute_next_start(j, moment, moment);
+            again := moment + mill_private.compute_retry_delay(job_row, tries);
+            IF job_row.fixed_schedule AND job_row.schedule_interval IS NOT NULL THEN
+                slot := mill_private.compute_next_start(job_row, moment, moment);
                 again := LEAST(again, slot);
             END IF;
             IF own THEN
-                again := COALESCE(s.next_start, again);
-                s.fill := j.cron IS NOT NULL AND s.next_start IS NULL;
+                again := COALESCE(stat.next_start, again);
+                stat.fill := job_row.cron IS NOT NULL AND stat.next_start IS NULL;
             END IF;
             over := false;
         END IF;
     END IF;
-    IF mill_private.is_overtaken(r.job, r.at, r.epoch) AND r.epoch IS DISTINCT FROM -1 THEN
+    IF mill_private.is_overtaken(ended.job, ended.at, ended.epoch) AND ended.epoch IS DISTINCT FROM delivers_nothing THEN
         -- clear or rerun has started this logical time anew: the old run is not retried.
         over := true;
     END IF;
     IF NOT over THEN
-        over := mill_private.order_run(r.job, r.at, again, priority => r.priority, activation => root,
-                              failures => r.failures + CASE WHEN crashed OR interrupted THEN 0 ELSE 1 END,
-                              attempt => r.attempt, epoch => r.epoch,
-                              held => NOT mill_private.may_start(j) AND (own OR NOT mill_private.has_schedule(j))) IS NULL;
+        over := mill_private.order_run(ended.job, ended.at, again, priority => ended.priority, activation => root,
+                              failures => ended.failures + CASE WHEN crashed OR interrupted THEN 0 ELSE 1 END,
+                              attempt => ended.attempt, epoch => ended.epoch,
+                              held => NOT mill_private.may_start(job_row) AND (own OR NOT mill_private.has_schedule(job_row))) IS NULL;
         IF again > moment THEN
             -- It may be due before this is committed.
-            PERFORM mill_private.bump_version(s.queue);
+            PERFORM mill_private.bump_version(stat.queue);
         END IF;
-        SELECT f.scheduled, f.reason INTO s.scheduled, s.reason FROM mill_private.job_state f WHERE f.job = r.job;
+        SELECT stored.scheduled, stored.reason INTO stat.scheduled, stat.reason FROM mill_private.job_state stored WHERE stored.job = ended.job;
     END IF;
     IF own THEN
-        s.stamp := s.stamp + 1;
+        stat.stamp := stat.stamp + 1;
         IF NOT over THEN
-            s.next_start := again;
+            stat.next_start := again;
         ELSE
-            s.run := NULL;
+            stat.run := NULL;
             -- A next start that the run has set itself wins.
-            s.fill := j.cron IS NOT NULL AND s.next_start IS NULL;
-            s.next_start := COALESCE(s.next_start, mill_private.compute_next_start(j, moment, moment));
+            stat.fill := job_row.cron IS NOT NULL AND stat.next_start IS NULL;
+            stat.next_start := COALESCE(stat.next_start, mill_private.compute_next_start(job_row, moment, moment));
         END IF;
     END IF;
-    UPDATE mill_private.job_state f SET (last_start, last_finish, last_successful_finish, last_run_success, next_start, total_runs,
+    UPDATE mill_private.job_state stored SET (last_start, last_finish, last_successful_finish, last_run_success, next_start, total_runs,
             total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes, total_duration,
             total_duration_failures, run, fill, stamp)
-        = (s.last_start, s.last_finish, s.last_successful_finish, s.last_run_success, s.next_start, s.total_runs,
-           s.total_successes, s.total_failures, s.total_crashes, s.consecutive_failures, s.consecutive_crashes,
-           s.total_duration, s.total_duration_failures, s.run, s.fill, s.stamp)
-     WHERE f.job = r.job;
+        = (stat.last_start, stat.last_finish, stat.last_successful_finish, stat.last_run_success, stat.next_start, stat.total_runs,
+           stat.total_successes, stat.total_failures, stat.total_crashes, stat.consecutive_failures, stat.consecutive_crashes,
+           stat.total_duration, stat.total_duration_failures, stat.run, stat.fill, stat.stamp)
+     WHERE stored.job = ended.job;
     IF own AND over THEN
         -- The plan has changed.
-        PERFORM mill_private.wake_scheduler(s.queue);
+        PERFORM mill_private.wake_scheduler(stat.queue);
     END IF;
     IF over THEN
-        IF NOT success AND began AND mill_private.has_schedule(j) AND j.scheduled AND allowed >= 0
+        IF NOT success AND began AND mill_private.has_schedule(job_row) AND job_row.scheduled AND allowed >= 0
                 AND tries >= GREATEST(allowed, 1) THEN
-            PERFORM mill_private.pause_job(r.job, format('failed %s times in a row, max_retries = %s', tries, allowed));
+            PERFORM mill_private.pause_job(ended.job, format('failed %s times in a row, max_retries = %s', tries, allowed));
         END IF;
-        PERFORM mill_private.finish_activation(r.job, r.at, r.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
+        PERFORM mill_private.finish_activation(ended.job, ended.at, ended.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
     ELSE
-        PERFORM mill_private.free_flow_place(j);
+        PERFORM mill_private.free_flow_place(job_row);
     END IF;
 END
 $$;
 
 --
--- Name: FUNCTION settle_run(r mill_private.run, success boolean, by_user boolean); Type: COMMENT; Schema: mill_private; Owner: -
+-- Name: FUNCTION settle_run(ended mill_private.run, success boolean, by_user boolean); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.settle_run(r mill_private.run, success boolean, by_user boolean) IS 'pgmill: what the end of a run means for its job: numbers, plan, and the next run or the end of the activation';
+COMMENT ON FUNCTION mill_private.settle_run(ended mill_private.run, success boolean, by_user boolean) IS 'pgmill: what the end of a run means for its job: numbers, plan, and the next run or the end of the activation';
 
 --
 -- Name: shift_time(timestamp with time zone, interval, text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7103,6 +7158,7 @@ CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs integer[]) RETURNS TABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
+    -- 3e12 ms are a century
     RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled
                    FROM mill.job j WHERE j.id = ANY (jobs)
                     AND (EXISTS (SELECT FROM mill_private.job_state s WHERE s.job = j.id AND s.queue = relid)

@@ -11,6 +11,7 @@ pub mod calendar;
 pub mod config;
 pub mod conninfo;
 pub mod db;
+pub mod limits;
 pub mod log;
 pub mod process;
 pub mod region;

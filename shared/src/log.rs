@@ -5,6 +5,7 @@
 //! PIPE_BUF bytes is atomic. A reader that stalls does not stall us: after a tenth of a second the line is dropped
 //! and counted. A closed pipe ends nothing. Callers never pass a password, and task text only at debug.
 
+use crate::limits::{LOG_LINE_BYTES_MAX, LOG_TIMEOUT};
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -15,11 +16,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// What one write may carry and still be whole on a pipe.
-const LINE_BYTES: usize = 4096;
 const CUT: &str = "..";
-/// How long a line waits for room.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
@@ -145,7 +142,7 @@ fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs:
             object.insert(key.clone(), value.as_str().into());
         }
         let line = serde_json::Value::Object(object).to_string();
-        if line.len() < LINE_BYTES {
+        if line.len() < LOG_LINE_BYTES_MAX {
             return finished(line);
         }
         let Some((_, longest)) = values.iter_mut().max_by_key(|(_, value)| value.len()) else {
@@ -167,8 +164,8 @@ fn subject(key: &str) -> String {
 
 /// Newline at the end, and never longer than one write may be.
 fn finished(mut line: String) -> Vec<u8> {
-    if line.len() >= LINE_BYTES {
-        let keep = floor_char_boundary(&line, LINE_BYTES - 1 - CUT.len());
+    if line.len() >= LOG_LINE_BYTES_MAX {
+        let keep = floor_char_boundary(&line, LOG_LINE_BYTES_MAX - 1 - CUT.len());
         line.truncate(keep);
         line.push_str(CUT);
     }
@@ -197,7 +194,7 @@ fn escape_into(line: &mut String, text: &str) {
             c => line.push(c),
         }
         // What will be cut anyway need not be built: a value may be a megabyte.
-        if line.len() > LINE_BYTES {
+        if line.len() > LOG_LINE_BYTES_MAX {
             return;
         }
     }
@@ -227,7 +224,7 @@ pub fn never_wait() {
 fn write_once(line: &[u8]) {
     let dropped = DROPPED.load(Relaxed);
     // A reader who has once let a line fall is not waited for again until there is room.
-    let until = Instant::now() + if dropped > 0 { Duration::ZERO } else { PATIENCE };
+    let until = Instant::now() + if dropped > 0 { Duration::ZERO } else { LOG_TIMEOUT };
     if dropped > 0 {
         let why = "log lines were dropped, because nobody read them in time";
         if !put(&composed(Level::Warning, why, &[("count", &dropped)]), until) {
@@ -316,7 +313,7 @@ mod tests {
                 text(&message, &value).into_bytes(),
                 json_line("now", Level::Info, "worker", 1, &message, &[("key", &value)]),
             ] {
-                prop_assert!(line.len() <= LINE_BYTES);
+                prop_assert!(line.len() <= LOG_LINE_BYTES_MAX);
                 prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
                 prop_assert_eq!(line.last(), Some(&b'\n'));
             }

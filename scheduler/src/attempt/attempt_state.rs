@@ -1,52 +1,131 @@
-//! The life of one taken task as its scheduler sees it. PURE: no clock, no process, no database.
+//! The life of one attempt as its scheduler sees it. PURE: no clock, no process, no database.
 //!
-//! A task is in this machine from the moment it is taken until its row is known to be finished or planned again.
-//! `step` says what comes next and what is to be done; the event loop does it and reports back. The table in the
-//! crate's README is printed from this file by a test.
+//! It is the life of every attempt: on a pooled connection, on one of its own, live, in a batch, atomic, on a remote. They
+//! differ in whose connection it is, in who records the begin, and in who records the end. `step` decides what comes next and
+//! what is to be done; `attempt_table` does it and reports back. An attempt has at most one question to the database in flight:
+//! `Asked`, then one of `Granted`, `Refused`, `Unanswered`. The table in the crate's README is printed from here by a test.
 
-use crate::limits::{CANCEL_TIMEOUT, CANCEL_TRIES, SETTLE_PAUSE};
+use crate::limits::{CANCEL_TIMEOUT, CANCEL_TRIES, RETURN_PAUSE, SETTLE_PAUSE, SWEEP_PERIOD};
+use shared::process::begin_channel::Reply;
 use std::time::Instant;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TaskState {
-    /// Forked; the cell is published, the acknowledgement still to come.
-    Starting { ack_by: Instant },
-    /// The worker has its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptState {
+    /// The row is ours, and no process has it. It may wait for the reset of its connection.
+    Claimed,
+    /// Its worker was forked and the task has not begun. A worker that reads its order from a cell must do so in time.
+    Assigned { ack_by: Option<Instant> },
+    /// Its worker has a session and waits; the begin is to be recorded, or is being (`asked`).
+    Connected { asked: bool },
+    /// The worker runs the task.
     Running,
+    /// The worker was let go before the task began, and exits by itself.
+    Leaving,
     /// The worker was asked to cancel and to plan the task again.
     Cancelling { kill_at: Instant },
     /// The worker was killed; its end is still to be seen.
     Killed,
-    /// The worker is gone without having finished its row; it is being found out what became of it.
-    Settling { looks: u32, next_look: Option<Instant> },
+    /// The worker is gone and has left a result, which is to be recorded.
+    Reported,
+    /// The result is being recorded, with others.
+    Recording,
+    /// It could not be recorded with others. A worker that only records gets it, or has it.
+    RecordRetry { under_way: bool },
+    /// The worker is gone, and perhaps its row is unfinished: the database is asked.
+    Settling { tries: u32, next: Option<Instant> },
+    /// A batch has claimed the task and never sent it: its row is to be planned again.
+    Returning { next: Option<Instant> },
+    /// The task has run, and the database refuses its end in every form.
+    Unrecordable,
     /// The row is finished or planned again: nothing is left to do.
     Over,
 }
 
+/// How a worker gets its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskEvent {
-    /// The cell says that the worker has its order.
+pub enum Door {
+    /// By the fork, on a connection for which the claim has recorded the begin.
+    Pooled,
+    /// By the fork; it connects, reports its backend and waits for the begin.
+    Own,
+    /// From a cell, in time; it records begin and end itself.
+    Cell { ack_by: Instant },
+    /// By the fork, with a result that it is to record.
+    Recorder,
+}
+
+/// What a worker has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has finished its rows.
+    Finished,
+    /// A result.
+    Result,
+    /// It has run, and no form of its end is accepted.
+    Unrecordable,
+    /// It was to record a result and has not.
+    Unrecorded,
+    /// Nothing is known.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttemptEvent {
+    Forked(Door),
+    /// No worker was or will be forked.
+    NotForked {
+        now: Instant,
+    },
+    /// The worker has its order out of the cell.
     Acknowledged,
-    /// Time has passed.
-    Passed { now: Instant },
+    /// The worker has reported its backend.
+    Connected,
+    Passed {
+        now: Instant,
+    },
     /// The scheduler ends and wants the task back.
-    CancelAsked { now: Instant },
-    /// The process is gone; `clean`: it says that it has finished its row.
-    Ended { clean: bool, now: Instant },
-    /// The row is final, planned again, or somebody else's.
-    Settled,
-    /// Its backend still lives, or the question could not be put.
-    Unsettled { now: Instant },
+    CancelAsked {
+        now: Instant,
+    },
+    /// Nothing more may begin: the launcher does not lead.
+    LetGo,
+    Ended {
+        outcome: Outcome,
+    },
+    /// The question that the state asks is in flight.
+    Asked,
+    Granted,
+    /// The database does not do it, at least not now.
+    Refused {
+        now: Instant,
+    },
+    /// The question is put again later.
+    Unanswered {
+        now: Instant,
+    },
+    SessionLost {
+        now: Instant,
+    },
+    /// It has begun on a server whose data are not on the present one.
+    DataLost {
+        now: Instant,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Wipe and free the worker's cell.
     FreeCell,
-    /// Tell the worker to cancel what it runs and to plan it again.
-    TellCancel,
-    /// SIGKILL.
+    /// Tell the worker to cancel the task and to plan it again.
+    Cancel,
+    /// SIGKILL: it has not answered in time.
     Kill,
+    /// SIGKILL: it has not begun, and is not to.
+    Abandon,
+    /// Tell the worker that its task has begun, or that it has to see to that itself.
+    Answer(Reply),
+    /// Close the begin channel: the worker leaves.
+    CloseChannel,
     /// Ask the database what became of the row; end its backend.
     Settle { terminate: bool },
 }
@@ -54,170 +133,150 @@ pub enum Effect {
 #[must_use]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Step {
-    pub next: TaskState,
+    pub next: AttemptState,
     pub effects: Vec<Effect>,
 }
 
-impl TaskState {
-    /// When `Passed` has something to say.
+impl AttemptState {
+    /// When `Passed` changes something.
     pub fn deadline(&self) -> Option<Instant> {
         match self {
-            TaskState::Starting { ack_by } => Some(*ack_by),
-            TaskState::Cancelling { kill_at } => Some(*kill_at),
-            TaskState::Settling { next_look, .. } => *next_look,
-            TaskState::Running | TaskState::Killed | TaskState::Over => None,
+            AttemptState::Assigned { ack_by } => *ack_by,
+            AttemptState::Cancelling { kill_at } => Some(*kill_at),
+            AttemptState::Settling { next, .. } => *next,
+            AttemptState::Claimed
+            | AttemptState::Connected { .. }
+            | AttemptState::Running
+            | AttemptState::Leaving
+            | AttemptState::Killed
+            | AttemptState::Reported
+            | AttemptState::Recording
+            | AttemptState::RecordRetry { .. }
+            | AttemptState::Returning { .. }
+            | AttemptState::Unrecordable
+            | AttemptState::Over => None,
         }
     }
 }
 
-pub fn step(state: TaskState, event: TaskEvent) -> Step {
-    use TaskEvent as E;
-    use TaskState as S;
-    let stay = |state: S| Step { next: state, effects: vec![] };
-    match (state, event) {
-        (S::Starting { .. }, E::Acknowledged) => Step { next: S::Running, effects: vec![Effect::FreeCell] },
-        (S::Starting { ack_by }, E::Passed { now }) if now >= ack_by => {
-            // The cell is freed when the end is seen: a child that is just reading must not find it reused.
-            Step { next: S::Killed, effects: vec![Effect::Kill] }
+use AttemptEvent as E;
+use AttemptState as S;
+
+fn go(next: S, effects: Vec<Effect>) -> Step {
+    Step { next, effects }
+}
+
+fn settle_at(now: Instant) -> S {
+    S::Settling { tries: 0, next: Some(now) }
+}
+
+/// One step. What is not listed changes nothing: time that is not late, a second request, an answer that came too late.
+pub fn step(state: S, event: E) -> Step {
+    let changed = match state {
+        S::Claimed | S::Assigned { .. } | S::Connected { .. } => before_the_begin(state, event),
+        S::Running | S::Leaving | S::Cancelling { .. } | S::Killed => with_a_worker(state, event),
+        S::Reported | S::Recording | S::RecordRetry { .. } => with_a_result(state, event),
+        S::Settling { .. } | S::Returning { .. } | S::Unrecordable => without_either(state, event),
+        S::Over => None,
+    };
+    changed.unwrap_or_else(|| go(state, Vec::new()))
+}
+
+fn before_the_begin(state: S, event: E) -> Option<Step> {
+    Some(match (state, event) {
+        (S::Claimed, E::Forked(Door::Pooled)) => go(S::Running, vec![]),
+        (S::Claimed, E::Forked(Door::Own)) => go(S::Assigned { ack_by: None }, vec![]),
+        (S::Claimed, E::Forked(Door::Cell { ack_by })) => go(S::Assigned { ack_by: Some(ack_by) }, vec![]),
+        (S::Claimed, E::NotForked { now } | E::DataLost { now }) => go(settle_at(now), vec![]),
+        (S::Assigned { ack_by: Some(_) }, E::Acknowledged) => go(S::Running, vec![Effect::FreeCell]),
+        // The cell is freed when the end is seen: a child that is just reading must not find it reused.
+        (S::Assigned { ack_by: Some(ack_by) }, E::Passed { now }) if now >= ack_by => go(S::Killed, vec![Effect::Kill]),
+        (S::Assigned { ack_by: Some(_) }, E::CancelAsked { now }) => cancel(now, vec![]),
+        (S::Assigned { ack_by: None }, E::Connected) => go(S::Connected { asked: false }, vec![]),
+        // It may wait for the server, and reads nothing meanwhile.
+        (S::Assigned { ack_by: None }, E::CancelAsked { .. } | E::LetGo) => {
+            go(S::Leaving, vec![Effect::CloseChannel, Effect::Abandon])
         }
-        (S::Cancelling { kill_at }, E::Passed { now }) if now >= kill_at => {
-            Step { next: S::Killed, effects: vec![Effect::Kill] }
+        (S::Assigned { ack_by: None }, E::SessionLost { .. }) => go(S::Leaving, vec![Effect::CloseChannel]),
+        (S::Connected { .. }, E::Asked) => go(S::Connected { asked: true }, vec![]),
+        (S::Connected { .. }, E::Granted) => go(S::Running, vec![Effect::Answer(Reply::Begun), Effect::CloseChannel]),
+        // The worker may wait where we may not.
+        (S::Connected { .. }, E::Refused { .. }) => {
+            go(S::Running, vec![Effect::Answer(Reply::Yourself), Effect::CloseChannel])
         }
-        (S::Settling { looks, next_look: Some(at) }, E::Passed { now }) if now >= at => Step {
-            next: S::Settling { looks: looks + 1, next_look: None },
-            effects: vec![Effect::Settle { terminate: looks + 1 > CANCEL_TRIES }],
-        },
-        (S::Starting { .. } | S::Running, E::CancelAsked { now }) => {
-            Step { next: S::Cancelling { kill_at: now + CANCEL_TIMEOUT }, effects: vec![Effect::TellCancel] }
+        (S::Connected { .. }, E::Unanswered { .. }) => go(S::Connected { asked: false }, vec![]),
+        (S::Connected { .. }, E::CancelAsked { now }) => cancel(now, vec![Effect::CloseChannel]),
+        (S::Connected { .. }, E::LetGo | E::SessionLost { .. }) => go(S::Leaving, vec![Effect::CloseChannel]),
+        (S::Assigned { .. } | S::Connected { .. }, E::Ended { outcome }) => ended(outcome),
+        _ => return None,
+    })
+}
+
+fn with_a_worker(state: S, event: E) -> Option<Step> {
+    Some(match (state, event) {
+        (S::Running | S::Leaving, E::CancelAsked { now }) => cancel(now, vec![]),
+        (S::Cancelling { kill_at }, E::Passed { now }) if now >= kill_at => go(S::Killed, vec![Effect::Kill]),
+        (S::Cancelling { .. }, E::Acknowledged) => go(state, vec![Effect::FreeCell]),
+        (S::Running | S::Leaving | S::Cancelling { .. } | S::Killed, E::Ended { outcome }) => ended(outcome),
+        _ => return None,
+    })
+}
+
+fn with_a_result(state: S, event: E) -> Option<Step> {
+    Some(match (state, event) {
+        (S::Reported, E::Asked) => go(S::Recording, vec![]),
+        (S::Recording, E::Granted) => go(S::Over, vec![]),
+        (S::Recording, E::Refused { .. }) => go(S::RecordRetry { under_way: false }, vec![]),
+        (S::Recording, E::Unanswered { .. } | E::SessionLost { .. }) => go(S::Reported, vec![]),
+        (S::RecordRetry { under_way: false }, E::Forked(Door::Recorder)) => {
+            go(S::RecordRetry { under_way: true }, vec![])
         }
-        (S::Starting { .. } | S::Running | S::Cancelling { .. } | S::Killed, E::Ended { clean: true, .. }) => {
-            Step { next: S::Over, effects: vec![Effect::FreeCell] }
+        (S::RecordRetry { under_way: true }, E::CancelAsked { now }) => cancel(now, vec![]),
+        (S::RecordRetry { under_way: true }, E::Ended { outcome }) => ended(outcome),
+        (S::Reported | S::Recording | S::RecordRetry { .. }, E::DataLost { now }) => go(settle_at(now), vec![]),
+        _ => return None,
+    })
+}
+
+fn without_either(state: S, event: E) -> Option<Step> {
+    Some(match (state, event) {
+        (S::Settling { tries, next: Some(at) }, E::Passed { now }) if now >= at => go(
+            S::Settling { tries: tries + 1, next: None },
+            vec![Effect::Settle { terminate: tries + 1 > CANCEL_TRIES }],
+        ),
+        (S::Settling { tries, .. }, E::Refused { now }) => {
+            go(S::Settling { tries, next: Some(now + SWEEP_PERIOD) }, vec![])
         }
-        (S::Starting { .. } | S::Running | S::Cancelling { .. } | S::Killed, E::Ended { clean: false, .. }) => Step {
-            next: S::Settling { looks: 1, next_look: None },
-            effects: vec![Effect::FreeCell, Effect::Settle { terminate: false }],
-        },
-        (S::Settling { .. }, E::Settled) => Step { next: S::Over, effects: vec![] },
-        (S::Settling { looks, .. }, E::Unsettled { now }) => {
-            stay(S::Settling { looks, next_look: Some(now + SETTLE_PAUSE) })
+        (S::Settling { tries, .. }, E::Unanswered { now } | E::SessionLost { now }) => {
+            go(S::Settling { tries, next: Some(now + SETTLE_PAUSE) }, vec![])
         }
-        // Acknowledged twice, time that changes nothing, a second request, answers that came too late.
-        (state @ S::Starting { .. }, E::Passed { .. } | E::Settled | E::Unsettled { .. }) => stay(state),
-        (state @ S::Running, E::Acknowledged | E::Passed { .. } | E::Settled | E::Unsettled { .. }) => stay(state),
-        (S::Cancelling { kill_at }, E::Acknowledged) => {
-            Step { next: S::Cancelling { kill_at }, effects: vec![Effect::FreeCell] }
+        (S::Settling { .. } | S::Returning { .. } | S::Unrecordable, E::Granted) => go(S::Over, vec![]),
+        (S::Returning { .. }, E::Asked) => go(S::Returning { next: None }, vec![]),
+        // Another transaction has locked the row.
+        (S::Returning { .. }, E::Refused { now }) => go(S::Returning { next: Some(now + RETURN_PAUSE) }, vec![]),
+        (S::Returning { next: None }, E::Unanswered { now } | E::SessionLost { now }) => {
+            go(S::Returning { next: Some(now) }, vec![])
         }
-        (state @ S::Cancelling { .. }, E::Passed { .. } | E::CancelAsked { .. } | E::Settled | E::Unsettled { .. }) => {
-            stay(state)
+        _ => return None,
+    })
+}
+
+fn cancel(now: Instant, before: Vec<Effect>) -> Step {
+    go(S::Cancelling { kill_at: now + CANCEL_TIMEOUT }, [before, vec![Effect::Cancel]].concat())
+}
+
+/// The worker is gone.
+fn ended(outcome: Outcome) -> Step {
+    match outcome {
+        Outcome::Finished => go(S::Over, vec![Effect::FreeCell]),
+        Outcome::Result => go(S::Reported, vec![Effect::FreeCell]),
+        Outcome::Unrecordable => go(S::Unrecordable, vec![Effect::FreeCell]),
+        Outcome::Unrecorded => go(S::RecordRetry { under_way: false }, vec![Effect::FreeCell]),
+        Outcome::Unknown => {
+            go(S::Settling { tries: 1, next: None }, vec![Effect::FreeCell, Effect::Settle { terminate: false }])
         }
-        (
-            state @ S::Killed,
-            E::Acknowledged | E::Passed { .. } | E::CancelAsked { .. } | E::Settled | E::Unsettled { .. },
-        ) => stay(state),
-        (state @ S::Settling { .. }, E::Acknowledged | E::Passed { .. } | E::CancelAsked { .. } | E::Ended { .. }) => {
-            stay(state)
-        }
-        (
-            S::Over,
-            E::Acknowledged
-            | E::Passed { .. }
-            | E::CancelAsked { .. }
-            | E::Ended { .. }
-            | E::Settled
-            | E::Unsettled { .. },
-        ) => stay(S::Over),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    fn name(state: &TaskState) -> &'static str {
-        match state {
-            TaskState::Starting { .. } => "Starting",
-            TaskState::Running => "Running",
-            TaskState::Cancelling { .. } => "Cancelling",
-            TaskState::Killed => "Killed",
-            TaskState::Settling { .. } => "Settling",
-            TaskState::Over => "Over",
-        }
-    }
-
-    fn table() -> String {
-        let past = Instant::now();
-        let now = past + Duration::from_secs(1);
-        let states = [
-            TaskState::Starting { ack_by: past },
-            TaskState::Running,
-            TaskState::Cancelling { kill_at: past },
-            TaskState::Killed,
-            TaskState::Settling { looks: 1, next_look: Some(past) },
-            TaskState::Over,
-        ];
-        let events = [
-            ("Acknowledged", TaskEvent::Acknowledged),
-            ("Passed (late)", TaskEvent::Passed { now }),
-            ("CancelAsked", TaskEvent::CancelAsked { now }),
-            ("Ended (clean)", TaskEvent::Ended { clean: true, now }),
-            ("Ended (not clean)", TaskEvent::Ended { clean: false, now }),
-            ("Settled", TaskEvent::Settled),
-            ("Unsettled", TaskEvent::Unsettled { now }),
-        ];
-        let mut text = format!("| state |{}\n", events.map(|(name, _)| format!(" {name} |")).concat());
-        text += &format!("|---|{}\n", "---|".repeat(events.len()));
-        for state in states {
-            text += &format!("| {} |", name(&state));
-            for (_, event) in events {
-                let step = step(state.clone(), event);
-                let effects: Vec<String> = step.effects.iter().map(|effect| format!("{effect:?}")).collect();
-                let change = if step.next == state { "·".to_owned() } else { format!("→ {}", name(&step.next)) };
-                let effects = if effects.is_empty() { String::new() } else { format!(" [{}]", effects.join(", ")) };
-                text += &format!(" {change}{effects} |");
-            }
-            text += "\n";
-        }
-        text
-    }
-
-    #[test]
-    fn the_readme_shows_the_table_that_the_code_walks() {
-        let readme = include_str!("../../README.md");
-        assert!(readme.contains(&table()), "put this into scheduler/README.md:\n\n{}", table());
-    }
-
-    #[test]
-    fn a_backend_that_does_not_heed_a_cancel_is_terminated() {
-        let mut now = Instant::now();
-        let mut state = TaskState::Killed;
-        let mut asked = Vec::new();
-        let mut event = TaskEvent::Ended { clean: false, now };
-        for _ in 0..12 {
-            let step = step(state, event);
-            asked.extend(step.effects.iter().filter_map(|effect| match effect {
-                Effect::Settle { terminate } => Some(*terminate),
-                _ => None,
-            }));
-            state = step.next;
-            event = match &state {
-                TaskState::Settling { next_look: None, .. } => TaskEvent::Unsettled { now },
-                _ => {
-                    now += SETTLE_PAUSE;
-                    TaskEvent::Passed { now }
-                }
-            };
-        }
-        assert_eq!(asked[..6], [false, false, false, false, true, true]);
-    }
-
-    #[test]
-    fn a_worker_that_does_not_read_its_order_in_time_is_killed_and_its_row_settled() {
-        let now = Instant::now();
-        let killed = step(TaskState::Starting { ack_by: now }, TaskEvent::Passed { now });
-        assert_eq!(killed.effects, [Effect::Kill]);
-        let settling = step(killed.next, TaskEvent::Ended { clean: false, now });
-        assert_eq!(settling.effects, [Effect::FreeCell, Effect::Settle { terminate: false }]);
-        assert_eq!(step(settling.next, TaskEvent::Settled).next, TaskState::Over);
-    }
-}
+mod tests;

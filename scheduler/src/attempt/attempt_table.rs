@@ -1,28 +1,33 @@
-//! The tasks that this scheduler has taken and not seen end: their machines, children, slots and cells.
+//! All attempts of this scheduler: their machines, processes, slots, cells and results. There is no other container of them.
 //!
-//! A worker may run further tasks of its group after the one it was started for; which one it is at stands in the notes
-//! of its slot, written before the input is sent. An entry has a number of its own: a user may plan a finished task again
-//! while the worker that was started for it is still at others.
+//! A worker may run further tasks of its group after the one it was started for; the slot status names the present one,
+//! written before the input is sent. An entry has a number of its own: a user may plan a finished task again while the
+//! worker that was started for it runs others.
 //!
-//! Policy is `task_state`; this room carries its effects out on processes and the region. What needs the database
-//! (settling) is handed back to the event loop.
+//! Policy is `attempt_state`; this module carries its effects out on processes and the region. A question for the database
+//! (settling) is returned to the caller. The bulk writers ask the table: `to_begin`, `to_record`, `to_return`. The ends of
+//! workers are in `reap`, and which rows the table accounts for is in `rows`.
 
-use crate::attempt::attempt_id::AttemptId;
-use crate::attempt::attempt_state::{self as task_state, Effect, TaskEvent, TaskState};
-use crate::attempt::death::Death;
-use crate::claim::group::Group;
+use super::attempt_id::AttemptId;
+use super::attempt_state::{self, AttemptEvent, AttemptState, Door, Effect};
+use super::death::Death;
+use super::group::Group;
 use crate::limits::DOUBT_TIMEOUT;
 use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
-use shared::process::exit_code::ExitCode;
-use shared::region::{Cancel, Phase, Region, Request, Returned, SlotHandle, TaskKey, TaskResult, Ticket};
-use shared::sys::wait::{Child, End};
+use shared::db::server::ServerName;
+use shared::process::begin_channel;
+use shared::region::{Cancel, Phase, Region, Request, SlotHandle, TaskResult, Ticket};
+use shared::sys::wait::Child;
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
+use worker::TaskRow;
 
-mod claims;
+pub mod bulk;
+pub mod reap;
+mod rows;
 
 /// What the run of a job is closed with when its worker is gone: nobody knows better, or we stopped it ourselves.
 const CRASHED: &str = "crashed";
@@ -30,32 +35,57 @@ const INTERRUPTED: &str = "interrupted";
 
 /// A process that runs, or ran, a task.
 #[derive(Debug)]
-struct Hands {
+struct WorkerProcess {
     child: Child,
     slot: SlotHandle,
     /// Of a worker that takes its order out of a cell.
     ticket: Option<Ticket>,
-    /// It writes a result down and runs nothing.
-    clerk: bool,
+    /// Where a worker with a connection of its own reports its backend, and waits.
+    channel: Option<OwnedFd>,
+    /// The backend that it has reported.
+    backend: Option<i32>,
+    /// It records a result and runs nothing.
+    records: bool,
+}
+
+/// A row that was claimed.
+#[derive(Debug)]
+pub struct Claim {
+    pub task: i64,
+    pub attempt: i32,
+    pub group: Rc<Group>,
+    /// All that its worker has to know of it, where the fork hands it over.
+    pub row: Option<Rc<TaskRow>>,
+    /// On which server it has begun, or begins.
+    pub server: Option<Rc<ServerName>>,
+    /// The slot, and the backend of the connection that is reserved for it: the claim has recorded the begin.
+    pub reserved: Option<(SlotHandle, i32)>,
 }
 
 #[derive(Debug)]
-struct Run {
+struct Attempt {
     /// The task that the worker was started for; once the worker is dead, the one it died over.
     task: i64,
     attempt: i32,
-    state: TaskState,
-    hands: Option<Hands>,
+    state: AttemptState,
+    worker: Option<WorkerProcess>,
     /// All that its worker runs is of this group.
     group: Option<Rc<Group>>,
+    row: Option<Rc<TaskRow>>,
+    server: Option<Rc<ServerName>>,
+    reserved: Option<(SlotHandle, i32)>,
+    began: Instant,
+    result: Option<Box<TaskResult<'static>>>,
     /// Why it ended, should it end without a result: what the run of a job is closed with.
     why: &'static str,
     /// What its worker died of, if the task may have been the cause.
     death: Option<Death>,
     /// Since when it is being found out what became of it.
     settling: Option<Instant>,
-    /// The database has refused to change its row, and that was said.
-    refused: bool,
+    /// The database has refused to change its row, and that was reported.
+    refusal_reported: bool,
+    /// It has begun on another server than the present one.
+    stray: bool,
 }
 
 /// A question for the database about a task.
@@ -65,139 +95,65 @@ pub struct ToSettle {
     pub task: i64,
     pub attempt: i32,
     pub terminate: bool,
-    /// A backend that may be somebody else's is still waited for.
+    /// A backend that may belong to another session is still waited for.
     pub patient: bool,
     pub why: &'static str,
     pub death: Option<Death>,
 }
 
-/// A worker that is gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkerEnd {
-    pub run: AttemptId,
-    pub task: i64,
-    pub end: End,
-    pub slot: SlotHandle,
-    pub pid: i32,
-    /// Its server process, if it died without having finished: rows that name it are nobody's now.
-    pub left: Option<i32>,
-    /// Why it could not begin, as it left it in its slot.
-    pub reason: Option<String>,
-    /// Its last word about its connection, and the result that it leaves to us.
-    pub returned: Option<Returned>,
-    pub handed_in: Option<TaskResult<'static>>,
-}
-
 #[derive(Debug)]
-pub struct RunTable {
+pub struct AttemptTable {
     region: Region,
-    runs: BTreeMap<AttemptId, Run>,
+    attempts: BTreeMap<AttemptId, Attempt>,
     next: u64,
-    /// Tasks that have run and whose end the database refuses: never run again. Whether it was said that their rows cannot be
-    /// changed at all.
-    unwritten: BTreeMap<(i64, i32), bool>,
 }
 
-impl RunTable {
-    pub fn new(region: &Region) -> RunTable {
-        RunTable { region: region.clone(), runs: BTreeMap::new(), next: 1, unwritten: BTreeMap::new() }
+impl AttemptTable {
+    pub fn new(region: &Region) -> AttemptTable {
+        AttemptTable { region: region.clone(), attempts: BTreeMap::new(), next: 1 }
     }
 
-    pub fn len(&self) -> usize {
-        self.runs.len()
+    /// A row was claimed; no process has it yet.
+    pub fn claim(&mut self, claim: Claim) -> AttemptId {
+        let Claim { task, attempt, group, row, server, reserved } = claim;
+        let claimed = Attempt::new(task, attempt, AttemptState::Claimed);
+        self.insert(Attempt { group: Some(group), row, server, reserved, ..claimed })
     }
 
-    /// Some worker process is still there.
-    pub fn has_workers(&self) -> bool {
-        self.runs.values().any(|run| run.hands.is_some())
-    }
-
-    /// The task that an entry is at.
-    fn at(&self, run: &Run) -> i64 {
-        let running = run.hands.as_ref().and_then(|hands| self.region.slots().notes(hands.slot).running());
-        running.map_or(run.task, |(task, _, _)| task)
-    }
-
-    /// (task, attempt, backend) of every live worker that has begun.
-    fn current(&self) -> impl Iterator<Item = (i64, i32, i32)> {
-        self.runs
-            .values()
-            .filter_map(|run| run.hands.as_ref())
-            .filter_map(|hands| self.region.slots().notes(hands.slot).running())
-    }
-
-    /// What the worker of a run is at. One that has not said a word yet will be at what it was started for: the row may say so
-    /// already, and be stopped. A clerk runs nothing.
-    fn at_work(&self, run: &Run) -> Option<(i64, i32)> {
-        let hands = run.hands.as_ref()?;
-        let said = self.region.slots().notes(hands.slot).running().map(|(task, attempt, _)| (task, attempt));
-        said.or((!hands.clerk).then_some((run.task, run.attempt)))
-    }
-
-    /// Asks the worker that runs this attempt, or will, to cancel it. The worker checks that it still does. A later attempt of the
-    /// same task, in another worker, is none of this.
-    pub fn drop_unwanted(&self, unwanted: (i64, i32)) {
-        let (task, attempt) = unwanted;
-        for run in self.runs.values().filter(|run| self.at_work(run) == Some(unwanted)) {
-            if let Some(hands) = &run.hands {
-                let notes = self.region.slots().notes(hands.slot);
-                notes.request(Request { cancel: Cancel::Unwanted, task, attempt });
-                hands.child.signal(Signal::SIGUSR1);
-            }
-        }
-    }
-
-    /// No further tasks for the workers that run.
-    pub fn finish_all(&self) {
-        self.runs.values().filter_map(|run| run.hands.as_ref()).for_each(|hands| hands.child.signal(Signal::SIGTERM));
-    }
-
-    /// A worker was forked for the task.
-    pub fn started(
+    /// A worker was forked for it.
+    pub fn forked(
         &mut self,
-        task: i64,
-        attempt: i32,
-        worker: (Child, Ticket),
-        slot: SlotHandle,
-        ack_by: Instant,
-    ) -> AttemptId {
-        let hands = Some(Hands { child: worker.0, slot, ticket: Some(worker.1), clerk: false });
-        self.insert(Run {
-            task,
-            attempt,
-            state: TaskState::Starting { ack_by },
-            hands,
-            group: None,
-            why: CRASHED,
-            death: None,
-            settling: None,
-            refused: false,
-        })
+        id: AttemptId,
+        (child, slot, door): (Child, SlotHandle, Door),
+        ticket: Option<Ticket>,
+        channel: Option<OwnedFd>,
+        now: Instant,
+    ) {
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            let records = door == Door::Recorder;
+            attempt.worker = Some(WorkerProcess { child, slot, ticket, channel, backend: None, records });
+            attempt.reserved = None;
+            attempt.began = now;
+        }
+        self.event(id, AttemptEvent::Forked(door));
     }
 
-    /// One was forked that has nothing to accept.
-    pub fn started_plain(&mut self, task: i64, attempt: i32, child: Child, slot: SlotHandle, clerk: bool) -> AttemptId {
-        let hands = Some(Hands { child, slot, ticket: None, clerk });
-        self.insert(Run {
-            task,
-            attempt,
-            state: TaskState::Running,
-            hands,
-            group: None,
-            why: CRASHED,
-            death: None,
-            settling: None,
-            refused: false,
-        })
+    /// It gets no worker: its row is settled. The slot and the backend that were reserved for it.
+    pub fn not_forked(&mut self, id: AttemptId, now: Instant) -> Option<(SlotHandle, i32)> {
+        self.event(id, AttemptEvent::NotForked { now });
+        self.attempts.get_mut(&id)?.reserved.take()
     }
 
-    /// Why the server does not take the result of a worker, if one waits with one.
-    pub fn recording(&self) -> Option<String> {
-        let mut hands = self.runs.values().filter_map(|run| run.hands.as_ref());
-        hands.find_map(|hands| {
-            let notes = self.region.slots().notes(hands.slot);
-            if notes.phase() == Some(Phase::Recording) { notes.reason() } else { None }
-        })
+    /// A claimed row without a process: left by another session, or by a worker that died.
+    pub fn orphaned(&mut self, task: i64, attempt: i32, now: Instant) {
+        self.insert(Attempt::new(task, attempt, AttemptState::Settling { tries: 0, next: Some(now) }));
+    }
+
+    fn insert(&mut self, attempt: Attempt) -> AttemptId {
+        let id = AttemptId(self.next);
+        self.attempts.insert(id, attempt);
+        self.next += 1;
+        id
     }
 
     /// The name of the next entry.
@@ -205,251 +161,230 @@ impl RunTable {
         AttemptId(self.next)
     }
 
-    pub fn ids(&self) -> impl Iterator<Item = AttemptId> {
-        self.runs.keys().copied()
+    /// How many have a worker, or a row that is being settled.
+    pub fn active(&self) -> usize {
+        self.attempts.values().filter(|attempt| attempt.is_active()).count()
+    }
+
+    /// How many wait for their connection.
+    pub fn claimed(&self) -> usize {
+        self.attempts.values().filter(|attempt| attempt.state == AttemptState::Claimed).count()
+    }
+
+    /// How many workers run whose results will be recorded here.
+    pub fn reporting(&self) -> usize {
+        self.attempts.values().filter(|attempt| attempt.worker().is_some() && attempt.is_plain()).count()
+    }
+
+    /// No result is left to be recorded, and nothing claimed is left to be started.
+    pub fn has_recorded_all(&self) -> bool {
+        !self.attempts.values().any(|attempt| attempt.result.is_some() || attempt.state == AttemptState::Claimed)
+    }
+
+    /// Some worker process is still there.
+    pub fn has_workers(&self) -> bool {
+        self.workers().next().is_some()
+    }
+
+    fn workers(&self) -> impl Iterator<Item = &WorkerProcess> {
+        self.attempts.values().filter_map(|attempt| attempt.worker.as_ref())
     }
 
     pub fn has_worker(&self, id: AttemptId) -> bool {
-        self.runs.get(&id).is_some_and(|run| run.hands.is_some())
+        self.attempts.get(&id).is_some_and(|attempt| attempt.worker.is_some())
+    }
+
+    /// No further tasks for the workers that run.
+    pub fn finish_all(&self) {
+        self.workers().for_each(|worker| worker.child.signal(Signal::SIGTERM));
+    }
+
+    /// Why the server does not accept the result of a worker, if one waits with one.
+    pub fn record_refusal(&self) -> Option<String> {
+        self.workers().find_map(|worker| {
+            let notes = self.region.slots().notes(worker.slot);
+            if notes.phase() == Some(Phase::Recording) { notes.reason() } else { None }
+        })
     }
 
     /// Asks the worker of a job's run to cancel it; `why` is what it is closed with if it cannot do so itself. A run that
     /// has not begun finds the request when it does.
     pub fn end_run(&mut self, id: AttemptId, cancel: Cancel, why: &'static str) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
-        run.why = why;
-        if let Some(hands) = &run.hands {
-            let notes = self.region.slots().notes(hands.slot);
-            let (task, attempt) = notes.running().map_or((run.task, run.attempt), |(task, attempt, _)| (task, attempt));
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.why = why;
+        if let Some(worker) = &attempt.worker {
+            let notes = self.region.slots().notes(worker.slot);
+            let (task, attempt) =
+                notes.running().map_or((attempt.task, attempt.attempt), |(task, attempt, _)| (task, attempt));
             notes.request(Request { cancel, task, attempt });
-            hands.child.signal(Signal::SIGUSR1);
+            worker.child.signal(Signal::SIGUSR1);
         }
     }
 
     /// What the run of a job is closed with, should it have to be.
     pub fn why(&self, id: AttemptId) -> &'static str {
-        self.runs.get(&id).map_or(CRASHED, |run| run.why)
+        self.attempts.get(&id).map_or(CRASHED, |attempt| attempt.why)
+    }
+
+    pub fn task_of(&self, id: AttemptId) -> Option<i64> {
+        self.attempts.get(&id).map(|attempt| attempt.task)
     }
 
     /// What its worker died of.
     pub fn death(&self, id: AttemptId) -> Option<Death> {
-        self.runs.get(&id).and_then(|run| run.death)
+        self.attempts.get(&id).and_then(|attempt| attempt.death)
     }
 
     pub fn kill(&self, id: AttemptId) {
-        if let Some(hands) = self.runs.get(&id).and_then(|run| run.hands.as_ref()) {
-            hands.child.signal(Signal::SIGKILL);
+        if let Some(worker) = self.attempts.get(&id).and_then(|attempt| attempt.worker.as_ref()) {
+            worker.child.signal(Signal::SIGKILL);
         }
     }
 
-    /// A claimed row without a process: left by somebody who died, or never started.
-    pub fn orphaned(&mut self, task: i64, attempt: i32, now: Instant) {
-        let state = TaskState::Settling { looks: 0, next_look: Some(now) };
-        self.insert(Run {
-            task,
-            attempt,
-            state,
-            hands: None,
-            group: None,
-            why: CRASHED,
-            death: None,
-            settling: None,
-            refused: false,
-        });
-    }
-
-    fn insert(&mut self, run: Run) -> AttemptId {
-        let id = AttemptId(self.next);
-        self.runs.insert(id, run);
-        self.next += 1;
-        id
-    }
-
-    /// The use of a slot that a worker sits in.
-    pub fn slot_of(&self, slot: u32, pid: i32) -> Option<SlotHandle> {
-        let hands = self.runs.values().filter_map(|run| run.hands.as_ref());
-        hands
-            .filter(|hands| hands.slot.index() == slot && hands.child.pid().as_raw() == pid)
-            .map(|hands| hands.slot)
-            .next()
-    }
-
-    /// The descriptors that say when a worker ends.
+    /// The descriptors that become readable when a worker ends, or has connected.
     pub fn poll_fds(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.runs
-            .values()
-            .filter_map(|run| run.hands.as_ref().map(|hands| PollFd::new(hands.child.as_fd(), PollFlags::POLLIN)))
+        let ends = self.workers().map(|worker| PollFd::new(worker.child.as_fd(), PollFlags::POLLIN));
+        let silent = self.workers().filter(|worker| worker.backend.is_none());
+        let channels = silent.filter_map(|worker| worker.channel.as_ref());
+        ends.chain(channels.map(|channel| PollFd::new(channel.as_fd(), PollFlags::POLLIN)))
     }
 
     pub fn deadline(&self) -> Option<Instant> {
-        self.runs.values().filter_map(|run| run.state.deadline()).min()
+        self.attempts.values().filter_map(|attempt| attempt.state.deadline()).min()
     }
 
-    /// Looks at all cells: a bell does not say whose it is.
+    /// Looks at all cells: the signal does not tell whose was read.
     pub fn acknowledge(&mut self) {
-        let accepted: Vec<AttemptId> = self
-            .runs
-            .iter()
-            .filter(|(_, run)| {
-                run.hands.as_ref().is_some_and(|hands| hands.ticket.is_some_and(|ticket| self.region.accepted(ticket)))
-            })
-            .map(|(id, _)| *id)
-            .collect();
-        for id in accepted {
-            let none = self.step(id, TaskEvent::Acknowledged);
-            debug_assert!(none.is_none());
+        let is_accepted = |attempt: &Attempt| {
+            let ticket = attempt.worker.as_ref().and_then(|worker| worker.ticket);
+            ticket.is_some_and(|ticket| self.region.accepted(ticket))
+        };
+        for id in self.ids_where(is_accepted) {
+            self.event(id, AttemptEvent::Acknowledged);
         }
-    }
-
-    /// Sweeps and reaps the workers that have ended.
-    pub fn reap(&mut self, now: Instant) -> (Vec<WorkerEnd>, Vec<ToSettle>) {
-        let ended: Vec<(AttemptId, End)> =
-            self.runs.iter().filter_map(|(id, run)| run.hands.as_ref()?.child.ended().map(|end| (*id, end))).collect();
-        let mut questions = Vec::new();
-        let mut ends = Vec::new();
-        for (id, end) in ended {
-            let unwritten = end == End::Exited(ExitCode::Permanent.status());
-            let (returned, handed_in, clerk) = self.left_by(id);
-            // A task with a result has run, however its worker ended; and what a clerk leaves undone, another one does.
-            let clean = end == End::Exited(ExitCode::Asked.status()) || unwritten || handed_in.is_some() || clerk;
-            let current = self.current_of(id);
-            if unwritten {
-                let named = self.runs.get(&id).map(|run| (run.task, run.attempt));
-                let one = current.map(|(task, attempt, _)| (task, attempt)).or(named);
-                self.unwritten.extend(one.map(|key| (key, false)));
-                // Others of its batch may be in the same case; those whose end is written are in nobody's way.
-                let slot = self.runs.get(&id).and_then(|run| run.hands.as_ref()).map(|hands| hands.slot);
-                let sent = slot.map(|slot| self.region.batch_sent(slot)).unwrap_or_default();
-                self.unwritten.extend(sent.into_iter().map(|key| (key, false)));
-            }
-            if let (Some(run), Some((task, attempt, _)), false) = (self.runs.get_mut(&id), current, clean) {
-                (run.task, run.attempt) = (task, attempt);
-            }
-            if let Some(run) = self.runs.get_mut(&id)
-                && let Some(hands) = &run.hands
-                && self.region.slots().notes(hands.slot).phase() == Some(Phase::Stopping)
-            {
-                run.why = INTERRUPTED;
-            }
-            self.note_death(id, end, current.is_some() && !clean);
-            // The cell's ticket is freed by the step, the slot by the sweep, and only then may the pid be reused.
-            questions.extend(self.step(id, TaskEvent::Ended { clean, now }));
-            let Some(run) = self.runs.get_mut(&id) else { continue };
-            let Some(hands) = run.hands.take() else { continue };
-            let reason = self.region.slots().notes(hands.slot).reason();
-            let (slot, pid) = (hands.slot, hands.child.pid());
-            self.region.sweep(pid);
-            hands.child.reap();
-            let left = current.filter(|_| !clean).map(|(_, _, backend)| backend);
-            let (task, pid) = (run.task, pid.as_raw());
-            ends.push(WorkerEnd { run: id, task, end, slot, pid, left, reason, returned, handed_in });
-            self.forget_if_over(id);
-        }
-        (ends, questions)
-    }
-
-    /// The task counts as the cause where its worker had begun it and was not asked to end, by us or by anybody who asks us.
-    fn note_death(&mut self, id: AttemptId, end: End, at_work: bool) {
-        let Some(run) = self.runs.get_mut(&id) else { return };
-        let Some(hands) = &run.hands else { return };
-        let left_alone = matches!(run.state, TaskState::Starting { .. } | TaskState::Running) && run.why == CRASHED;
-        if at_work && left_alone {
-            run.death = Death::of(end, self.region.slots().notes(hands.slot).severed());
-        }
-    }
-
-    /// What a worker that has ended has left in its slot, read before the slot is given back; and whether it is a clerk.
-    fn left_by(&self, id: AttemptId) -> (Option<Returned>, Option<TaskResult<'static>>, bool) {
-        let Some(run) = self.runs.get(&id) else { return Default::default() };
-        let Some(hands) = &run.hands else { return Default::default() };
-        let result = self.region.take_result(hands.slot);
-        let own = result.filter(|result| result.key == (TaskKey { task: run.task, attempt: run.attempt }));
-        (self.region.left_clean(hands.slot), own, hands.clerk)
     }
 
     /// Lets time pass for all.
     pub fn pass(&mut self, now: Instant) -> Vec<ToSettle> {
-        let due: Vec<AttemptId> = self
-            .runs
-            .iter()
-            .filter(|(_, run)| run.state.deadline().is_some_and(|at| now >= at))
-            .map(|(id, _)| *id)
-            .collect();
-        due.into_iter().filter_map(|id| self.step(id, TaskEvent::Passed { now })).collect()
+        let due = self.ids_where(|attempt| attempt.state.deadline().is_some_and(|at| now >= at));
+        due.into_iter().filter_map(|id| self.event(id, AttemptEvent::Passed { now })).collect()
     }
 
     pub fn cancel_all(&mut self, now: Instant) {
-        let ids: Vec<AttemptId> = self.runs.keys().copied().collect();
-        for id in ids {
-            if let Some(run) = self.runs.get_mut(&id)
-                && run.hands.is_some()
-                && run.why == CRASHED
+        for id in self.ids_where(|_| true) {
+            if let Some(attempt) = self.attempts.get_mut(&id)
+                && attempt.worker.is_some()
+                && attempt.why == CRASHED
             {
-                run.why = INTERRUPTED;
+                attempt.why = INTERRUPTED;
             }
-            let none = self.step(id, TaskEvent::CancelAsked { now });
-            debug_assert!(none.is_none());
+            self.event(id, AttemptEvent::CancelAsked { now });
         }
     }
 
-    pub fn settled(&mut self, id: AttemptId) {
-        let _ = self.step(id, TaskEvent::Settled);
-        self.forget_if_over(id);
+    /// The session is lost, and with it every answer.
+    pub fn session_lost(&mut self, now: Instant) {
+        for id in self.ids_where(|_| true) {
+            self.event(id, AttemptEvent::SessionLost { now });
+        }
     }
 
-    pub fn unsettled(&mut self, id: AttemptId, now: Instant) {
-        let _ = self.step(id, TaskEvent::Unsettled { now });
+    /// The database refuses to change the row: it is asked again later. True: that was not reported yet.
+    pub fn refused(&mut self, id: AttemptId, now: Instant) -> bool {
+        self.event(id, AttemptEvent::Refused { now });
+        self.attempts.get_mut(&id).is_some_and(|attempt| !std::mem::replace(&mut attempt.refusal_reported, true))
     }
 
-    /// The link is lost, and with it every answer: the questions are put again later.
-    pub fn all_unsettled(&mut self, now: Instant) {
-        let ids: Vec<AttemptId> = self.runs.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.unsettled(id, now));
+    fn ids_where(&self, wanted: impl Fn(&Attempt) -> bool) -> Vec<AttemptId> {
+        self.attempts.iter().filter(|(_, attempt)| wanted(attempt)).map(|(id, _)| *id).collect()
     }
 
-    fn step(&mut self, id: AttemptId, event: TaskEvent) -> Option<ToSettle> {
-        let run = self.runs.get_mut(&id)?;
-        let state = std::mem::replace(&mut run.state, TaskState::Over);
-        let step = task_state::step(state, event);
-        run.state = step.next;
+    /// One step of the machine, and its effects. An attempt that is over is forgotten once its worker is gone.
+    pub fn event(&mut self, id: AttemptId, event: AttemptEvent) -> Option<ToSettle> {
+        let attempt = self.attempts.get_mut(&id)?;
+        let step = attempt_state::step(attempt.state, event);
+        attempt.state = step.next;
         let mut question = None;
         for effect in step.effects {
-            match (effect, &run.hands) {
-                (Effect::FreeCell, Some(hands)) => {
-                    if let Some(ticket) = hands.ticket {
+            match (effect, &mut attempt.worker) {
+                (Effect::FreeCell, Some(worker)) => {
+                    if let Some(ticket) = worker.ticket {
                         self.region.free(ticket);
                     }
                 }
-                (Effect::Kill, Some(hands)) => {
-                    shared::warning!(
-                        "worker killed: it did not answer in time",
-                        task = run.task,
-                        pid = hands.child.pid()
-                    );
-                    hands.child.signal(Signal::SIGKILL);
+                (Effect::Kill, Some(worker)) => {
+                    let (task, pid) = (attempt.task, worker.child.pid());
+                    shared::warning!("worker killed: it did not answer in time", task = task, pid = pid);
+                    worker.child.signal(Signal::SIGKILL);
                 }
-                // INT means "give back what you run": the worker knows best what that is.
-                (Effect::TellCancel, Some(hands)) => hands.child.signal(Signal::SIGINT),
+                (Effect::Abandon, Some(worker)) => worker.child.signal(Signal::SIGKILL),
+                // INT means "plan what you run again": the worker knows best what that is.
+                (Effect::Cancel, Some(worker)) => worker.child.signal(Signal::SIGINT),
+                (Effect::Answer(reply), Some(worker)) => {
+                    if let Some(channel) = &worker.channel {
+                        begin_channel::answer(channel, reply);
+                    }
+                }
+                (Effect::CloseChannel, Some(worker)) => worker.channel = None,
                 (Effect::Settle { terminate }, _) => {
-                    let patient = run.settling.get_or_insert_with(Instant::now).elapsed() < DOUBT_TIMEOUT;
-                    let Run { task, attempt, why, death, .. } = *run;
+                    let patient = attempt.settling.get_or_insert_with(Instant::now).elapsed() < DOUBT_TIMEOUT;
+                    let Attempt { task, attempt, why, death, .. } = *attempt;
                     question = Some(ToSettle { run: id, task, attempt, terminate, patient, why, death });
                 }
-                (Effect::FreeCell | Effect::Kill | Effect::TellCancel, None) => {}
+                (
+                    Effect::FreeCell
+                    | Effect::Kill
+                    | Effect::Abandon
+                    | Effect::Cancel
+                    | Effect::Answer(_)
+                    | Effect::CloseChannel,
+                    None,
+                ) => {}
             }
+        }
+        if attempt.state == AttemptState::Over && attempt.worker.is_none() {
+            self.attempts.remove(&id);
         }
         question
     }
+}
 
-    /// (task, attempt, backend) of a live worker that has begun.
-    pub fn current_of(&self, id: AttemptId) -> Option<(i64, i32, i32)> {
-        let hands = self.runs.get(&id)?.hands.as_ref()?;
-        self.region.slots().notes(hands.slot).running()
+impl Attempt {
+    fn new(task: i64, attempt: i32, state: AttemptState) -> Attempt {
+        Attempt {
+            task,
+            attempt,
+            state,
+            worker: None,
+            group: None,
+            row: None,
+            server: None,
+            reserved: None,
+            began: Instant::now(),
+            result: None,
+            why: CRASHED,
+            death: None,
+            settling: None,
+            refusal_reported: false,
+            stray: false,
+        }
     }
 
-    fn forget_if_over(&mut self, id: AttemptId) {
-        if self.runs.get(&id).is_some_and(|run| run.state == TaskState::Over) {
-            self.runs.remove(&id);
-        }
+    fn is_active(&self) -> bool {
+        self.worker.is_some() || matches!(self.state, AttemptState::Settling { .. })
+    }
+
+    /// Its result, if it is short, is recorded by the scheduler.
+    fn is_plain(&self) -> bool {
+        self.row.is_some()
+    }
+
+    /// The process that runs its task.
+    fn worker(&self) -> Option<&WorkerProcess> {
+        self.worker.as_ref().filter(|worker| !worker.records)
+    }
+
+    fn key(&self) -> (i64, i32) {
+        (self.task, self.attempt)
     }
 }

@@ -4,7 +4,7 @@
 //! Each search has a link of its own to the remote, in flight beside everything else: a remote that does not answer
 //! delays nobody. It says cancel four times, then terminate, as `settle` does here. A remote that cannot be reached, or
 //! where another server answers, leaves the outcome unknown: it is tried again ever more seldom, and what to do about
-//! it is decided by `serving`. No row is touched from here. What can go wrong is news, never an error.
+//! it is decided by `remote_settle`. No row is touched from here. What can go wrong is news, never an error.
 
 use crate::attempt::attempt_id::AttemptId;
 use crate::limits::{
@@ -45,7 +45,7 @@ pub enum News {
 
 /// What the remote answers.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct RemoteStatus {
     server_began_us: i64,
     there: bool,
 }
@@ -56,7 +56,7 @@ struct Search {
     attempt: i32,
     /// Whom to ask for what; none if the row does not tell.
     aim: Result<Aim, String>,
-    link: Option<Link<Seen>>,
+    link: Option<Link<RemoteStatus>>,
     looks: u32,
     /// When to dial, or to look again; none while an answer is awaited.
     next: Option<Instant>,
@@ -76,11 +76,15 @@ struct Aim {
 }
 
 #[derive(Debug, Default)]
-pub struct Elsewhere {
+pub struct RemoteSearches {
     searches: BTreeMap<AttemptId, Search>,
 }
 
-impl Elsewhere {
+impl RemoteSearches {
+    pub fn is_empty(&self) -> bool {
+        self.searches.is_empty()
+    }
+
     /// Begins to search; one that goes on already goes on. Some: it is known to be gone, and when the
     /// server began that said so.
     pub fn begin(&mut self, run: AttemptId, lead: Lead, entries: &Entries, now: Instant) -> Option<i64> {
@@ -214,20 +218,22 @@ impl Search {
                 LinkEvent::Up => self.next = Some(now),
                 LinkEvent::Notified | LinkEvent::CatalogRang => {}
                 LinkEvent::Lost(trouble) => return Some(self.missed(trouble.text, now)),
-                LinkEvent::Answered(Seen { server_began_us, there }) => match session.judge(server_began_us, there) {
-                    Found::Gone => {
-                        self.gone = Some(server_began_us);
-                        self.link = None;
-                        return Some(News::Gone { server_began_us });
+                LinkEvent::Answered(RemoteStatus { server_began_us, there }) => {
+                    match session.judge(server_began_us, there) {
+                        Found::Gone => {
+                            self.gone = Some(server_began_us);
+                            self.link = None;
+                            return Some(News::Gone { server_began_us });
+                        }
+                        Found::Alive => {
+                            self.looks += 1;
+                            self.next = Some(now + REMOTE_PAUSE);
+                        }
+                        Found::Elsewhere => {
+                            return Some(self.missed("another server answers than the one it ran on".to_owned(), now));
+                        }
                     }
-                    Found::Alive => {
-                        self.looks += 1;
-                        self.next = Some(now + REMOTE_PAUSE);
-                    }
-                    Found::Elsewhere => {
-                        return Some(self.missed("another server answers than the one it ran on".to_owned(), now));
-                    }
-                },
+                }
             }
         }
         None
@@ -242,11 +248,11 @@ impl Search {
     }
 }
 
-async fn end(client: Rc<Client>, pid: i32, session: RemoteSession, terminate: bool) -> Result<Seen, Trouble> {
+async fn end(client: Rc<Client>, pid: i32, session: RemoteSession, terminate: bool) -> Result<RemoteStatus, Trouble> {
     client.batch_execute(FIXED_PATH).await.map_err(|error| Trouble::of(&error))?;
     let row = client.query_one(&bare(statement::END_REMOTE), &[&pid, &session.began_us, &terminate]).await;
     let row = row.map_err(|error| Trouble::of(&error))?;
-    Ok(Seen { server_began_us: row.get("server_began"), there: row.get("there") })
+    Ok(RemoteStatus { server_began_us: row.get("server_began"), there: row.get("there") })
 }
 
 #[cfg(test)]
@@ -259,10 +265,10 @@ mod tests {
     }
 
     /// Turns until there is news.
-    fn news(elsewhere: &mut Elsewhere) -> News {
+    fn news(searches: &mut RemoteSearches) -> News {
         let began = Instant::now();
         loop {
-            if let Some((_, task, attempt, news)) = elsewhere.turn("test", Instant::now()).pop() {
+            if let Some((_, task, attempt, news)) = searches.turn("test", Instant::now()).pop() {
                 assert_eq!((task, attempt), (7, 1));
                 return news;
             }
@@ -278,15 +284,15 @@ mod tests {
             ("host=127.0.0.1 user=a password=s3cret", "garbage"),
             ("host=127.0.0.1 user=a password=s3cret", "5 1 1"),
         ] {
-            let mut elsewhere = Elsewhere::default();
+            let mut searches = RemoteSearches::default();
             let run = AttemptId::default();
-            assert!(elsewhere.begin(run, lead(remote, session), &Entries::default(), Instant::now()).is_none());
-            let News::Unknown { why, first } = news(&mut elsewhere) else { panic!("it is not gone") };
+            assert!(searches.begin(run, lead(remote, session), &Entries::default(), Instant::now()).is_none());
+            let News::Unknown { why, first } = news(&mut searches) else { panic!("it is not gone") };
             assert!(first && !why.contains("s3cret"), "{why}");
-            assert_eq!(elsewhere.unknown(), 1);
-            assert!(elsewhere.mark(run) && !elsewhere.mark(run));
-            assert!(matches!(news(&mut elsewhere), News::Unknown { first: false, .. }));
-            assert!(elsewhere.end(run), "a sign stands");
+            assert_eq!(searches.unknown(), 1);
+            assert!(searches.mark(run) && !searches.mark(run));
+            assert!(matches!(news(&mut searches), News::Unknown { first: false, .. }));
+            assert!(searches.end(run), "a sign stands");
         }
     }
 
@@ -294,12 +300,12 @@ mod tests {
     fn a_remote_that_is_not_there_is_unknown_and_overdue_after_the_reset() {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|own| own.local_addr()).unwrap().port();
         let remote = format!("host=127.0.0.1 port={port} user=a password=b");
-        let mut elsewhere = Elsewhere::default();
-        elsewhere.begin(AttemptId::default(), lead(&remote, "0 1 1"), &Entries::default(), Instant::now());
-        assert!(matches!(news(&mut elsewhere), News::Unknown { first: true, .. }));
+        let mut searches = RemoteSearches::default();
+        searches.begin(AttemptId::default(), lead(&remote, "0 1 1"), &Entries::default(), Instant::now());
+        assert!(matches!(news(&mut searches), News::Unknown { first: true, .. }));
         let reset = Duration::from_secs(3600);
-        assert!(elsewhere.overdue(reset, Instant::now()).is_empty());
-        assert_eq!(elsewhere.overdue(reset, Instant::now() + reset), [(AttemptId::default(), 7, 1)]);
-        assert!(elsewhere.overdue(reset, Instant::now() + reset).is_empty(), "told once");
+        assert!(searches.overdue(reset, Instant::now()).is_empty());
+        assert_eq!(searches.overdue(reset, Instant::now() + reset), [(AttemptId::default(), 7, 1)]);
+        assert!(searches.overdue(reset, Instant::now() + reset).is_empty(), "told once");
     }
 }

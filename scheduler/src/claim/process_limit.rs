@@ -4,14 +4,16 @@
 //! the same lowers the number of workers to what runs just then; it rises again by one every ten seconds. Of failures
 //! one a minute is logged, with the number of those before it, and `status` shows the reason meanwhile.
 
-use crate::event_loop::Scheduler;
+use crate::base::Base;
 use crate::limits::{ENOUGH_FILES, ENOUGH_FILES_PER_WORKER, FORK_LOG_PAUSE, RAISE_PAUSE, SPARE_FILES};
+use crate::pool::connection_pool::ConnectionPool;
+use crate::turn::Turn;
 use shared::process::kernel_limits;
 use shared::region::{Kind, SlotHandle};
 use std::time::Instant;
 
 #[derive(Debug)]
-pub(crate) struct Shortage {
+pub struct ProcessLimit {
     /// The limit of descriptors, if it is so low that they are to be counted.
     files: Option<u64>,
     /// So many workers at once, since a fork has failed.
@@ -22,14 +24,24 @@ pub(crate) struct Shortage {
     /// Failures that were not logged.
     unlogged: u64,
     reason: Option<String>,
+    changed: bool,
 }
 
-impl Shortage {
-    pub(crate) fn new(max_workers: u32, now: Instant) -> Shortage {
+impl ProcessLimit {
+    pub(super) fn new(max_workers: u32, now: Instant) -> ProcessLimit {
         let limit = kernel_limits::files();
         let files = (limit < ENOUGH_FILES + ENOUGH_FILES_PER_WORKER * u64::from(max_workers)).then_some(limit);
         let (ceiling, reason) = (None, None);
-        Shortage { files, ceiling, raise_at: now, failed_at: None, logged_at: None, unlogged: 0, reason }
+        ProcessLimit {
+            files,
+            ceiling,
+            raise_at: now,
+            failed_at: None,
+            logged_at: None,
+            unlogged: 0,
+            reason,
+            changed: false,
+        }
     }
 
     /// A fork has failed while so many ran. True: the first one of this moment.
@@ -57,24 +69,23 @@ impl Shortage {
         }
     }
 
-    pub(crate) fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
     }
 }
 
-impl Scheduler {
+impl ProcessLimit {
     /// How many more workers may start now.
-    pub(crate) fn room(&mut self, now: Instant) -> usize {
-        let most = self.base.start.region.slots().limit() as usize;
-        self.claims.process_limit.relax(most, now);
-        if self.claims.process_limit.files.is_none() && self.claims.process_limit.ceiling.is_none() {
-            self.set_shortage(None);
+    pub(super) fn room(&mut self, pool: &mut ConnectionPool, turn: &Turn<'_>) -> usize {
+        let most = turn.base.start.region.slots().limit() as usize;
+        self.relax(most, turn.now);
+        if self.files.is_none() && self.ceiling.is_none() {
+            self.set(None, turn);
             return usize::MAX;
         }
-        let running = self.workers();
-        let by_ceiling =
-            self.claims.process_limit.ceiling.map_or(usize::MAX, |ceiling| ceiling.saturating_sub(running));
-        let Some(limit) = self.claims.process_limit.files else { return by_ceiling };
+        let running = workers(turn.base);
+        let by_ceiling = self.ceiling.map_or(usize::MAX, |ceiling| ceiling.saturating_sub(running));
+        let Some(limit) = self.files else { return by_ceiling };
         let free = kernel_limits::open_files().map_or(0, |open| limit.saturating_sub(open));
         // A worker that is just connecting will hand its connection over.
         let all = usize::try_from(kernel_limits::fit_files().workers).unwrap_or(usize::MAX);
@@ -84,79 +95,79 @@ impl Scheduler {
         // The last ones are not spared: nothing would ever run.
         let by_files = if running == 0 && free >= kernel_limits::WORKER_FILES { by_files.max(1) } else { by_files };
         if by_files == 0 && running == 0 {
-            // What we only keep may be what is missing.
-            self.pool.part(now, usize::MAX);
-            self.set_shortage(Some(format!(
+            // Idle connections may hold the descriptors that are missing.
+            pool.close_idle(turn.now, usize::MAX);
+            let reason = format!(
                 "no worker can start: {free} of {limit} file descriptors are free, and one needs {}; raise the limit of open \
                  files (LimitNOFILE=)",
                 kernel_limits::WORKER_FILES
-            )));
-        } else if self.claims.process_limit.ceiling.is_none() {
-            self.set_shortage(None);
+            );
+            self.set(Some(reason), turn);
+        } else if self.ceiling.is_none() {
+            self.set(None, turn);
         }
         by_files.min(by_ceiling)
     }
 
     /// A worker could not be forked. True: the first one of this moment.
-    pub(crate) fn worker_failed(&mut self, task: i64, error: &str, now: Instant) -> bool {
-        let running = self.workers();
-        let first = self.claims.process_limit.fail(running, now);
-        match self.claims.process_limit.log(now) {
+    pub(super) fn worker_failed(&mut self, task: i64, error: &str, turn: &Turn<'_>) -> bool {
+        let running = workers(turn.base);
+        let first = self.fail(running, turn.now);
+        let queue = turn.label();
+        match self.log(turn.now) {
             Some(before) => shared::error!(
                 "cannot start a worker; the task is planned again",
-                queue = self.base.label,
+                queue = queue,
                 task = task,
                 error = error,
                 running = running,
                 not_logged = before,
             ),
-            None => shared::debug!("cannot start a worker", queue = self.base.label, task = task, error = error),
+            None => shared::debug!("cannot start a worker", queue = queue, task = task, error = error),
         }
-        self.set_shortage(Some(format!(
-            "tasks run fewer at once ({running} now): cannot start a worker: {error}; {}",
-            remedy(error)
-        )));
+        let remedy = remedy(error);
+        let reason = format!("tasks run fewer at once ({running} now): cannot start a worker: {error}; {remedy}");
+        self.set(Some(reason), turn);
         first
     }
 
     /// A worker of ours could not start what it needs beside the task.
-    pub(crate) fn worker_lacked(&mut self, reason: &str, now: Instant) {
-        let running = self.workers();
-        self.claims.process_limit.fail(running, now);
+    pub(super) fn worker_lacked(&mut self, reason: &str, turn: &Turn<'_>) {
+        let running = workers(turn.base);
+        self.fail(running, turn.now);
         let text = format!("tasks run fewer at once ({running} now): {reason}; {}", remedy(reason));
-        if self.claims.process_limit.log(now).is_some() {
-            shared::error!("a worker left its task; it is planned again", queue = self.base.label, reason = text);
+        if self.log(turn.now).is_some() {
+            shared::error!("a worker left its task; it is planned again", queue = turn.label(), reason = text);
         }
-        self.set_shortage(Some(text));
+        self.set(Some(text), turn);
     }
 
-    /// In the notes, unless something worse stands there.
-    fn set_shortage(&mut self, reason: Option<String>) {
-        if self.claims.process_limit.reason == reason {
+    fn set(&mut self, reason: Option<String>, turn: &Turn<'_>) {
+        if self.reason == reason {
             return;
         }
-        let ended = self.claims.process_limit.reason.is_some() && reason.is_none();
-        if self.session.said.current().is_none() {
-            let shown = reason.as_deref().or(self.installer.catalog_check.said());
-            self.base.notes().set_reason(shown.unwrap_or_default());
-            self.base.start.ring_parent();
+        if self.reason.is_some() && reason.is_none() {
+            shared::info!("workers start again as before", queue = turn.label());
         }
-        if ended {
-            shared::info!("workers start again as before", queue = self.base.label);
-        }
-        self.claims.process_limit.reason = reason;
+        self.reason = reason;
+        self.changed = true;
     }
 
-    /// Living workers of ours.
-    fn workers(&self) -> usize {
-        let slots = self.base.start.region.slots();
-        let own = self.base.start.slot.index();
-        let ours = |slot: SlotHandle| {
-            let notes = slots.notes(slot);
-            notes.kind() == Some(Kind::Worker) && notes.parent() == Some(own)
-        };
-        slots.holders().iter().filter(|holder| !holder.reserved && ours(holder.handle)).count()
+    /// The reason has changed since this was asked last.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
     }
+}
+
+/// Living workers of ours.
+fn workers(base: &Base) -> usize {
+    let slots = base.start.region.slots();
+    let own = base.start.slot.index();
+    let ours = |slot: SlotHandle| {
+        let notes = slots.notes(slot);
+        notes.kind() == Some(Kind::Worker) && notes.parent() == Some(own)
+    };
+    slots.holders().iter().filter(|holder| !holder.reserved && ours(holder.handle)).count()
 }
 
 /// What to do about it, by what the kernel said.
@@ -171,7 +182,7 @@ fn remedy(error: &str) -> &'static str {
 }
 
 /// The words of EAGAIN, ENOMEM, EMFILE and ENFILE.
-pub(crate) fn is_shortage(error: &str) -> bool {
+pub(super) fn is_shortage(error: &str) -> bool {
     ["EAGAIN", "ENOMEM", "EMFILE", "ENFILE", "os error 11)", "os error 12)", "os error 24)", "os error 23)"]
         .iter()
         .any(|word| error.contains(word))
@@ -184,31 +195,31 @@ mod tests {
     #[test]
     fn a_failure_lowers_the_number_of_workers_and_time_raises_it_again() {
         let now = Instant::now();
-        let mut shortage = Shortage::new(4, now);
-        assert!(shortage.fail(2, now) && !shortage.fail(2, now));
-        assert_eq!(shortage.ceiling, Some(2));
-        shortage.relax(4, now + RAISE_PAUSE / 2);
-        assert_eq!(shortage.ceiling, Some(2));
-        shortage.relax(4, now + RAISE_PAUSE);
-        assert_eq!(shortage.ceiling, Some(3));
-        shortage.relax(4, now + RAISE_PAUSE * 2);
-        assert_eq!(shortage.ceiling, None);
+        let mut limit = ProcessLimit::new(4, now);
+        assert!(limit.fail(2, now) && !limit.fail(2, now));
+        assert_eq!(limit.ceiling, Some(2));
+        limit.relax(4, now + RAISE_PAUSE / 2);
+        assert_eq!(limit.ceiling, Some(2));
+        limit.relax(4, now + RAISE_PAUSE);
+        assert_eq!(limit.ceiling, Some(3));
+        limit.relax(4, now + RAISE_PAUSE * 2);
+        assert_eq!(limit.ceiling, None);
     }
 
     #[test]
     fn of_a_thousand_failures_in_a_minute_one_is_logged_and_the_rest_is_counted() {
         let now = Instant::now();
-        let mut shortage = Shortage::new(4, now);
-        let logged: Vec<u64> = (0..1000).filter_map(|_| shortage.log(now)).collect();
+        let mut limit = ProcessLimit::new(4, now);
+        let logged: Vec<u64> = (0..1000).filter_map(|_| limit.log(now)).collect();
         assert_eq!(logged, [0]);
-        assert_eq!(shortage.log(now + FORK_LOG_PAUSE), Some(999));
+        assert_eq!(limit.log(now + FORK_LOG_PAUSE), Some(999));
     }
 
     #[test]
     fn nothing_at_all_still_lets_one_worker_try() {
         let now = Instant::now();
-        let mut shortage = Shortage::new(4, now);
-        let _ = shortage.fail(0, now);
-        assert_eq!(shortage.ceiling, Some(1));
+        let mut limit = ProcessLimit::new(4, now);
+        let _ = limit.fail(0, now);
+        assert_eq!(limit.ceiling, Some(1));
     }
 }

@@ -6,7 +6,7 @@
 //! and whether their job still exists. Policy for those is `job_state`; processes are `attempt_table`'s.
 
 use crate::attempt::attempt_id::AttemptId;
-use crate::attempt::attempt_table::RunTable;
+use crate::attempt::attempt_table::AttemptTable;
 use crate::base::Base;
 use crate::command::Command;
 use crate::jobs::job_queries::{self, Definition, JobAnswer, LOCKED_PAUSE, Queries, Question};
@@ -28,7 +28,7 @@ const FOLD: Duration = Duration::from_secs(1);
 const ATTACH_FIRST: Duration = Duration::from_secs(1);
 const ATTACH_LAST: Duration = Duration::from_secs(60);
 
-/// What a look is to do about jobs.
+/// What a pass is to do about jobs.
 #[derive(Clone, Debug)]
 pub struct JobsAsk {
     pub statements: Rc<JobStatements>,
@@ -42,7 +42,7 @@ pub struct JobsAsk {
     pub fold: bool,
 }
 
-/// What a look has found out about jobs.
+/// What a pass has found out about jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pulse {
     pub version: i64,
@@ -77,7 +77,7 @@ struct JobRun {
 pub struct JobsTurn<'a> {
     pub base: &'a Base,
     /// The processes of all attempts.
-    pub table: &'a mut RunTable,
+    pub table: &'a mut AttemptTable,
     /// Of the session, while it serves the queue.
     pub prepared: Option<&'a Rc<Prepared>>,
     pub stopping: bool,

@@ -1,4 +1,5 @@
 //! Connections that one worker leaves and the next one uses.
 
+mod connection;
 pub mod connection_pool;
 pub mod reset;

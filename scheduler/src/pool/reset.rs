@@ -1,9 +1,9 @@
-//! PURE. Making a returned connection as new: what is sent, and whether exactly that is answered.
+//! PURE. The reset of a pooled connection: its messages, and whether exactly their answers come.
 //!
 //! `DISCARD ALL`, then a SELECT of a fresh number. Without the number an answer that the worker had left unread, to a
 //! DISCARD ALL of its own, would pass for ours, and every later answer would be one too late. Notices, notifications
-//! and changed parameters may come at any time and are passed over; anything else means that the connection is not
-//! what it was said to be.
+//! and changed parameters may come at any time and are passed over; after anything else the connection is not
+//! trusted.
 
 use crate::limits::RESET_ANSWER_BYTES;
 
@@ -11,7 +11,7 @@ use crate::limits::RESET_ANSWER_BYTES;
 pub enum Progress {
     More,
     Done,
-    /// Something else was said: it cannot be trusted.
+    /// Another answer came: it cannot be trusted.
     Wrong,
 }
 
@@ -28,15 +28,15 @@ enum Wanted {
 }
 
 #[derive(Debug)]
-pub struct Renewal {
+pub struct Reset {
     number: String,
     wanted: Wanted,
     bytes: Vec<u8>,
 }
 
-impl Renewal {
-    pub fn new(number: String) -> Renewal {
-        Renewal { number, wanted: Wanted::Discarded, bytes: Vec::new() }
+impl Reset {
+    pub fn new(number: String) -> Reset {
+        Reset { number, wanted: Wanted::Discarded, bytes: Vec::new() }
     }
 
     /// The two requests, for one write.
@@ -92,8 +92,8 @@ impl Renewal {
     }
 }
 
-/// What an idle connection says by itself: true if that is only chat, and whole.
-pub fn is_chat(mut bytes: &[u8]) -> bool {
+/// Messages that a server sends by itself: true if they are only notices and the like, and whole.
+pub fn is_notice(mut bytes: &[u8]) -> bool {
     while let Some((tag, length)) = head(bytes) {
         if !matches!(tag, b'N' | b'A' | b'S') || !(4..=RESET_ANSWER_BYTES).contains(&length) || bytes.len() < length + 1
         {
@@ -146,8 +146,8 @@ mod tests {
     fn exactly_the_two_answers_make_it_new_however_they_are_cut() {
         let all = answers("4711").concat();
         for step in [1, 3, 7, all.len()] {
-            let mut renewal = Renewal::new("4711".into());
-            let progress: Vec<Progress> = all.chunks(step).map(|part| renewal.take(part)).collect();
+            let mut reset = Reset::new("4711".into());
+            let progress: Vec<Progress> = all.chunks(step).map(|part| reset.take(part)).collect();
             assert_eq!(progress.last(), Some(&Progress::Done));
             assert!(progress[..progress.len() - 1].iter().all(|progress| *progress == Progress::More));
         }
@@ -155,21 +155,21 @@ mod tests {
 
     #[test]
     fn chat_is_passed_over() {
-        let mut renewal = Renewal::new("1".into());
+        let mut reset = Reset::new("1".into());
         for part in answers("1") {
             for chat in [message(b'N', b"notice"), message(b'S', b"a\0b\0"), message(b'A', b"....x\0\0")] {
-                assert_eq!(renewal.take(&chat), Progress::More);
+                assert_eq!(reset.take(&chat), Progress::More);
             }
-            let _ = renewal.take(&part);
+            let _ = reset.take(&part);
         }
-        assert_eq!(renewal.take(&[]), Progress::Done);
+        assert_eq!(reset.take(&[]), Progress::Done);
     }
 
     #[test]
     fn the_answer_to_somebody_elses_discard_is_not_ours() {
         let mut early = answers("1")[..2].concat();
         early.extend(answers("1").concat());
-        assert_eq!(Renewal::new("1".into()).take(&early), Progress::Wrong);
+        assert_eq!(Reset::new("1".into()).take(&early), Progress::Wrong);
     }
 
     #[test]
@@ -181,18 +181,18 @@ mod tests {
             {
                 let mut bytes = all[..at].concat();
                 bytes.extend(&odd);
-                assert_eq!(Renewal::new("1".into()).take(&bytes), Progress::Wrong, "{at} {odd:?}");
+                assert_eq!(Reset::new("1".into()).take(&bytes), Progress::Wrong, "{at} {odd:?}");
             }
         }
         let mut more = all.concat();
         more.push(b'N');
-        assert_eq!(Renewal::new("1".into()).take(&more), Progress::Wrong);
-        assert_eq!(Renewal::new("2".into()).take(&all.concat()), Progress::Wrong);
+        assert_eq!(Reset::new("1".into()).take(&more), Progress::Wrong);
+        assert_eq!(Reset::new("2".into()).take(&all.concat()), Progress::Wrong);
     }
 
     #[test]
     fn idle_chat_is_told_from_everything_else() {
-        assert!(is_chat(&[]) && is_chat(&message(b'S', b"TimeZone\0UTC\0")));
-        assert!(!is_chat(&message(b'E', b"SFATAL\0\0")) && !is_chat(b"S\0"));
+        assert!(is_notice(&[]) && is_notice(&message(b'S', b"TimeZone\0UTC\0")));
+        assert!(!is_notice(&message(b'E', b"SFATAL\0\0")) && !is_notice(b"S\0"));
     }
 }

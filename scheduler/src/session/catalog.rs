@@ -1,10 +1,10 @@
 //! The catalog `mill` of the database: which version it has, made if it is missing, told of the queue.
 //!
 //! A row's first start makes it as the row's user; where that one may not, a second session as the launcher's own login
-//! does (`attendant`), and lets the row's user in. Tasks work without it: then the row says what is missing and which
+//! does (`installer_session`), and lets the row's user in. Tasks work without it: then the row says what is missing and which
 //! SQL would help.
 
-use crate::table::table_repair as mending;
+use crate::table::lock_holder::holder;
 use shared::VERSION;
 use shared::db::catalog;
 use shared::db::identifier::quoted;
@@ -149,13 +149,13 @@ pub async fn make(client: &Client, admit: Option<&str>, queue: &Queue) -> Result
 pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option<String>, Trouble> {
     let row = client.query_one(&statement::bare(statement::LOOK_RUN_TRIGGERS), &[&relid]).await.map_err(trouble)?;
     if !row.get::<_, bool>("there") {
-        if let Some(who) = mending::holder(client, relid, false).await? {
+        if let Some(who) = holder(client, relid, false).await? {
             return Ok(Some(format!("{who} holds a lock on the table")));
         }
         // One message is one transaction, and an error leaves none open.
         let script = format!(
             "SET LOCAL lock_timeout = '{}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); {}",
-            catalog::LOCK_TIMEOUT,
+            shared::limits::LOCK_TIMEOUT,
             lock_key::INSTALL,
             queue.fill_run_triggers(relid, row.get::<_, u32>("me"))
         );

@@ -1,181 +1,208 @@
-//! The attendant: a short session as the launcher's own login that makes the catalog, or lets the row's user into it,
-//! where that user may not. Nobody's trouble when it fails: the queue is served without the catalog, and says so.
+//! A short session as the launcher's own login that makes the catalog, upgrades it, or lets the row's user into it, where that
+//! user may not. The queue is served without the catalog when it fails, and says so.
 
-use crate::event_loop::{Answer, Scheduler};
+use super::catalog::{self, Access, Installed, Lack};
+use super::session_state::SessionEvent;
+use crate::command::{Command, Opening, SessionName, query, query_on};
 use crate::limits::ANSWER_TIMEOUT;
-use crate::session::catalog::{self, Access, Installed, Lack};
+use crate::turn::Turn;
 use shared::db::back_off::BackOff;
-use shared::db::link::{Link, LinkEvent};
-use shared::db::migrate;
+use shared::db::migrate::{self, Upgraded};
 use shared::db::trouble::Trouble;
 use std::time::{Duration, Instant};
 
 /// An upgrade may build indexes.
-const UPGRADE_PATIENCE: Duration = Duration::from_secs(600);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How soon a catalog that is missing or closed is looked for again. The first pause is also how long another queue of a new
 /// database may take to make it: the advice would be wrong before.
 const CHECK_FIRST: Duration = Duration::from_secs(1);
 const CHECK_LAST: Duration = Duration::from_secs(10);
 
-/// What is known about a catalog that cannot be used, and when it is looked for again.
 #[derive(Debug)]
-pub(crate) struct CatalogCheck {
-    found: Option<String>,
-    said: Option<String>,
-    /// What the launcher's login was asked to mend in this session.
-    asked: Option<String>,
-    at: Option<Instant>,
-    pause: BackOff,
+pub enum InstallerAnswer {
+    /// The launcher's login has made the catalog, or let us in.
+    Made,
+    /// The catalog has been upgraded to our version.
+    Upgraded(Upgraded),
+    /// The queue is registered with the catalog, or why not.
+    Registered(Result<Access, Lack>),
 }
 
-/// The session as the launcher's login: what it is to make.
+/// What the session is open for.
+#[derive(Debug)]
+enum Work {
+    Make(Lack),
+    Upgrade,
+}
+
+/// What is known about a catalog that cannot be used, and when it is looked for again.
 #[derive(Debug)]
 pub struct Installer {
-    pub(crate) lack: Option<Lack>,
-    /// It is to upgrade the catalog.
-    pub(crate) upgrading: bool,
-    pub(crate) catalog_check: CatalogCheck,
+    /// The session as the launcher's login is open, or being opened.
+    work: Option<Work>,
+    found: Option<String>,
+    said: Option<String>,
+    /// For what the launcher's login was asked in this session of the queue.
+    asked: Option<String>,
+    check_at: Option<Instant>,
+    pause: BackOff,
 }
 
 impl Installer {
     pub fn new() -> Installer {
-        Installer { lack: None, upgrading: false, catalog_check: CatalogCheck::new() }
-    }
-}
-
-impl CatalogCheck {
-    pub(crate) fn new() -> CatalogCheck {
-        CatalogCheck { found: None, said: None, asked: None, at: None, pause: BackOff::new(CHECK_FIRST, CHECK_LAST) }
+        let pause = BackOff::new(CHECK_FIRST, CHECK_LAST);
+        Installer { work: None, found: None, said: None, asked: None, check_at: None, pause }
     }
 
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.at
+    pub fn deadline(&self) -> Option<Instant> {
+        self.check_at.filter(|_| self.work.is_none())
     }
 
-    /// Why the queue is served without the catalog, as it was told.
-    pub(crate) fn said(&self) -> Option<&str> {
+    /// Why the queue is served without the catalog, as it was reported.
+    pub fn said(&self) -> Option<&str> {
         self.said.as_deref()
     }
 
-    /// The session is gone, and with it the question in flight.
-    pub(crate) fn forget(&mut self) {
-        (self.at, self.asked) = (None, None);
+    /// The queue's session is gone, and with it the query in flight.
+    pub fn forget(&mut self) {
+        (self.work, self.check_at, self.asked) = (None, None, None);
     }
-}
 
-impl Scheduler {
     /// The catalog may have been made, opened or agreed to since.
-    pub(crate) fn check_catalog(&mut self, now: Instant) {
-        let due = self.installer.catalog_check.at.is_some_and(|at| now >= at);
-        if due && self.session.state.working() && !self.stop.state.asked() && self.links.installer.is_none() {
-            self.installer.catalog_check.at = None;
-            self.admitted();
+    pub fn turn(&mut self, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
+        if turn.session.state.working() && !turn.stop.asked() && self.deadline().is_some_and(|at| turn.now >= at) {
+            self.check_at = None;
+            return register(turn).into_iter().collect();
+        }
+        Vec::new()
+    }
+
+    pub fn answered(&mut self, answer: InstallerAnswer, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
+        match answer {
+            InstallerAnswer::Made => {
+                self.work = None;
+                register(turn).into_iter().collect()
+            }
+            InstallerAnswer::Upgraded(upgraded) => {
+                self.work = None;
+                if let Upgraded::From(version) = upgraded {
+                    shared::info!("catalog upgraded", queue = turn.label(), from = version, to = shared::VERSION);
+                }
+                vec![Command::Prepare]
+            }
+            InstallerAnswer::Registered(access) => self.found(access, turn),
+        }
+    }
+
+    /// What was found out about the catalog.
+    pub fn found(&mut self, access: Result<Access, Lack>, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
+        match access {
+            Ok(access) => self.has_catalog(access, turn),
+            Err(lack) => self.lacks_catalog(lack, turn).into_iter().collect(),
         }
     }
 
     /// The catalog is ours to use.
-    pub(crate) fn has_catalog(&mut self, access: Access) {
-        self.installer.catalog_check.at = None;
-        self.installer.catalog_check.found = None;
-        if self.installer.catalog_check.said.take().is_some() {
-            shared::info!("the catalog mill is used from now on", queue = self.base.label);
-            if self.session.said.current().is_none() {
-                self.base.notes().set_reason(self.claims.process_limit.reason().unwrap_or_default());
-                self.base.start.ring_parent();
-            }
+    fn has_catalog(&mut self, access: Access, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
+        (self.check_at, self.found) = (None, None);
+        let mut commands = Vec::new();
+        if self.said.take().is_some() {
+            shared::info!("the catalog mill is used from now on", queue = turn.label());
+            commands.push(Command::ShowReason);
         }
-        self.jobs_admitted(access);
+        commands.push(Command::Admitted(access));
+        commands
     }
 
-    /// The queue is served without the catalog. With a login that may know more, that one is asked for help first.
-    pub(crate) fn lacks_catalog(&mut self, lack: Lack, now: Instant) {
-        let known = self.installer.catalog_check.found.replace(lack.why.clone()).as_ref() == Some(&lack.why);
+    /// The queue is served without the catalog. A login that may do more is asked for help first.
+    fn lacks_catalog(&mut self, lack: Lack, turn: &Turn<'_>) -> Option<Command<InstallerAnswer>> {
+        let known = self.found.replace(lack.why.clone()).as_ref() == Some(&lack.why);
         if !known {
-            self.installer.catalog_check.pause.succeeded();
+            self.pause.succeeded();
         }
-        self.installer.catalog_check.at = Some(self.installer.catalog_check.pause.next(now));
-        if lack.absent && !known || self.installer.catalog_check.said.as_ref() == Some(&lack.why) {
+        self.check_at = Some(self.pause.next(turn.now));
+        if lack.absent && !known || self.said.as_ref() == Some(&lack.why) {
+            return None;
+        }
+        match &turn.base.order.installer {
+            Some(login) if lack.mendable && self.work.is_none() && self.asked.as_ref() != Some(&lack.why) => {
+                self.asked = Some(lack.why.clone());
+                self.work = Some(Work::Make(lack));
+                Some(Opening::beside(SessionName::Installer, login.clone()))
+            }
+            _ => {
+                self.report(lack, turn);
+                None
+            }
+        }
+    }
+
+    /// In a session of its own, as the launcher's login if the catalog is not our user's.
+    pub fn upgrade(&mut self, found: &Installed, turn: &Turn<'_>) -> Command<InstallerAnswer> {
+        shared::info!("upgrading the catalog", queue = turn.label(), from = found.version, to = shared::VERSION);
+        let order = &turn.base.order;
+        let login = order.installer.as_ref().filter(|_| !found.ours).unwrap_or(&order.target);
+        self.work = Some(Work::Upgrade);
+        Opening::alone(SessionName::Installer, login.clone())
+    }
+
+    /// Its session is up.
+    pub fn up(&self, turn: &Turn<'_>) -> Option<Command<InstallerAnswer>> {
+        Some(match self.work.as_ref()? {
+            Work::Upgrade => {
+                query_on(SessionName::Installer, "upgrading the catalog", UPGRADE_TIMEOUT, |client| async move {
+                    Ok(InstallerAnswer::Upgraded(migrate::upgrade(&client, false).await?))
+                })
+            }
+            Work::Make(_) => {
+                let (user, queue) = (turn.base.order.target.user.clone(), turn.base.queue.clone());
+                query_on(SessionName::Installer, "making the catalog", ANSWER_TIMEOUT, move |client| async move {
+                    catalog::make(&client, Some(&user), &queue).await?;
+                    Ok(InstallerAnswer::Made)
+                })
+            }
+        })
+    }
+
+    /// Its session is lost. After an upgrade that failed the queue's session begins anew, and with it the next try.
+    pub fn lost(&mut self, trouble: Trouble, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
+        match self.work.take() {
+            Some(Work::Upgrade) => {
+                let text = format!("the catalog cannot be upgraded: {trouble}");
+                let lost = SessionEvent::Lost { now: turn.now, trouble: Trouble { text, ..trouble } };
+                vec![Command::Close(SessionName::Queue), Command::Session(lost)]
+            }
+            Some(Work::Make(lack)) => {
+                shared::debug!("the launcher's login did not help", queue = turn.label(), why = trouble);
+                self.report(lack, turn);
+                Vec::new()
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// In the slot status, where `status` shows it, and once in the log.
+    fn report(&mut self, lack: Lack, turn: &Turn<'_>) {
+        if self.said.as_ref() == Some(&lack.why) {
             return;
         }
-        match &self.base.order.installer {
-            Some(login)
-                if lack.mendable
-                    && self.links.installer.is_none()
-                    && self.installer.catalog_check.asked.as_ref() != Some(&lack.why) =>
-            {
-                self.installer.catalog_check.asked = Some(lack.why.clone());
-                let region = Some(&self.base.start.region);
-                let attendant = Link::dial(login, &self.base.application_name(), region, false);
-                self.links.installer = Some(attendant.beside(self.session.home.proof()));
-                self.installer.lack = Some(lack);
-            }
-            _ => self.say_lack(lack),
-        }
+        shared::warning!("no catalog", queue = turn.label(), why = lack.why);
+        turn.base.notes().set_reason(&lack.why);
+        turn.base.start.ring_parent();
+        self.said = Some(lack.why);
     }
+}
 
-    pub(crate) fn attended(&mut self, event: LinkEvent<Answer>, now: Instant) {
-        match event {
-            LinkEvent::Up => {
-                let (user, queue) = (self.base.order.target.user.clone(), self.base.queue.clone());
-                let Some(attendant) = &mut self.links.installer else { return };
-                if self.installer.upgrading {
-                    attendant.ask("upgrading the catalog", UPGRADE_PATIENCE, |client| async move {
-                        Ok(Answer::Upgraded(migrate::upgrade(&client, false).await?))
-                    });
-                } else {
-                    attendant.ask("making the catalog", ANSWER_TIMEOUT, |client| async move {
-                        catalog::make(&client, Some(&user), &queue).await?;
-                        Ok(Answer::Attended)
-                    });
-                }
-            }
-            LinkEvent::Answered(answer) => {
-                self.links.installer = None;
-                self.answered(answer, now);
-            }
-            LinkEvent::Notified | LinkEvent::CatalogRang => {}
-            LinkEvent::Lost(trouble) if self.installer.upgrading => {
-                self.links.installer = None;
-                self.installer.upgrading = false;
-                self.not_upgraded(trouble);
-            }
-            LinkEvent::Lost(trouble) => {
-                self.links.installer = None;
-                shared::debug!("the launcher's login did not help", queue = self.base.label, why = trouble);
-                if let Some(lack) = self.installer.lack.take() {
-                    self.say_lack(lack);
-                }
-            }
+/// The catalog is there for us now, or may be.
+fn register(turn: &Turn<'_>) -> Option<Command<InstallerAnswer>> {
+    let (queue, statements) = (turn.base.queue.clone(), turn.statements()?.clone());
+    Some(query("registering the queue", move |client| async move {
+        let other = catalog::installed(&client, &queue).await?.filter(|found| found.version != shared::VERSION);
+        if let Some(Installed { version, .. }) = other {
+            // The next session becomes the program of that version.
+            return Err(Trouble::passing(format!("a catalog mill of version {version} was made; beginning anew")));
         }
-    }
-
-    /// The catalog is there for us now, or may be.
-    pub(crate) fn admitted(&mut self) {
-        self.installer.lack = None;
-        let (queue, statements) = (self.base.queue.clone(), self.session.statements.clone());
-        if let (Some(link), Some(statements)) = (&mut self.links.queue, statements) {
-            link.ask("registering the queue", ANSWER_TIMEOUT, move |client| async move {
-                let other = catalog::installed(&client, &queue).await?.filter(|found| found.version != shared::VERSION);
-                if let Some(Installed { version, .. }) = other {
-                    // The next session becomes the program of that version.
-                    return Err(Trouble::passing(format!(
-                        "a catalog mill of version {version} was made; beginning anew"
-                    )));
-                }
-                Ok(Answer::Registered(catalog::prepare(&client, &queue, statements.relid).await?))
-            });
-        }
-    }
-
-    /// In the notes, where `status` shows it, and once in the log.
-    pub(crate) fn say_lack(&mut self, lack: Lack) {
-        if self.installer.catalog_check.said.as_ref() == Some(&lack.why) {
-            return;
-        }
-        shared::warning!("no catalog", queue = self.base.label, why = lack.why);
-        self.base.notes().set_reason(&lack.why);
-        self.base.start.ring_parent();
-        self.installer.catalog_check.said = Some(lack.why);
-    }
+        Ok(InstallerAnswer::Registered(catalog::prepare(&client, &queue, statements.relid).await?))
+    }))
 }

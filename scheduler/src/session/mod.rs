@@ -5,6 +5,7 @@ pub mod home_server;
 pub mod installer_session;
 pub mod queue_session;
 pub mod reload;
+pub mod report;
 pub mod session_state;
 pub mod start_gate;
 pub mod version_check;

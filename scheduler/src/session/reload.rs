@@ -1,86 +1,49 @@
-//! What the scheduler hears and says beside its work: a reload, and the one line when trouble begins and ends.
+//! A reload: the launcher has put new settings into our cell, and a second session reads those of the server.
 
-use crate::event_loop::{Answer, Scheduler};
+use super::queue_session::{SessionAnswer, rename};
+use crate::base::Base;
+use crate::command::{Command, SessionName, query_on};
 use crate::limits::ANSWER_TIMEOUT;
-use crate::table::make as queue;
-use shared::db::link::{Link, LinkEvent};
-use shared::db::trouble::Trouble;
+use crate::table::make;
 use shared::process::order::SchedulerOrder;
-use shared::sys::memory;
-use std::time::Instant;
 
-impl Scheduler {
-    /// SIGHUP: the launcher has put a new order into our cell.
-    pub(crate) fn reload(&mut self) {
-        let Some(payload) = self.base.start.region.accept_published(self.base.start.slot.index()) else { return };
-        self.base.start.ring_parent();
-        let order = payload.ok().and_then(|payload| serde_json::from_slice::<SchedulerOrder>(&payload).ok());
-        let Some(order) = order else {
-            shared::error!("the new settings cannot be read; the old ones stay", queue = self.base.label);
-            return;
-        };
-        self.base.order.settings = order.settings;
-        self.base.order.remotes = order.remotes;
-        if self.base.order.defaults != order.defaults {
-            self.base.order.defaults = order.defaults;
-            self.align_defaults();
-        }
-        let region = Some(&self.base.start.region);
-        self.links.probe = Some(Link::dial(
-            &self.session.home.target(&self.base.order.target),
-            &self.base.application_name(),
-            region,
-            false,
-        ));
+/// SIGHUP. None: there are no new settings. Otherwise whether those of the column defaults have changed.
+pub fn accept(base: &mut Base) -> Option<bool> {
+    let payload = base.start.region.accept_published(base.start.slot.index())?;
+    base.start.ring_parent();
+    let order = payload.ok().and_then(|payload| serde_json::from_slice::<SchedulerOrder>(&payload).ok());
+    let Some(order) = order else {
+        shared::error!("the new settings cannot be read; the old ones stay", queue = base.label);
+        return None;
+    };
+    base.order.settings = order.settings;
+    base.order.remotes = order.remotes;
+    let changed = base.order.defaults != order.defaults;
+    if changed {
+        base.order.defaults = order.defaults;
     }
+    Some(changed)
+}
 
-    /// The second session of a reload: it only reads the settings.
-    pub(crate) fn probed(&mut self, event: LinkEvent<Answer>, now: Instant) {
-        match event {
-            LinkEvent::Up => {
-                if let Some(probe) = &mut self.links.probe {
-                    probe.ask("reading settings", ANSWER_TIMEOUT, |client| async move {
-                        Ok(Answer::Settings(queue::settings(&client).await?))
-                    });
-                }
-            }
-            LinkEvent::Answered(answer) => {
-                self.links.probe = None;
-                self.answered(answer, now);
-            }
-            LinkEvent::Notified | LinkEvent::CatalogRang => {}
-            // Without a server the config's settings hold; the next session reads the rest.
-            LinkEvent::Lost(_) => {
-                self.links.probe = None;
-                self.apply(Vec::new());
-            }
+/// The second session is up: it only reads the settings.
+pub fn read_settings() -> Command<SessionAnswer> {
+    query_on(SessionName::Settings, "reading settings", ANSWER_TIMEOUT, |client| async move {
+        Ok(SessionAnswer::Settings(make::settings(&client).await?))
+    })
+}
+
+/// The server's settings over the config's.
+pub fn apply(base: &mut Base, from_server: Vec<(String, String)>) -> Option<Command<SessionAnswer>> {
+    let mut settings = base.order.settings.clone();
+    for (name, text) in from_server {
+        if let Err(why) = settings.set_from_server(&name, &text) {
+            shared::warning!("a setting of the server is not used", queue = base.label, why = why);
         }
     }
-
-    /// A condition is said once when it begins; its changes go into the notes.
-    pub(crate) fn say(&mut self, trouble: Trouble) {
-        let reason = trouble.text.clone();
-        // A server that is away gives the same reason each second: nobody needs to be woken for that.
-        if self.session.said.current() != Some(reason.as_str()) {
-            self.base.notes().set_reason(&reason);
-            self.base.start.ring_parent();
-        }
-        if self.session.said.begin(trouble) {
-            shared::warning!("queue waits", queue = self.base.label, reason = reason);
-        } else {
-            shared::debug!("queue still waits", queue = self.base.label, reason = reason);
-        }
+    if settings != base.settings {
+        shared::info!("settings in force", queue = base.label, sleep_ms = settings.sleep_ms, run = settings.run);
     }
-
-    pub(crate) fn say_well(&mut self) {
-        self.base.notes().set_reason("");
-        self.base.start.ring_parent();
-        // What it took to get here is not needed again soon.
-        memory::shed_heap();
-        if self.session.said.end() {
-            shared::info!("queue served again", queue = self.base.label);
-        } else {
-            shared::info!("queue served", queue = self.base.label);
-        }
-    }
+    let renamed = settings.sleep_ms != base.settings.sleep_ms;
+    base.settings = settings;
+    renamed.then(|| rename(base))
 }

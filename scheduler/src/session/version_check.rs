@@ -1,20 +1,15 @@
 //! The catalog's version, read before anything is touched: go on, upgrade the catalog, or become the program of that
-//! version. What comes before it, the wait, is in `waiting`.
+//! version. The wait before it is in `start_gate`.
 //!
 //! A catalog is only ever run by code of its own version. What can go wrong: there is no such program, it is another
 //! version's, or it speaks another handshake. Then the process leaves, its row is disabled with the reason, and nothing
 //! is tried again before somebody has mended it.
 
-use crate::event_loop::Scheduler;
-use crate::session::catalog::Installed;
-use crate::session::session_state::SessionEvent;
+use super::catalog::Installed;
+use crate::base::Base;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use shared::db::link::Link;
-use shared::db::migrate::{self, Upgraded};
-use shared::db::trouble::Trouble;
-use shared::process::exit_code::ExitCode;
+use shared::db::migrate;
 use shared::process::reexec::{self, ASK, HANDSHAKE};
-use shared::process::stopping::StopEvent;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -24,61 +19,40 @@ use std::time::{Duration, Instant};
 /// How long a program may take to say who it is.
 const INTRODUCTION: Duration = Duration::from_secs(2);
 
-impl Scheduler {
-    /// The catalog is of another version than this code.
-    pub(crate) fn other_version(&mut self, found: &Installed) {
-        let version = found.version.as_str();
-        if self.base.handed_down || self.session.state.held_before {
-            // Changed under our hands: the next process decides afresh.
-            shared::info!("the catalog has another version now", queue = self.base.label, version = version);
-            self.stop.parting = Some(ExitCode::Asked);
-            self.stop(StopEvent::Cancel { now: Instant::now() });
-            return;
-        }
-        if self.base.order.upgrade && migrate::path(version).is_some() {
-            return self.upgrade_catalog(found);
-        }
-        let why = match program_of(&self.base.order.versions, version) {
-            Ok(program) => self.become_version(&program, version),
-            Err(why) => why,
-        };
-        self.base.notes().set_reason(&format!("no code for version {version} of the catalog: {why}"));
-        self.stop.leave = Some(ExitCode::NoCode);
-    }
+/// What is done about a catalog of another version.
+#[derive(Debug)]
+pub enum OtherVersion {
+    /// It was changed under our hands: the next process decides afresh.
+    BeginAnew,
+    /// The row says that it may be upgraded.
+    Upgrade,
+    /// The program of that version takes this process over.
+    Become(PathBuf),
+    /// There is no such program, or it cannot be used.
+    Leave { why: String },
+}
 
-    /// The row says that it may: in a session of its own, as the launcher's login if the catalog is not our user's.
-    fn upgrade_catalog(&mut self, found: &Installed) {
-        shared::info!("upgrading the catalog", queue = self.base.label, from = found.version, to = shared::VERSION);
-        let login = self.base.order.installer.as_ref().filter(|_| !found.ours).unwrap_or(&self.base.order.target);
-        self.installer.upgrading = true;
-        self.links.installer =
-            Some(Link::dial(login, &self.base.application_name(), Some(&self.base.start.region), false));
+/// `held_before`: this process has served the queue.
+pub fn decide(found: &Installed, base: &Base, held_before: bool) -> OtherVersion {
+    let version = found.version.as_str();
+    if base.handed_down || held_before {
+        shared::info!("the catalog has another version now", queue = base.label, version = version);
+        return OtherVersion::BeginAnew;
     }
+    if base.order.upgrade && migrate::path(version).is_some() {
+        return OtherVersion::Upgrade;
+    }
+    match program_of(&base.order.versions, version) {
+        Ok(program) => OtherVersion::Become(program),
+        Err(why) => OtherVersion::Leave { why },
+    }
+}
 
-    pub(crate) fn upgraded(&mut self, upgraded: &Upgraded) {
-        self.installer.upgrading = false;
-        if let Upgraded::From(version) = upgraded {
-            shared::info!("catalog upgraded", queue = self.base.label, from = version, to = shared::VERSION);
-        }
-        self.prepare();
-    }
-
-    /// The session begins anew, and with it the next try.
-    pub(crate) fn not_upgraded(&mut self, trouble: Trouble) {
-        self.links.queue = None;
-        let text = format!("the catalog cannot be upgraded: {trouble}");
-        self.session_event(SessionEvent::Lost { now: Instant::now(), trouble: Trouble { text, ..trouble } });
-    }
-
-    /// Comes back only if it cannot be done, with the reason.
-    fn become_version(&mut self, program: &Path, version: &str) -> String {
-        shared::info!("scheduler becomes another version", queue = self.base.label, version = version);
-        // Their seats in the budget of connections stand under our process id, which stays.
-        (self.links.queue, self.links.probe, self.links.repair, self.links.installer) = (None, None, None, None);
-        self.release_reserved();
-        let error = reexec::hand_down(program, &self.base.start, &self.base.order);
-        format!("{} cannot be run: {error}", program.display())
-    }
+/// Returns only if it cannot be done, with the reason. The process has no session any more: their permits in the budget of
+/// connections are under its process id, which stays.
+pub fn become_version(program: &Path, base: &Base) -> String {
+    let error = reexec::hand_down(program, &base.start, &base.order);
+    format!("{} cannot be run: {error}", program.display())
 }
 
 /// The program of a version, once it has said that it is.

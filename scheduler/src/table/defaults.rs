@@ -4,7 +4,7 @@
 //! When the config says something else now, that default is set anew; a default that is not one of ours is its
 //! owner's and is never touched. When nothing differs there is no DDL.
 
-use crate::table::table_repair as mending;
+use crate::table::lock_holder::holder;
 use shared::config::ColumnDefaults;
 use shared::db::identifier::{literal, quoted};
 use shared::db::statement::{self, Queue};
@@ -24,7 +24,7 @@ pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> R
         return Ok(true);
     }
     let relid = client.query_one(&queue.fill("SELECT {queue_text}::pg_catalog.regclass::oid AS relid"), &[]).await;
-    if mending::holder(client, relid.map_err(trouble)?.get("relid"), true).await?.is_some() {
+    if holder(client, relid.map_err(trouble)?.get("relid"), true).await?.is_some() {
         return Ok(false);
     }
     let text: Vec<String> = changes

@@ -17,8 +17,9 @@ use shared::config::ColumnDefaults;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::server::{HomeServer, halves};
-use shared::db::statement::{self, CLAIM_WALKS, Queue};
+use shared::db::statement::{self, Queue};
 use shared::db::trouble::{Trouble, TroubleKind};
+use shared::limits::CLAIM_WALKS;
 use std::rc::Rc;
 use tokio_postgres::{Client, Row, Statement};
 

@@ -3,6 +3,7 @@
 pub mod defaults;
 pub mod former_table;
 pub mod index_place;
+pub mod lock_holder;
 pub mod make;
 pub mod shape;
 pub mod table_plan;

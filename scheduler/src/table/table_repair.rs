@@ -7,6 +7,7 @@
 
 use crate::table::defaults as column_defaults;
 use crate::table::index_place::IndexPlace;
+use crate::table::lock_holder::holder;
 use crate::table::shape::{self, Shape};
 use crate::table::table_plan::{self as upgrade, Mend, Plan, Refusal, Reshape, SMALL_BYTES};
 use shared::config::ColumnDefaults;
@@ -85,23 +86,6 @@ pub async fn mend(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> 
         mended.later.get_or_insert_with(|| "the column defaults of the config are not in force yet".to_owned());
     }
     Ok(mended)
-}
-
-/// Who has been standing in the way of DDL for more than a moment. Looked at twice: short transactions come and go, and
-/// waiting a little for those is what the lock timeout is for.
-pub async fn holder(client: &Client, relid: u32, strong: bool) -> Result<Option<String>, Trouble> {
-    let text = statement::bare(statement::LIST_HOLDERS);
-    let look = async || -> Result<Vec<(String, String)>, Trouble> {
-        let rows = client.query(&text, &[&relid, &strong]).await.map_err(|error| Trouble::of(&error))?;
-        Ok(rows.iter().map(|row| (row.get("transaction"), row.get("holder"))).collect())
-    };
-    let before = look().await?;
-    if before.is_empty() {
-        return Ok(None);
-    }
-    client.query_one("SELECT pg_catalog.pg_sleep(0.3)", &[]).await.map_err(|error| Trouble::of(&error))?;
-    let now = look().await?;
-    Ok(now.into_iter().find(|(transaction, _)| before.iter().any(|(old, _)| old == transaction)).map(|(_, who)| who))
 }
 
 enum Hitch {

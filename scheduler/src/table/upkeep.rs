@@ -1,21 +1,149 @@
-//! When the table is repaired beside the service, and which table was served last.
+//! The table while it is served: repaired by a session beside the service, its column defaults kept, its size measured, and old
+//! rows deleted.
 
+use super::defaults;
+use super::make::{self, Measured, Prepared};
+use super::table_repair::{self, Mended};
+use crate::command::{Command, Opening, Refused, SessionName, query, query_on, refusable};
+use crate::limits::{MEASURE_PERIOD, REPAIR_TIMEOUT};
+use crate::turn::Turn;
 use shared::db::back_off::BackOff;
+use shared::db::trouble::Trouble;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
+pub enum TableAnswer {
+    /// Whether the column defaults are as the config wants them.
+    Aligned(bool),
+    Measured(Measured),
+    Repaired(Mended),
+}
+
+#[derive(Debug)]
 pub struct Upkeep {
-    pub mend_at: Option<Instant>,
-    pub mend_pause: BackOff,
-    /// The table that this process served last.
-    pub served: Option<u32>,
+    repair_at: Option<Instant>,
+    repair_pause: BackOff,
+    /// The session that repairs is open, or being opened.
+    repairing: bool,
+    measure_at: Instant,
 }
 
 impl Upkeep {
-    pub fn new() -> Upkeep {
-        Upkeep { mend_at: None, mend_pause: BackOff::new(FIRST_PAUSE, LONGEST_PAUSE), served: None }
+    pub fn new(now: Instant) -> Upkeep {
+        let repair_pause = BackOff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        Upkeep { repair_at: None, repair_pause, repairing: false, measure_at: now }
+    }
+
+    /// The queue is served. `lacks`: something of the table is missing.
+    pub fn begin(&mut self, lacks: bool, now: Instant) {
+        self.measure_at = now;
+        self.repair_at = lacks.then_some(now);
+    }
+
+    /// The queue's session is gone, and the other one with it.
+    pub fn forget(&mut self) {
+        (self.repair_at, self.repairing) = (None, false);
+    }
+
+    pub fn deadline(&self) -> Option<Instant> {
+        self.repair_at.filter(|_| !self.repairing)
+    }
+
+    /// Opens the session that repairs, when it is due.
+    pub fn turn(&mut self, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
+        let idle = turn.session.state.working() && !turn.stop.asked();
+        self.deadline().filter(|at| idle && turn.now >= *at)?;
+        (self.repair_at, self.repairing) = (None, true);
+        let target = turn.session.home.target(&turn.base.order.target);
+        Some(Opening::beside(SessionName::Repair, target))
+    }
+
+    /// That session is up.
+    pub fn repair(&self, turn: &Turn<'_>) -> Command<TableAnswer> {
+        let (queue, defaults) = (turn.base.queue.clone(), turn.base.order.defaults.clone());
+        query_on(SessionName::Repair, "mending the table", REPAIR_TIMEOUT, move |client| async move {
+            Ok(TableAnswer::Repaired(table_repair::mend(&client, &queue, &defaults).await?))
+        })
+    }
+
+    /// It is lost. The queue is served without the repair.
+    pub fn repair_lost(&mut self, trouble: Trouble, turn: &Turn<'_>) -> Vec<Command<TableAnswer>> {
+        let mended = Mended { later: Some(trouble.text), ..Mended::default() };
+        self.answered(TableAnswer::Repaired(mended), turn)
+    }
+
+    pub fn answered(&mut self, answer: TableAnswer, turn: &Turn<'_>) -> Vec<Command<TableAnswer>> {
+        match answer {
+            TableAnswer::Aligned(true) => Vec::new(),
+            TableAnswer::Aligned(false) => {
+                self.repair_at = Some(turn.now);
+                Vec::new()
+            }
+            TableAnswer::Repaired(mended) => {
+                self.repairing = false;
+                self.repaired(mended, turn).into_iter().collect()
+            }
+            TableAnswer::Measured(Measured { rows, bytes, deleted }) => {
+                turn.base.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
+                if deleted == 0 {
+                    return Vec::new();
+                }
+                shared::info!("old tasks deleted", queue = turn.label(), tasks = deleted);
+                // There may be more: a small batch at a time.
+                self.measure_at = turn.now;
+                vec![Command::PollAt(turn.now + Duration::from_millis(turn.base.settings.sleep_ms))]
+            }
+        }
+    }
+
+    /// What is left for later is reported once, and tried again ever more seldom.
+    fn repaired(&mut self, mended: Mended, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
+        let Mended { done, later, failed } = mended;
+        for why in failed {
+            shared::warning!("the table is served without something it should have", queue = turn.label(), why = why);
+        }
+        let steps = done.join(", ");
+        match later {
+            Some(why) => {
+                if self.repair_pause.fresh() || !done.is_empty() {
+                    let queue = turn.label();
+                    shared::info!("the rest of the table is mended later", queue = queue, done = steps, why = why);
+                }
+                self.repair_at = Some(self.repair_pause.next(turn.now));
+            }
+            None => {
+                self.repair_pause.succeeded();
+                if !done.is_empty() {
+                    shared::info!("table mended", queue = turn.label(), steps = steps);
+                }
+            }
+        }
+        // Before the triggers were there no inserter may have notified.
+        (!done.is_empty()).then_some(Command::PollAt(turn.now))
+    }
+
+    /// A reload has changed what the columns fall back to; without a session the next one sees to it.
+    pub fn align(&self, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
+        turn.statements()?;
+        let (queue, defaults) = (turn.base.queue.clone(), turn.base.order.defaults.clone());
+        Some(query("changing column defaults", move |client| async move {
+            Ok(TableAnswer::Aligned(defaults::align(&client, &queue, &defaults).await?))
+        }))
+    }
+
+    /// Once in a while, behind a pass.
+    pub fn measure(&mut self, statements: &Rc<Prepared>, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
+        if turn.now < self.measure_at {
+            return None;
+        }
+        self.measure_at = turn.now + MEASURE_PERIOD;
+        let (statements, keep_ms) = (statements.clone(), turn.base.settings.keep_ms);
+        Some(refusable(Refused::Chore, "measuring the queue", move |client| async move {
+            Ok(TableAnswer::Measured(make::chores(&client, &statements, keep_ms).await?))
+        }))
     }
 }

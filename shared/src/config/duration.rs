@@ -6,6 +6,7 @@
 //! seconds. What can go wrong: an unknown unit, a number that is none, a sum too large; every error names the text,
 //! unless it does not even begin like a length of time.
 
+use crate::limits::{INTERVAL_DAYS_MAX, INTERVAL_DECIMALS_MAX, INTERVAL_MONTHS_MAX};
 use std::fmt;
 use std::str::FromStr;
 
@@ -14,11 +15,6 @@ const SECOND_US: u64 = 1_000_000;
 const MINUTE_US: u64 = 60 * SECOND_US;
 const HOUR_US: u64 = 60 * MINUTE_US;
 const DAY_US: u64 = 24 * HOUR_US;
-/// Ten thousand years: more than anybody waits, and small enough for every server's interval input.
-const LONGEST_MONTHS: u64 = 120_000;
-const LONGEST_DAYS: u64 = 3_652_500;
-/// Nine decimals are more than a microsecond needs.
-const DECIMALS: usize = 9;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
@@ -97,7 +93,9 @@ impl Interval {
     }
 
     fn limited(self) -> Option<Interval> {
-        let fits = self.months <= LONGEST_MONTHS && self.days <= LONGEST_DAYS && self.us / DAY_US < LONGEST_DAYS;
+        let fits = self.months <= INTERVAL_MONTHS_MAX
+            && self.days <= INTERVAL_DAYS_MAX
+            && self.us / DAY_US < INTERVAL_DAYS_MAX;
         fits.then_some(self)
     }
 
@@ -173,7 +171,7 @@ struct Term {
 
 impl Term {
     fn times(&self, unit_us: u64) -> Option<u64> {
-        let billion = 10u128.pow(DECIMALS as u32);
+        let billion = 10u128.pow(INTERVAL_DECIMALS_MAX as u32);
         let exact = u128::from(self.whole) * u128::from(unit_us)
             + (u128::from(self.fraction) * u128::from(unit_us) + billion / 2) / billion;
         u64::try_from(exact).ok()
@@ -192,7 +190,7 @@ fn terms(text: &str) -> Result<Vec<Term>, DurationError> {
         let (unit, after) = split_while(after.trim_start(), char::is_alphabetic);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-        if !is_number(whole) || !is_number(fraction) || fraction.len() > DECIMALS {
+        if !is_number(whole) || !is_number(fraction) || fraction.len() > INTERVAL_DECIMALS_MAX {
             return Err(malformed());
         }
         let alone = found.is_empty() && after.is_empty();
@@ -202,7 +200,7 @@ fn terms(text: &str) -> Result<Vec<Term>, DurationError> {
             name => unit_of(name).ok_or_else(|| DurationError::UnknownUnit { text: shown(text), unit: shown(name) })?,
         };
         let whole = whole.parse().map_err(|_| DurationError::TooLong(shown(text)))?;
-        let fraction = format!("{fraction:0<DECIMALS$}").parse().map_err(|_| malformed())?;
+        let fraction = format!("{fraction:0<INTERVAL_DECIMALS_MAX$}").parse().map_err(|_| malformed())?;
         found.push(Term { whole, fraction, unit });
         rest = after.trim_start();
     }

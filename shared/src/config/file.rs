@@ -4,22 +4,21 @@
 //! that are not UTF-8, a socket path longer than the system takes; each becomes a mistake, none a panic.
 
 use super::{Config, Environment, Mistake, read};
-use crate::conninfo::LONGEST_SOCKET_PATH;
+use crate::limits::{CONFIG_BYTES_MAX, SOCKET_PATH_BYTES_MAX};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-pub(super) const LARGEST_FILE: u64 = 16 << 20;
 const SOCKET_NAME: &str = "mill.sock";
 const GROUP_AND_OTHERS_READ: u32 = 0o044;
 
 pub(super) fn read(path: &Path, environment: Environment) -> Result<Config, Vec<Mistake>> {
     let mistake = |text: String| vec![Mistake { place: path.display().to_string(), text }];
     let (bytes, mode) = read_bytes(path).map_err(|error| mistake(format!("cannot be read: {error}")))?;
-    if bytes.len() as u64 > LARGEST_FILE {
-        return Err(mistake(format!("has more than {} MiB", LARGEST_FILE >> 20)));
+    if bytes.len() as u64 > CONFIG_BYTES_MAX {
+        return Err(mistake(format!("has more than {} MiB", CONFIG_BYTES_MAX >> 20)));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         mistake(format!("is not UTF-8 text: bad byte at offset {}", error.utf8_error().valid_up_to()))
@@ -41,7 +40,7 @@ fn read_bytes(path: &Path) -> std::io::Result<(Vec<u8>, u32)> {
     let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();
     let mut bytes = Vec::new();
-    file.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
+    file.take(CONFIG_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     Ok((bytes, mode))
 }
 
@@ -67,9 +66,9 @@ fn runtime_folder(variable: &str, environment: Environment) -> Option<PathBuf> {
 
 pub(super) fn check_control(path: &Path) -> Result<(), String> {
     let length = path.as_os_str().as_bytes().len();
-    if length > LONGEST_SOCKET_PATH {
+    if length > SOCKET_PATH_BYTES_MAX {
         return Err(format!(
-            "the socket path {} has {length} bytes, more than the system's {LONGEST_SOCKET_PATH}",
+            "the socket path {} has {length} bytes, more than the system's {SOCKET_PATH_BYTES_MAX}",
             path.display()
         ));
     }
@@ -78,7 +77,7 @@ pub(super) fn check_control(path: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LARGEST_FILE, control_without_file, default_control, read};
+    use super::{CONFIG_BYTES_MAX, control_without_file, default_control, read};
     use crate::config::{Config, Mistake};
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
@@ -124,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_file_over_16_mib_and_an_endless_one_are_refused() {
-        let huge = vec![b' '; LARGEST_FILE as usize + 1];
+        let huge = vec![b' '; CONFIG_BYTES_MAX as usize + 1];
         let mistakes = Folder::new("huge").read(&huge, 0o600).unwrap_err();
         assert!(mistakes[0].text.contains("more than 16 MiB"), "{mistakes:?}");
         assert!(read(Path::new("/dev/zero"), &|_| None).is_err());

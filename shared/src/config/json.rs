@@ -1,16 +1,14 @@
 //! A JSON tree that keeps what serde_json's own forgets: the order of the keys, and keys that stand twice.
 //!
 //! Called by `read.rs` alone, which wants to name every mistake of a file at once. What can go wrong: bad syntax,
-//! named by line and column; nesting deeper than `DEEPEST`, or more than `MOST_VALUES` values, both refused while
+//! named by line and column; nesting deeper than `JSON_DEPTH_MAX`, or more than `JSON_VALUES_MAX` values, both refused while
 //! reading, so that no file can overflow the stack or fill the memory.
 
+use crate::limits::{JSON_DEPTH_MAX, JSON_VALUES_MAX};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use std::cell::Cell;
 use std::fmt;
-
-pub(super) const DEEPEST: usize = 64;
-pub(super) const MOST_VALUES: usize = 500_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Json {
@@ -35,7 +33,7 @@ pub(super) struct SyntaxError {
 impl Json {
     pub fn parse(text: &str) -> Result<Json, SyntaxError> {
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        let values_left = Cell::new(MOST_VALUES);
+        let values_left = Cell::new(JSON_VALUES_MAX);
         Tree { depth: 0, values_left: &values_left }
             .deserialize(&mut deserializer)
             .and_then(|json| deserializer.end().map(|()| json))
@@ -79,8 +77,8 @@ struct Tree<'a> {
 
 impl Tree<'_> {
     fn deeper<E: Error>(&self) -> Result<Tree<'_>, E> {
-        if self.depth >= DEEPEST {
-            return Err(E::custom(format!("nested deeper than {DEEPEST}")));
+        if self.depth >= JSON_DEPTH_MAX {
+            return Err(E::custom(format!("nested deeper than {JSON_DEPTH_MAX}")));
         }
         Ok(Tree { depth: self.depth + 1, values_left: self.values_left })
     }
@@ -91,7 +89,7 @@ impl<'de> DeserializeSeed<'de> for Tree<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Json, D::Error> {
         let left = self.values_left.get().checked_sub(1);
-        self.values_left.set(left.ok_or_else(|| D::Error::custom(format!("more than {MOST_VALUES} values")))?);
+        self.values_left.set(left.ok_or_else(|| D::Error::custom(format!("more than {JSON_VALUES_MAX} values")))?);
         deserializer.deserialize_any(self)
     }
 }
@@ -146,7 +144,7 @@ impl<'de> Visitor<'de> for Tree<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEEPEST, Json, MOST_VALUES};
+    use super::{JSON_DEPTH_MAX, JSON_VALUES_MAX, Json};
     use proptest::prelude::{any, proptest};
 
     fn refusal(text: &str) -> String {
@@ -191,15 +189,15 @@ mod tests {
     #[test]
     fn nesting_ends_at_64() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
-        assert!(Json::parse(&nested(DEEPEST)).is_ok());
-        assert!(refusal(&nested(DEEPEST + 1)).contains("nested deeper than 64"));
+        assert!(Json::parse(&nested(JSON_DEPTH_MAX)).is_ok());
+        assert!(refusal(&nested(JSON_DEPTH_MAX + 1)).contains("nested deeper than 64"));
         assert!(refusal(&"[".repeat(5_000_000)).contains("nested deeper than 64"));
         assert!(refusal(&"{\"a\":".repeat(1_000_000)).contains("nested deeper than 64"));
     }
 
     #[test]
     fn the_number_of_values_is_limited() {
-        let text = format!("[{}0]", "0,".repeat(MOST_VALUES));
+        let text = format!("[{}0]", "0,".repeat(JSON_VALUES_MAX));
         assert!(refusal(&text).contains("more than 500000 values"));
     }
 

@@ -4,13 +4,12 @@
 //! probably meant. Nothing can go wrong: a word that resembles nothing gets no suggestion, and a word too long
 //! to be a typing mistake is not looked at.
 
-/// Longer words are no misspelling of any of ours.
-const LONGEST: usize = 64;
+use crate::limits::MISTYPED_LETTERS_MAX;
 
 /// The known word with the smallest edit distance, if it is near enough to be meant; the first of equals.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let word: Vec<char> = word.chars().take(LONGEST + 1).flat_map(char::to_lowercase).collect();
-    if word.is_empty() || word.len() > LONGEST {
+    let word: Vec<char> = word.chars().take(MISTYPED_LETTERS_MAX + 1).flat_map(char::to_lowercase).collect();
+    if word.is_empty() || word.len() > MISTYPED_LETTERS_MAX {
         return None;
     }
     known

@@ -10,19 +10,17 @@ use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, Row, Settings, 
 use crate::config::nearest::nearest;
 use crate::conninfo::Conninfo;
 use crate::conninfo::untrusted::{self, Remote};
+use crate::limits::{CONFIG_BYTES_MAX, MISTAKES_MAX, POLL_MS_MAX, QUEUES_MAX};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 /// What `data` and `user` mean when nothing says otherwise.
 const POSTGRES: &str = "postgres";
-const MOST_MISTAKES: usize = 100;
-const MOST_ROWS: usize = 4_096;
-const LONGEST_POLL_MS: u64 = 3_600_000;
 
 pub(super) fn read(text: &str, folder: &Path, environment: Environment) -> Result<Config, Vec<Mistake>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    if text.len() as u64 > file::LARGEST_FILE {
-        let text = format!("has more than {} MiB", file::LARGEST_FILE >> 20);
+    if text.len() as u64 > CONFIG_BYTES_MAX {
+        let text = format!("has more than {} MiB", CONFIG_BYTES_MAX >> 20);
         return Err(vec![Mistake { place: "file".to_owned(), text }]);
     }
     let tree = Json::parse(text).map_err(|error| {
@@ -105,7 +103,7 @@ impl Walk<'_> {
     }
 
     fn note(&mut self, place: &str, text: String) {
-        if self.mistakes.len() < MOST_MISTAKES {
+        if self.mistakes.len() < MISTAKES_MAX {
             self.mistakes.push(Mistake { place: place.to_owned(), text });
         } else {
             self.untold += 1;
@@ -170,11 +168,11 @@ impl Walk<'_> {
                 self.config.connections = self.keep(place, read);
             }
             "poll" => {
-                let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
+                let read = value::duration_ms(json, 10..=POLL_MS_MAX);
                 self.config.poll_ms = self.keep(place, read).unwrap_or_default();
             }
             "probe" => {
-                let read = value::duration_ms(json, 10..=LONGEST_POLL_MS);
+                let read = value::duration_ms(json, 10..=POLL_MS_MAX);
                 self.config.probe_ms = self.keep(place, read).unwrap_or_default();
             }
             "operators" => self.config.operators = self.keep(place, value::name(json)),
@@ -237,8 +235,8 @@ impl Walk<'_> {
         if rows.is_empty() {
             self.config.warnings.push("the config has no rows: nothing is served".to_owned());
         }
-        if rows.len() > MOST_ROWS {
-            return self.note("json", format!("has {} rows, more than {MOST_ROWS}", rows.len()));
+        if rows.len() > QUEUES_MAX {
+            return self.note("json", format!("has {} rows, more than {QUEUES_MAX}", rows.len()));
         }
         for (index, json) in rows.iter().enumerate() {
             let row = self.row(&format!("json[{index}]"), json);

@@ -5,14 +5,8 @@
 
 use super::json::Json;
 use super::value;
+use crate::limits::{KEEP_MS_MAX, OUTPUT_BYTES_MAX, SERVER_MS_MAX, WAIT_MS_MAX};
 use serde::{Deserialize, Serialize};
-
-const DAY_MS: u64 = 86_400_000;
-const KEEP_MS: u64 = 100 * 366 * DAY_MS;
-/// Milliseconds in PostgreSQL's settings are 32-bit numbers: almost 25 days.
-const LONGEST_MS: u64 = i32::MAX as u64;
-/// A field of a PostgreSQL row ends at 1 GB.
-const LARGEST_OUTPUT: u64 = 1 << 30;
 
 /// Declares `Settings`: per setting what it is, its key in the config, its type and built-in value, how a value is read and
 /// within which bounds, and the settings of the server that override it (a later one wins).
@@ -53,25 +47,25 @@ macro_rules! settings {
 
 settings! {
     /// The poll, when no bell rings.
-    "sleep" sleep_ms: u64 = 1_000, |json| value::duration_ms(json, 1..=DAY_MS), ["pg_task.sleep"];
+    "sleep" sleep_ms: u64 = 1_000, |json| value::duration_ms(json, 1..=WAIT_MS_MAX), ["pg_task.sleep"];
     /// How often to look for hung tasks.
-    "reset" reset_ms: u64 = 3_600_000, |json| value::duration_ms(json, 1..=LONGEST_MS), ["pg_task.reset"];
+    "reset" reset_ms: u64 = 3_600_000, |json| value::duration_ms(json, 1..=SERVER_MS_MAX), ["pg_task.reset"];
     /// Rows taken at once; 0 takes none.
     "limit" limit: u32 = 1_000, |json| value::integer(json, 0..=i32::MAX as u32), ["pg_task.limit"];
     /// Tasks running at once in this table.
     "run" run: u32 = u32::MAX, |json| value::integer(json, 1..=u32::MAX), ["pg_task.run"];
     /// How long a worker may take to read its parameters, and running tasks to finish at shutdown.
-    "close" close_ms: u64 = 60_000, |json| value::duration_ms(json, 1..=DAY_MS), ["pg_work.close"];
+    "close" close_ms: u64 = 60_000, |json| value::duration_ms(json, 1..=WAIT_MS_MAX), ["pg_work.close"];
     /// Bytes of output kept per task.
-    "output_limit" output_limit: u64 = 64 << 20, |json| value::size_bytes(json, 1..=LARGEST_OUTPUT), [];
+    "output_limit" output_limit: u64 = 64 << 20, |json| value::size_bytes(json, 1..=OUTPUT_BYTES_MAX), [];
     /// Empty polls before the poll is stretched.
     "idle" idle: u32 = 60, |json| value::integer(json, 0..=i32::MAX as u32), ["pg_task.idle", "pg_work.idle"];
     /// Rows handled at once: taken, and their workers forked, in one go.
     "fetch" fetch: u32 = 100, |json| value::integer(json, 1..=1000), ["pg_work.fetch", "pg_task.fetch"];
     /// The longest pause before a dead scheduler is started again.
-    "restart" restart_ms: u64 = 300_000, |json| value::duration_ms(json, 1..=LONGEST_MS), [];
+    "restart" restart_ms: u64 = 300_000, |json| value::duration_ms(json, 1..=SERVER_MS_MAX), [];
     /// Finished tasks older than this are deleted; none by default.
-    "keep" keep_ms: Option<u64> = None, |json| value::duration_ms(json, 1..=KEEP_MS).map(Some), ["pg_task.keep"];
+    "keep" keep_ms: Option<u64> = None, |json| value::duration_ms(json, 1..=KEEP_MS_MAX).map(Some), ["pg_task.keep"];
     /// Workers inherit pooled connections.
     "pool" lend: bool = true, value::boolean, [];
     /// Live workers may take several short tasks at once.

@@ -7,11 +7,8 @@
 use super::duration::{Interval, Milliseconds, parse_ms};
 use super::json::Json;
 use crate::conninfo::Conninfo;
+use crate::limits::{DEFAULT_BYTES_MAX, NAME_BYTES_MAX};
 use std::ops::RangeInclusive;
-
-/// PostgreSQL cuts longer names, and a cut name is another name.
-const LONGEST_NAME: usize = 63;
-const LONGEST_TEXT: usize = 256;
 
 pub(super) fn wrong_kind(found: &Json, wanted: &str) -> String {
     format!("found {}, want {wanted}", found.kind())
@@ -28,8 +25,8 @@ pub(super) fn text(json: &Json) -> Result<&str, String> {
 /// A text that goes into a column as it is.
 pub(super) fn short_text(json: &Json) -> Result<String, String> {
     let text = text(json)?;
-    if text.len() > LONGEST_TEXT {
-        return Err(format!("has {} bytes, more than {LONGEST_TEXT}", text.len()));
+    if text.len() > DEFAULT_BYTES_MAX {
+        return Err(format!("has {} bytes, more than {DEFAULT_BYTES_MAX}", text.len()));
     }
     Ok(text.to_owned())
 }
@@ -38,7 +35,7 @@ pub(super) fn short_text(json: &Json) -> Result<String, String> {
 pub(super) fn name(json: &Json) -> Result<String, String> {
     match text(json)? {
         "" => Err("is empty; want a name".to_owned()),
-        long if long.len() > LONGEST_NAME => Err(format!("has {} bytes; names end at {LONGEST_NAME}", long.len())),
+        long if long.len() > NAME_BYTES_MAX => Err(format!("has {} bytes; names end at {NAME_BYTES_MAX}", long.len())),
         name => Ok(name.to_owned()),
     }
 }

@@ -15,7 +15,6 @@ mod target;
 pub mod untrusted;
 
 pub use passfile::Answer as PasswordAnswer;
-pub(crate) use resolve::LONGEST_SOCKET_PATH;
 pub use target::{
     ChannelBinding, Keepalive, Place, Preferred, Root, SessionAttributes, Target, Tls, TlsMode, TlsVersion,
 };

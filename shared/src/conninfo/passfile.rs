@@ -6,14 +6,13 @@
 
 use super::Place;
 use super::resolve::SOCKET_FOLDER;
+use crate::limits::PASSFILE_BYTES_MAX;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 const GROUP_AND_OTHERS: u32 = 0o077;
-/// More than anybody writes by hand; an endless file ends here.
-const LARGEST_BYTES: u64 = 1 << 20;
 
 /// What a look for a password came to.
 #[derive(Clone, PartialEq, Eq)]
@@ -67,7 +66,7 @@ pub(super) fn look_up(file: &Path, place: &Place, database: &str, user: &str) ->
         return unused("others than its owner may read it; chmod 600 it");
     }
     let mut bytes = Vec::new();
-    if let Err(error) = (&mut opened).take(LARGEST_BYTES).read_to_end(&mut bytes) {
+    if let Err(error) = (&mut opened).take(PASSFILE_BYTES_MAX).read_to_end(&mut bytes) {
         return unused(&error.to_string());
     }
     let (host, port) = names(place);

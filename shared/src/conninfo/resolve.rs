@@ -7,21 +7,17 @@
 
 use super::keyword::{self, KEYWORDS, Keyword, Rule};
 use super::parse::unknown;
-use super::target::CONNECT_TIMEOUT_MS;
 use super::{
     ChannelBinding, Conninfo, ConninfoError, Keepalive, Place, Root, SessionAttributes, Target, Tls, TlsMode,
     TlsVersion, service,
 };
+use crate::limits::{CONNECT_TIMEOUT_MS, PLACES_MAX, SOCKET_PATH_BYTES_MAX};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Debian's libpq looks for the server's socket here.
 pub(super) const SOCKET_FOLDER: &str = "/var/run/postgresql";
 const PORT: u16 = 5432;
-/// More servers than anybody names; the list travels in a cell.
-const MOST_PLACES: usize = 16;
-/// sockaddr_un holds 108 bytes, the last one is a NUL.
-pub(crate) const LONGEST_SOCKET_PATH: usize = 107;
 
 /// A value and the name under which it was found, for messages.
 struct Found {
@@ -195,8 +191,8 @@ impl<'a> Lookup<'a> {
         if ports.len() > 1 && ports.len() != count {
             return Err(ConninfoError::Unmatched { name: "port", count: ports.len(), hosts: count });
         }
-        if count > MOST_PLACES {
-            return Err(bad_value("host", &format!("at most {MOST_PLACES} servers")));
+        if count > PLACES_MAX {
+            return Err(bad_value("host", &format!("at most {PLACES_MAX} servers")));
         }
         let name_of = |found: &Option<Found>| found.as_ref().map_or("", |found| found.name);
         (0..count)
@@ -329,8 +325,8 @@ fn home(environment: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
 
 fn socket(folder: &str, port: u16) -> Result<Place, ConninfoError> {
     let path = format!("{}/.s.PGSQL.{port}", folder.trim_end_matches('/'));
-    if path.len() > LONGEST_SOCKET_PATH {
-        let (length, longest) = (path.len(), LONGEST_SOCKET_PATH);
+    if path.len() > SOCKET_PATH_BYTES_MAX {
+        let (length, longest) = (path.len(), SOCKET_PATH_BYTES_MAX);
         return Err(ConninfoError::SocketPathTooLong { path, length, longest });
     }
     Ok(Place::Unix { path: PathBuf::from(path) })

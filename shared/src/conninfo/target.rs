@@ -6,6 +6,7 @@
 
 use super::HIDDEN;
 use super::passfile::{self, Answer};
+use crate::limits::CONNECT_TIMEOUT_MS;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::IpAddr;
@@ -15,7 +16,6 @@ use std::time::Duration;
 /// Unless told otherwise. With tcp_user_timeout set a dead peer is known at the first probe after
 /// it, here after 8 s.
 const KEEPALIVE: Keepalive = Keepalive { on: true, idle_s: 4, interval_s: 2, count: 2, user_timeout_ms: 7_000 };
-pub(super) const CONNECT_TIMEOUT_MS: u64 = 10_000;
 
 /// One login, on one of several servers. `Debug` never shows the password.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

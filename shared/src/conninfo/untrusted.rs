@@ -8,17 +8,11 @@
 //! `RemoteError`, in words that never show a value.
 
 use super::{Conninfo, ConninfoError, HIDDEN, Keepalive, Root, Target, TlsMode};
+use crate::limits::{NAME_BYTES_MAX, REMOTE_CONNECT_MS_MAX, REMOTE_CONNECT_TIMEOUT, REMOTE_CONNINFO_BYTES_MAX};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// More than any honest conninfo has.
-const LONGEST_BYTES: usize = 8192;
-/// The names of entries, told from a conninfo by having neither `=` nor `://`.
-const LONGEST_NAME_BYTES: usize = 63;
-/// However long the conninfo would wait for one address, and how long for all of them.
-const LONGEST_CONNECT_MS: u64 = 60_000;
-const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
 /// However patient the conninfo is: a peer that is gone without a word must be noticed.
 const SLOWEST: Keepalive = Keepalive { on: true, idle_s: 60, interval_s: 15, count: 4, user_timeout_ms: 60_000 };
 
@@ -71,7 +65,7 @@ pub enum RemoteError {
     Conninfo(#[from] ConninfoError),
     #[error("remote is neither a conninfo nor the name of an entry of the config's remotes")]
     Unnamed,
-    #[error("remote has {0} bytes, more than {LONGEST_BYTES}")]
+    #[error("remote has {0} bytes, more than {REMOTE_CONNINFO_BYTES_MAX}")]
     TooLong(usize),
     #[error("remote is not UTF-8 text")]
     NotText,
@@ -84,7 +78,7 @@ pub enum RemoteError {
 impl Remote {
     /// What the text of a row's `remote` means.
     pub fn find(text: &[u8], entries: &Entries) -> Result<Remote, RemoteError> {
-        if text.len() > LONGEST_BYTES {
+        if text.len() > REMOTE_CONNINFO_BYTES_MAX {
             return Err(RemoteError::TooLong(text.len()));
         }
         let text = std::str::from_utf8(text).map_err(|_| RemoteError::NotText)?;
@@ -161,7 +155,7 @@ impl Remote {
 
     /// How long a connect may take in all.
     pub fn patience(&self) -> Duration {
-        self.target.patience().min(LONGEST_PATIENCE)
+        self.target.patience().min(REMOTE_CONNECT_TIMEOUT)
     }
 
     /// The same, at one of its places only.
@@ -174,8 +168,8 @@ impl Remote {
 
 /// Whether a name may stand in `remotes`; if not, why.
 pub fn check_name(name: &str) -> Result<(), String> {
-    if name.is_empty() || name.len() > LONGEST_NAME_BYTES {
-        return Err(format!("has a name of {} bytes; want 1 to {LONGEST_NAME_BYTES}", name.len()));
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(format!("has a name of {} bytes; want 1 to {NAME_BYTES_MAX}", name.len()));
     }
     if name.contains('=') || name.contains("://") || name.contains('\0') {
         return Err("has a name that reads like a conninfo; want one without \"=\" and \"://\"".to_owned());
@@ -211,7 +205,7 @@ fn rooted(target: &Target) -> Result<(), RemoteError> {
 
 fn bounded(mut target: Target) -> Target {
     target.foreign = true;
-    target.connect_timeout_ms = target.connect_timeout_ms.min(LONGEST_CONNECT_MS);
+    target.connect_timeout_ms = target.connect_timeout_ms.min(REMOTE_CONNECT_MS_MAX);
     let asked = target.keepalive;
     target.keepalive = Keepalive {
         on: true,

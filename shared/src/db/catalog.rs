@@ -9,6 +9,7 @@ use super::statement::{self, Queue};
 use super::trouble::Trouble;
 use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
+use crate::limits::{CATALOG_PIECE_BYTES, LOCK_TIMEOUT};
 use tokio_postgres::{Client, Row};
 
 macro_rules! part {
@@ -62,9 +63,6 @@ const CLOSING: &str = "SELECT mill_private.revoke_all();";
 /// The last word of an installation and the first of an upgrade: whoever runs here waits for this transaction's end.
 pub const RESTART: &str = "SELECT mill.restart();\n";
 
-/// How long anything of ours waits for a lock that somebody else holds.
-pub const LOCK_TIMEOUT: &str = "2s";
-
 /// What there is of a catalog, from system catalogs alone, and whether it may be used: for a queue, or by a command.
 pub async fn look(client: &Client, queue: Option<&Queue>) -> Result<Row, tokio_postgres::Error> {
     let (schema, table) = (queue.map(|queue| queue.schema.as_str()), queue.map(|queue| queue.table.as_str()));
@@ -115,15 +113,13 @@ fn cut(text: &str) -> Vec<String> {
         if let Some(piece) = pieces.last_mut() {
             piece.push_str(line);
             piece.push('\n');
-            if !in_body && line.ends_with(';') && piece.len() >= PIECE_BYTES {
+            if !in_body && line.ends_with(';') && piece.len() >= CATALOG_PIECE_BYTES {
                 pieces.push(String::new());
             }
         }
     }
     pieces
 }
-
-const PIECE_BYTES: usize = 4096;
 
 /// A statement of the catalog with what all programs agree on in it.
 pub(super) fn filled(statement: &str) -> String {

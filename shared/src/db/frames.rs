@@ -8,28 +8,15 @@
 //!
 //! The limits are far above what our own statements lead to: their answers have at most some thousand short rows.
 
+use crate::limits::{
+    ANSWER_BYTES_MAX, DESCRIPTION_BYTES_MAX, LOGIN_BYTES_MAX, MESSAGE_BYTES_MAX, MESSAGE_OVERHEAD_BYTES,
+    PARAMETER_BYTES_MAX, PARAMETERS_MAX, UNASKED_BYTES_MAX, UNASKED_PERIOD,
+};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio_postgres::types::Type;
-
-/// Everything up to the greeting: a handful of short messages.
-const LOGIN_BYTES: usize = 1 << 20;
-/// One answer, up to its ReadyForQuery.
-const ANSWER_BYTES: usize = 48 << 20;
-/// What a message costs besides its bytes once the library has taken it apart.
-const OVERHEAD_BYTES: usize = 256;
-/// Any other single message: an error can quote what a user wrote.
-const MESSAGE_BYTES: usize = 16 << 20;
-/// Descriptions of columns and parameters, and a reported setting.
-const DESCRIPTION_BYTES: usize = 1 << 20;
-const PARAMETER_BYTES: usize = 64 << 10;
-/// Settings that are reported: about twenty in PostgreSQL 18.
-const PARAMETERS: usize = 256;
-/// What comes unasked (notices, notifications, settings) in one period.
-const CHAT_BYTES: usize = 32 << 20;
-const CHAT_PERIOD: Duration = Duration::from_secs(10);
 
 /// Where in the stream of bytes we are.
 #[derive(Debug)]
@@ -109,9 +96,9 @@ impl Frames {
     /// A message begins: is there a limit that it breaks?
     fn begin(&mut self, tag: u8, length: u32, now: Instant) -> io::Result<()> {
         let body = (length as usize).checked_sub(4).ok_or_else(|| lie(tag, format!("the length {length}")))?;
-        let whole = body.saturating_add(OVERHEAD_BYTES);
+        let whole = body.saturating_add(MESSAGE_OVERHEAD_BYTES);
         if matches!(tag, b'N' | b'A' | b'S') && self.logged_in {
-            if now.saturating_duration_since(self.chat_since) >= CHAT_PERIOD {
+            if now.saturating_duration_since(self.chat_since) >= UNASKED_PERIOD {
                 (self.chat, self.chat_since) = (0, now);
             }
             self.chat = self.chat.saturating_add(whole);
@@ -119,19 +106,19 @@ impl Frames {
             self.answer = self.answer.saturating_add(whole);
         }
         let most = match (self.logged_in, tag) {
-            (false, _) => LOGIN_BYTES,
-            (true, b'D') => ANSWER_BYTES,
-            (true, b'T' | b't') => DESCRIPTION_BYTES,
-            (true, b'S') => PARAMETER_BYTES,
-            (true, _) => MESSAGE_BYTES,
+            (false, _) => LOGIN_BYTES_MAX,
+            (true, b'D') => ANSWER_BYTES_MAX,
+            (true, b'T' | b't') => DESCRIPTION_BYTES_MAX,
+            (true, b'S') => PARAMETER_BYTES_MAX,
+            (true, _) => MESSAGE_BYTES_MAX,
         };
         if body > most {
             return Err(lie(tag, format!("{body} bytes")));
         }
-        if self.answer > if self.logged_in { ANSWER_BYTES } else { LOGIN_BYTES } {
+        if self.answer > if self.logged_in { ANSWER_BYTES_MAX } else { LOGIN_BYTES_MAX } {
             return Err(too_much("an answer without an end"));
         }
-        if self.chat > CHAT_BYTES {
+        if self.chat > UNASKED_BYTES_MAX {
             return Err(too_much("notices or notifications without an end"));
         }
         let kept = matches!(tag, b'S' | b'T' | b't').then(Vec::new);
@@ -160,7 +147,7 @@ impl Frames {
         let mut hasher = DefaultHasher::new();
         name.hash(&mut hasher);
         self.parameters.insert(hasher.finish());
-        if self.parameters.len() > PARAMETERS {
+        if self.parameters.len() > PARAMETERS_MAX {
             return Err(too_much("settings without an end"));
         }
         Ok(())
@@ -202,6 +189,7 @@ fn too_much(what: &str) -> io::Error {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::time::Duration;
 
     fn message(tag: u8, body: &[u8]) -> Vec<u8> {
         [&[tag], &(body.len() as u32 + 4).to_be_bytes()[..], body].concat()
@@ -301,7 +289,7 @@ mod tests {
                     break;
                 }
                 if let Place::Body { kept: Some(kept), .. } = &frames.place {
-                    prop_assert!(kept.len() <= DESCRIPTION_BYTES);
+                    prop_assert!(kept.len() <= DESCRIPTION_BYTES_MAX);
                 }
             }
         }

@@ -11,18 +11,18 @@
 //! it shows itself by giving a second connection the same backend.
 
 mod coming_up;
+mod session;
 
 use super::address::Resolving;
-use super::dial::{Conversation, Dialling, Failed};
-use super::pinned;
+use super::dial::{Dialling, Failed};
 use super::route::{Failure, Route};
-use super::server;
-use super::socket::Wire;
 use super::trouble::Trouble;
 use crate::conninfo::{Preferred, Target};
+use crate::limits::{BUDGET_PAUSE_FIRST, BUDGET_PAUSE_LAST};
 use crate::process::panic_guard;
 use crate::region::{Permit, Region, Seat};
 use nix::poll::PollFlags;
+use session::Session;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -31,18 +31,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
-use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
-
-/// How often a link that waits for a seat or a permit looks again: the longer it has waited, the less often.
-const QUEUE_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_QUEUE_PAUSE: Duration = Duration::from_millis(500);
+use tokio_postgres::Client;
 
 /// What to do about a server that is not to be reached, and about a name without an address.
 const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
 const UNKNOWN: &str = "; set the right host in the config's connect, or mend the name service";
-
-/// The channel of the catalog; every other one is a queue's.
-const CATALOG: &str = "mill_0";
 
 /// What a link reports to its owner.
 #[derive(Debug)]
@@ -58,20 +51,6 @@ pub enum LinkEvent<A> {
 }
 
 type Question<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
-
-/// Whose bells have rung.
-#[derive(Default)]
-struct Heard {
-    queue: bool,
-    catalog: bool,
-}
-
-/// A session and what drives it.
-struct Session {
-    client: Rc<Client>,
-    conversation: Box<Conversation>,
-    wire: Rc<Wire>,
-}
 
 enum Stage {
     /// No seat in the budget, or too many connects at once.
@@ -220,7 +199,7 @@ impl<A> Link<A> {
         match &self.stage {
             Stage::Queueing { since } => {
                 let pause = since.elapsed() / 4;
-                Some(Instant::now() + pause.clamp(QUEUE_PAUSE, LONGEST_QUEUE_PAUSE))
+                Some(Instant::now() + pause.clamp(BUDGET_PAUSE_FIRST, BUDGET_PAUSE_LAST))
             }
             Stage::Resolving(_) | Stage::Dialling(_) | Stage::Greeting { .. } => Some(self.deadline),
             Stage::Probing { probe, .. } => probe.deadline().into_iter().chain([self.deadline]).min(),
@@ -384,45 +363,6 @@ impl<A> Link<A> {
     }
 }
 
-impl Session {
-    /// Moves bytes; answers go to the questions. Whose bells rang meanwhile.
-    fn drive(&mut self, context: &mut Context<'_>) -> Result<Heard, Trouble> {
-        let mut heard = Heard::default();
-        loop {
-            match self.conversation.poll_message(context) {
-                Poll::Pending => return Ok(heard),
-                Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
-                    let bell = if notification.channel() == CATALOG { &mut heard.catalog } else { &mut heard.queue };
-                    *bell = true;
-                }
-                Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
-                    crate::debug!("notice", text = notice.message());
-                }
-                Poll::Ready(Some(Ok(_))) => {}
-                Poll::Ready(Some(Err(error))) => return Err(passing(Trouble::of(&error))),
-                Poll::Ready(None) => return Err(Trouble::passing("the server closed the connection")),
-            }
-        }
-    }
-}
-
-/// Our settings where they could not go with the login, and the number of the backend.
-async fn greet(client: Rc<Client>, late: bool, proof: Option<i64>) -> Result<i32, Trouble> {
-    if late {
-        client.batch_execute(&pinned::by_statement()).await.map_err(|error| Trouble::of(&error))?;
-    }
-    if let Some(proof) = proof {
-        server::prove(&client, proof).await?;
-    }
-    let answer = client.simple_query("SELECT pg_catalog.pg_backend_pid()").await;
-    let answer = answer.map_err(|error| Trouble::of(&error))?;
-    let pid = answer.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
-        _ => None,
-    });
-    pid.ok_or_else(|| Trouble::passing("the server does not tell its backend's number"))
-}
-
 /// With what to do where the way itself is broken.
 fn advised(failure: &Failure, trouble: Trouble) -> Trouble {
     match failure {
@@ -435,11 +375,6 @@ fn advised(failure: &Failure, trouble: Trouble) -> Trouble {
 
 fn nowhere() -> Trouble {
     Trouble::standing("the conninfo names no server")
-}
-
-/// A link that was cut is passing trouble, whatever SQLSTATE the server gave as its last word.
-fn passing(trouble: Trouble) -> Trouble {
-    Trouble { kind: super::trouble::TroubleKind::Passing, ..trouble }
 }
 
 struct Woken(AtomicBool);

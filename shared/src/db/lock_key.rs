@@ -60,6 +60,11 @@ pub const fn numbered(kind: i32, number: i32) -> i32 {
     kind + NUMBER_STEP * number
 }
 
+/// A random number as the two keys of a lock, by which sessions see that they are on one server.
+pub fn halves(proof: i64) -> (i32, i32) {
+    ((proof >> 32) as i32, proof as i32)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use super::identifier::{literal, quoted};
 use super::trouble::Trouble;
 use super::{catalog, lock_key, statement};
 use crate::VERSION;
+use crate::limits::{LOCK_TIMEOUT, UPGRADE_TRIES};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -40,9 +41,6 @@ pub const MIGRATIONS: &[Migration] = &[
 ];
 
 const BEGIN_UPGRADE: &str = include_str!("../../sql/catalog/begin_upgrade.sql");
-
-/// How often a lock that somebody holds is waited for anew.
-const TRIES: u32 = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Upgraded {
@@ -82,7 +80,7 @@ pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, Trouble
     let owner = quoted(found.get("owner"));
     for attempt in 1.. {
         match attempt_once(client, &owner, restart).await {
-            Err(error) if attempt < TRIES && passes(&error) => {
+            Err(error) if attempt < UPGRADE_TRIES && passes(&error) => {
                 client.batch_execute("ROLLBACK").await.map_err(told)?;
             }
             Err(error) => {
@@ -115,18 +113,17 @@ async fn attempt_once(client: &Client, owner: &str, restart: bool) -> Result<Ste
         return Ok(Step::Done(Upgraded::Already));
     }
     let Some(steps) = path(&version) else { return Ok(Step::NoWay(version)) };
-    let lock_timeout = catalog::LOCK_TIMEOUT;
     for before in steps.iter().map(|step| step.before).filter(|before| !before.is_empty()) {
         // One message is one transaction.
         client
             .batch_execute(&format!(
-                "SET LOCAL ROLE {owner}; SET LOCAL lock_timeout = '{lock_timeout}'; {}",
+                "SET LOCAL ROLE {owner}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; {}",
                 catalog::filled(before)
             ))
             .await?;
     }
     let first = if restart { catalog::RESTART } else { "" };
-    let begin = format!("BEGIN; {first} SET LOCAL ROLE {owner}; SET LOCAL lock_timeout = '{lock_timeout}'");
+    let begin = format!("BEGIN; {first} SET LOCAL ROLE {owner}; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'");
     client.batch_execute(&begin).await?;
     client.batch_execute(&format!("SELECT pg_catalog.pg_advisory_xact_lock({}, 0)", lock_key::INSTALL)).await?;
     let now = self::version(client).await?;
@@ -161,7 +158,7 @@ pub fn upgrade_text(from: &str) -> Option<String> {
     let names = [
         ("from", literal(from)),
         ("restart", catalog::RESTART.to_owned()),
-        ("lock_timeout", catalog::LOCK_TIMEOUT.to_owned()),
+        ("lock_timeout", LOCK_TIMEOUT.to_owned()),
         ("install_key", lock_key::INSTALL.to_string()),
         ("queue_key", lock_key::QUEUE.to_string()),
     ];

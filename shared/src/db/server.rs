@@ -8,6 +8,8 @@
 //! A role may take such a lock itself. On a server where the scheduler is not, that lets a worker pass only if the same
 //! number is held there too, and the number is random.
 
+pub use super::lock_key::halves;
+
 use super::lock_key;
 use super::statement::{NAME_SERVER, NAME_SERVER_BRIEFLY};
 use super::trouble::{Trouble, TroubleKind};
@@ -80,11 +82,6 @@ pub fn draw_proof() -> i64 {
     }
 }
 
-/// The two keys of the lock.
-pub fn halves(proof: i64) -> (i32, i32) {
-    ((proof >> 32) as i32, proof as i32)
-}
-
 /// An item of a SELECT that fails unless another session on this server holds the number. The lock is given back at the end
 /// of the transaction.
 pub fn proof_item(proof: i64) -> String {
@@ -93,12 +90,6 @@ pub fn proof_item(proof: i64) -> String {
         "CAST(CASE WHEN pg_catalog.pg_try_advisory_xact_lock_shared({high}, {low}) THEN '{ELSEWHERE}' ELSE '1' END \
          AS pg_catalog.int4)"
     )
-}
-
-/// The same as a condition, for a statement that finds nothing on another server.
-pub fn proof_condition(proof: i64) -> String {
-    let (high, low) = halves(proof);
-    format!("(SELECT NOT pg_catalog.pg_try_advisory_xact_lock_shared({high}, {low}))")
 }
 
 /// Whether a refusal is that of `proof_item`, whatever language the server speaks.

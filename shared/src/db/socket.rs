@@ -7,6 +7,7 @@
 
 use super::frames::Frames;
 use crate::conninfo::{Keepalive, Place};
+use crate::limits::{DRIVE_BYTES_MAX, READ_BYTES};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, UnixAddr, connect, setsockopt, socket, sockopt,
@@ -20,10 +21,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-
-/// As much as is read in one turn of the loop, and in one call.
-const TURN_BYTES: usize = 1 << 20;
-const READ_BYTES: usize = 64 << 10;
 
 /// What the socket waits for besides reading: shared between it and its link.
 #[derive(Debug)]
@@ -45,7 +42,7 @@ impl Wire {
 
     /// A turn begins.
     pub fn allow(&self) {
-        self.allowance.set(TURN_BYTES);
+        self.allowance.set(DRIVE_BYTES_MAX);
     }
 
     /// Set once the connection is encrypted.
@@ -121,7 +118,7 @@ impl Socket {
                 fd,
                 wants_write: Cell::new(false),
                 reached: Cell::new(false),
-                allowance: Cell::new(TURN_BYTES),
+                allowance: Cell::new(DRIVE_BYTES_MAX),
                 encrypted: Rc::new(Cell::new(false)),
                 frames: RefCell::new(Frames::new(asks_for_tls, Instant::now())),
             }),

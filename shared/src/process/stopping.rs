@@ -3,10 +3,8 @@
 //! TERM lets running tasks finish within `close`; INT, a second TERM or the end of that time cancels them and plans
 //! them again; after a last while the process leaves whatever is left to the next start's recovery.
 
+use crate::limits::CANCEL_TIMEOUT;
 use std::time::{Duration, Instant};
-
-/// How long cancelled tasks may take to be planned again.
-pub const LAST_WHILE: Duration = Duration::from_millis(1800);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopping {
@@ -34,7 +32,7 @@ pub struct StopStep {
 }
 
 pub fn step(state: Stopping, event: StopEvent) -> StopStep {
-    let cancel = |now: Instant| StopStep { next: Stopping::Cancel { until: now + LAST_WHILE }, cancel_tasks: true };
+    let cancel = |now: Instant| StopStep { next: Stopping::Cancel { until: now + CANCEL_TIMEOUT }, cancel_tasks: true };
     let stay = StopStep { next: state, cancel_tasks: false };
     match (state, event) {
         (Stopping::No, StopEvent::Finish { now, close }) => {
@@ -85,7 +83,7 @@ mod tests {
         let first = step(Stopping::No, StopEvent::Finish { now, close });
         assert_eq!(first, StopStep { next: Stopping::Finish { until: now + close }, cancel_tasks: false });
         let second = step(first.next, StopEvent::Finish { now, close });
-        assert_eq!(second, StopStep { next: Stopping::Cancel { until: now + LAST_WHILE }, cancel_tasks: true });
+        assert_eq!(second, StopStep { next: Stopping::Cancel { until: now + CANCEL_TIMEOUT }, cancel_tasks: true });
     }
 
     #[test]
@@ -96,6 +94,6 @@ mod tests {
         let late = step(finishing, StopEvent::Passed { now: now + close });
         assert!(late.cancel_tasks);
         assert!(!late.next.over(now + close));
-        assert!(late.next.over(now + close + LAST_WHILE));
+        assert!(late.next.over(now + close + CANCEL_TIMEOUT));
     }
 }

@@ -11,16 +11,10 @@
 //! those that an earlier one has left. Both are single words: whoever reads one reads a whole one.
 
 use super::{Region, layout};
+use crate::limits::{LEASE, LET_GO, SILENCE_MS};
 use nix::time::{ClockId, clock_gettime};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::time::Duration;
-
-/// After this much silence the server ends the leader's session.
-pub const SILENCE_MS: u64 = 3_000;
-/// From the last proof.
-pub const LEASE: Duration = Duration::from_millis(2_000);
-/// From the end of the lease: together with it, what the server waits.
-pub const LET_GO: Duration = Duration::from_millis(SILENCE_MS - 2_000);
 
 const _: () = assert!(LEASE.as_millis() as u64 + LET_GO.as_millis() as u64 == SILENCE_MS);
 

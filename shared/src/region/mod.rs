@@ -27,7 +27,7 @@ pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use leader_server::LeaderServer;
-pub use lease::{HostMoment, LEASE, LET_GO, SILENCE_MS};
+pub use lease::HostMoment;
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
 pub use result_slot::{Code, EndState, TaskKey, TaskResult, Times};
 pub use returned::Returned;

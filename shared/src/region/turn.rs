@@ -3,7 +3,7 @@
 //! A live worker takes its next task behind the last one that it took, past everything that was taken before and is still in
 //! the index. What may start before that (a row that counts for more, one that was committed late, one that came back)
 //! is found by looking from the beginning, which costs the more the more was taken. So of all workers of a group one looks
-//! from the beginning every `TURN`, whoever comes first; if it finds something there, it calls the others.
+//! from the beginning every `RESCAN_PERIOD`, whoever comes first; if it finds something there, it calls the others.
 //!
 //! Between two such looks they go by the farthest that any of them has got to, since whoever looks only behind his own last
 //! task walks over all that the others have taken meanwhile.
@@ -15,13 +15,10 @@
 
 use super::lease::HostMoment;
 use super::{Region, layout};
+use crate::limits::RESCAN_PERIOD;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use std::time::Duration;
-
-/// So often somebody looks from the beginning.
-const TURN: Duration = Duration::from_millis(200);
 
 /// An id that is longer is not told.
 const ID_BITS: u32 = 48;
@@ -49,7 +46,7 @@ impl Turns {
     fn take_at(self, region: &Region, now: HostMoment) -> bool {
         let (word, now) = (self.moment(region), now.millis());
         let last = word.load(Acquire);
-        let due = last > now || now - last >= TURN.as_millis() as u64;
+        let due = last > now || now - last >= RESCAN_PERIOD.as_millis() as u64;
         due && word.compare_exchange(last, now, AcqRel, Acquire).is_ok()
     }
 

@@ -168,7 +168,11 @@ fn setups(tree: &Tree) -> Vec<String> {
 }
 
 fn is_setup(token: &Token) -> bool {
-    let sets = ["pg_task.id", "pg_task.group", "pg_task.{"].iter().any(|name| token.text.contains(name));
+    let names = |name: &str| {
+        // `pg_task.idle` is another setting
+        token.text.split(name).skip(1).any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    };
+    let sets = names("pg_task.id") || names("pg_task.group") || token.text.contains("pg_task.{");
     token.kind == Kind::Text && sets && !token.text.contains("current_setting")
 }
 

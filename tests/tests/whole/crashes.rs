@@ -84,7 +84,7 @@ fn waits_double_from_the_second_death_on_and_why_tells_so_and_other_tasks_of_the
     assert_eq!(crashes(&database, id), 6);
     let left = wait(&database, id);
     assert!((15.0..=16.0).contains(&left), "{left} s");
-    assert!(why(&database, id).contains("its last 6 attempts have killed"), "{}", why(&database, id));
+    assert!(why(&database, id).contains("the last 6 attempts killed"), "{}", why(&database, id));
     let other = database.insert("SELECT 1");
     assert_eq!(mill.finished(&database, other)["state"], "DONE", "the group is not blocked");
     for (before, seconds) in [(9, 256.0), (10, 300.0), (15, 300.0)] {

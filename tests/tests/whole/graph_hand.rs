@@ -60,7 +60,7 @@ fn what_failed_is_run_again_with_all_that_follows_and_joins_are_seeded_from_outs
     let said = told(&database, &format!("rerun(flow => 'f', at => '{DAY}', how => 'failed')"));
     assert_eq!(said, "nothing has failed", "its last run was the good one");
     let said = told(&database, &format!("rerun('left', '{DAY}')"));
-    assert!(said.starts_with("1 started"), "{said}");
+    assert!(said.starts_with("1 job started"), "{said}");
     wait_ended(&mill, &database, "last", 1);
     assert_eq!(seen(&database), ["join", "last", "left", "left", "left", "right", "root"]);
     balanced(&database);

@@ -281,7 +281,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("INSERT INTO mill.backfill (timer, lo, hi) VALUES ('u', '2026-01-01', '2026-01-02')", "23503"),
         ("SELECT mill.run('nobody')", "job \"nobody\" does not exist"),
         ("SELECT mill.clear('f', NULL)", "needs the logical time"),
-        ("SELECT mill.mark('a', '2026-01-01', 'perhaps')", "success or failure"),
+        ("SELECT mill.mark('a', '2026-01-01', 'perhaps')", "mark needs how"),
         ("INSERT INTO mill.command (action, job) VALUES ('dance', 'a')", "unknown action \"dance\""),
         ("INSERT INTO mill.command (action, flow) VALUES ('run', 'f')", "run needs a job"),
     ];

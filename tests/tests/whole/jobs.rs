@@ -131,8 +131,8 @@ fn bad_values_are_refused_with_the_reason() {
         ("cron", "'nonsense'", "cron \"nonsense\""),
         ("cron, timezone", "'* * * * *', 'Moon/Base'", "no time zone \"Moon/Base\""),
         ("cron, schedule_interval", "'* * * * *', '1 s'", "choose one"),
-        ("queue", "'public.nowhere'", "no table \"public.nowhere\""),
-        ("queue", "'pg_catalog.pg_class'", "no task table"),
+        ("queue", "'public.nowhere'", "table \"public.nowhere\" does not exist"),
+        ("queue", "'pg_catalog.pg_class'", "is not a task table"),
         ("max_retries", "-2", "max_retries"),
         ("owner", "'postgres'", "member of"),
     ] {

@@ -174,7 +174,7 @@ fn a_refused_end_stops_the_row_and_frees_its_group_without_running_the_input_aga
     done(&mill, &database, &[next]);
     mill.eventually("both are stopped", || [sad, live].iter().all(|id| state(&database, *id) == "STOP"));
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.ledger"), 2, "each has run once");
-    assert!(why(&database, sad).contains("its end was refused"), "{}", why(&database, sad));
+    assert!(why(&database, sad).contains("its table refused the record of its end"), "{}", why(&database, sad));
     // What can be changed in no way is tried again, and written when it can.
     database.run(
         "DROP TRIGGER refuse ON public.task; CREATE TRIGGER refuse BEFORE UPDATE ON public.task FOR EACH ROW \

@@ -1,7 +1,8 @@
 //! What a conninfo comes to, with the environment below it.
 
 use super::super::{Conninfo, ConninfoError, Keepalive, Place, Root, Target, TlsMode};
-use super::{LONGEST_SOCKET_PATH, system_user};
+use super::system_user;
+use crate::limits::SOCKET_PATH_BYTES_MAX;
 use proptest::prelude::{any, proptest};
 
 fn resolve_in(text: &str, environment: &[(&str, &str)]) -> Result<Target, ConninfoError> {
@@ -210,8 +211,8 @@ fn a_keyword_set_by_hand_is_judged_too() {
 #[test]
 fn a_socket_path_may_have_107_bytes_and_no_more() {
     let folder = |length: usize| format!("host=/{}", "x".repeat(length - 1 - "/.s.PGSQL.5432".len()));
-    assert!(resolve(&folder(LONGEST_SOCKET_PATH)).is_ok());
-    let error = refusal(&folder(LONGEST_SOCKET_PATH + 1));
+    assert!(resolve(&folder(SOCKET_PATH_BYTES_MAX)).is_ok());
+    let error = refusal(&folder(SOCKET_PATH_BYTES_MAX + 1));
     assert!(error.contains("108 bytes") && error.contains("107"), "{error}");
 }
 

@@ -1,17 +1,16 @@
 //! How a link comes up: a seat and a permit, the legs of its route, the greeting, and the probe for poolers.
 
-use super::{Link, LinkEvent, Role, Session, Stage, UNKNOWN, advised, greet, nowhere};
+use super::session::{Session, greet};
+use super::{Link, LinkEvent, Role, Stage, UNKNOWN, advised, nowhere};
 use crate::conninfo::{Place, SessionAttributes};
 use crate::db::address::Resolving;
 use crate::db::dial::{Dialling, Failed};
 use crate::db::route::{Failure, Leg};
 use crate::db::trouble::Trouble;
+use crate::limits::PROBE_TIMEOUT;
 use crate::region::server_key;
 use std::sync::atomic::Ordering::SeqCst;
-use std::time::{Duration, Instant};
-
-/// How long the second connection of a probe may take; no answer is no proof of anything.
-const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+use std::time::Instant;
 
 impl<A> Link<A> {
     /// A seat first, then a permit: who may not stay need not come.
@@ -130,7 +129,7 @@ impl<A> Link<A> {
         }
         let mut probe = Link::dial(&target, &self.application_name, self.region.as_ref(), false);
         probe.role = Role::Probe;
-        self.deadline = Instant::now() + PROBE_PATIENCE;
+        self.deadline = Instant::now() + PROBE_TIMEOUT;
         self.stage = Stage::Probing { session, probe: Box::new(probe) };
         self.woken.0.store(true, SeqCst);
     }

@@ -1,9 +1,11 @@
 //! Every form in which a statement is sent, for people and for tests.
 
-use super::queue::{CLAIM_WALKS, Claim, Queue, Rows, Scan};
-use super::{bare, parameters};
+use super::queue::{Claim, Rows, Scan};
+use super::queue_name::Queue;
+use super::render::{bare, parameters};
 use crate::config::ColumnDefaults;
 use crate::db::task_column::TASK_COLUMNS;
+use crate::limits::CLAIM_WALKS;
 
 /// A statement as it is sent.
 #[derive(Clone, Debug)]

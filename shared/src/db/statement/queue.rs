@@ -1,23 +1,19 @@
 //! The statements of one queue: its names and what else differs from form to form are put into them here.
 
-use super::CANCELLED;
 use super::list::{
     BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS,
     SET_FUNCTION_RIGHTS, SET_RIGHTS, TAKE_ONE_GROUP,
 };
+use super::queue_name::Queue;
 use super::render::{Value, render};
 use crate::config::ColumnDefaults;
 use crate::db::identifier::{literal, qualified, quoted};
-use crate::db::server::proof_condition;
-use crate::db::task_column::{self, TASK_COLUMNS};
+use crate::db::lock_key::halves;
+use crate::db::task_column;
 use std::fmt::Display;
 
-/// A task table, by name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Queue {
-    pub schema: String,
-    pub table: String,
-}
+/// The error of a run that a person has stopped; an end with it is not tried again.
+pub const CANCELLED: &str = "ERROR:  task cancelled";
 
 /// Whose rows a statement ends or begins, and what it does about a locked one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,9 +48,6 @@ pub enum Claim {
     RunSetUp,
 }
 
-/// How many rows the short and the long walk look at: eight per slot that may be filled.
-pub const CLAIM_WALKS: [usize; 2] = [64, 800];
-
 /// The place of a row among those that wait; where all have the same max and priority, the id tells.
 const KEY: &str = r#"ARRAY[- t."max"::bigint, - t.priority::bigint, t.id]"#;
 const KEY_BEHIND: &str = "t.id";
@@ -63,24 +56,6 @@ impl Queue {
     /// The statement with this queue's names in it and without its head comment.
     pub fn fill(&self, statement: &str) -> String {
         render(statement, Some(self), &[])
-    }
-
-    /// What stands in a statement under a name in braces, of those that every statement may use.
-    pub(super) fn named(&self, name: &str) -> Option<String> {
-        Some(match name {
-            "queue" => qualified(&self.schema, &self.table),
-            "schema" => quoted(&self.schema),
-            "state" => qualified(&self.schema, "state"),
-            "schema_text" => literal(&self.schema),
-            "table_text" => literal(&self.table),
-            "queue_text" => literal(&qualified(&self.schema, &self.table)),
-            "column_comments" => {
-                let table = qualified(&self.schema, &self.table);
-                TASK_COLUMNS.iter().map(|column| column.comment_in(&table)).collect::<Vec<_>>().join("\n")
-            }
-            "uncopied_columns" => task_column::uncopied(),
-            _ => return None,
-        })
     }
 
     /// `MAKE_TABLE` with the config's column defaults in it.
@@ -197,5 +172,7 @@ impl Queue {
 
 /// The condition of a worker's claim that its session is on the scheduler's server.
 fn beside(proof: Option<i64>) -> Value {
-    Value::Text(proof.map(|proof| format!("AND {}", proof_condition(proof))).unwrap_or_default())
+    let condition =
+        |(high, low)| format!("AND (SELECT NOT pg_catalog.pg_try_advisory_xact_lock_shared({high}, {low}))");
+    Value::Text(proof.map(halves).map(condition).unwrap_or_default())
 }

@@ -7,7 +7,7 @@
 //! statement that includes it, so a fragment knows names and no numbers.
 
 use super::fragment::fragment;
-use super::queue::Queue;
+use super::queue_name::Queue;
 use super::task_row;
 use crate::config::Settings;
 use crate::db::identifier::literal;
@@ -33,6 +33,17 @@ pub(super) fn render(statement: &str, queue: Option<&Queue>, values: &[(&str, Va
     let mut out = String::with_capacity(statement.len() + 256);
     renderer.put(body(statement), &mut out);
     out
+}
+
+/// A statement that names no queue, without its head comment.
+pub fn bare(statement: &str) -> String {
+    render(statement, None, &[])
+}
+
+/// A statement with these values under their names, without its head comment.
+pub(in crate::db) fn fill(statement: &str, names: &[(&str, String)]) -> String {
+    let values: Vec<_> = names.iter().map(|(name, value)| (*name, Value::Text(value.clone()))).collect();
+    render(statement, None, &values)
 }
 
 /// Names and types of a statement's parameters, in the order in which their values are sent.

@@ -6,6 +6,7 @@
 
 use super::TlsError;
 use crate::conninfo::{Root, Tls, TlsMode};
+use crate::limits::{CERTIFICATES_BYTES_MAX, TLS_SETTINGS_MAX};
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -14,10 +15,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
-
-/// As many different settings as one process keeps.
-const KEPT: usize = 4;
-const LARGEST_BYTES: u64 = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct Trust {
@@ -56,7 +53,7 @@ pub(super) fn read(tls: &Tls) -> Result<Arc<Trust>, TlsError> {
     }
     let trust = Arc::new(Trust { roots: roots(tls)?, identity: identity(tls)? });
     known.retain(|(of, _, _)| of != tls);
-    if known.len() >= KEPT {
+    if known.len() >= TLS_SETTINGS_MAX {
         known.remove(0);
     }
     known.push((tls.clone(), stamp, trust.clone()));
@@ -154,6 +151,6 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>,
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(LARGEST_BYTES).read_to_end(&mut bytes)?;
+    fs::File::open(path)?.take(CERTIFICATES_BYTES_MAX).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

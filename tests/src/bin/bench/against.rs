@@ -1,8 +1,9 @@
 //! Two launcher programs against each other: an older one and that of this build, on the same server in the same run.
 //!
-//! A round measures one program, the reference, and the other program; the next round in the opposite order. So both ratios of a
-//! round have the same reference, and what the machine does meanwhile hits both programs alike. What counts is the median of
-//! the rounds' new / old. A rate may fall to 0.95 of the old one; a latency, or P8's memory, may rise to 1.05.
+//! A round measures one program, the other, the reference, the other, and the first again; the next round begins with the other
+//! program. A program's figure is the mean of its two. So both ratios of a round have the same reference, and a machine that
+//! becomes slower or faster meanwhile does so for both programs. The result is the median of the rounds' new / old. A rate may
+//! fall to 0.95 of the old one; a latency, or P8's memory, may rise to 1.05.
 //!
 //! Each program has databases of its own, since it makes the catalog of its own version. Where a benchmark's reference is
 //! pgmill's other work (P5, P6, P7, P10), the old program does it.
@@ -59,14 +60,20 @@ pub fn measure(rig: &Rig, old: &Path, names: &[String], rounds: usize) -> Vec<Co
 /// One benchmark with all its figures.
 fn one(rig: &Rig, old: &Path, bench: &Bench, rounds: usize) -> Vec<Comparison> {
     let mut found = empty(bench);
-    let mut olds = (bench.prepare)(rig, Some(old));
-    let mut news = (bench.prepare)(rig, None);
+    let mut states = [Some(old), None].map(|program| (bench.prepare)(rig, program));
     for round in 0..rounds {
-        let old_first = round % 2 == 0;
-        let mut figures = [Vec::new(), Vec::new()];
-        figures[usize::from(!old_first)] = work(rig, bench, if old_first { &mut olds } else { &mut news });
-        let references = references(rig, bench, &mut olds);
-        figures[usize::from(old_first)] = work(rig, bench, if old_first { &mut news } else { &mut olds });
+        let (first, second) = (round % 2, 1 - round % 2);
+        let mut figures = [vec![0.0; found.len()], vec![0.0; found.len()]];
+        let mut add = |program: usize, states: &mut [State; 2]| {
+            for (sum, figure) in figures[program].iter_mut().zip(work(rig, bench, &mut states[program])) {
+                *sum += figure / 2.0;
+            }
+        };
+        add(first, &mut states);
+        add(second, &mut states);
+        let references = references(rig, bench, &mut states[0]);
+        add(second, &mut states);
+        add(first, &mut states);
         let [old, new] = figures;
         for (((comparison, old), new), reference) in found.iter_mut().zip(old).zip(new).zip(references) {
             eprintln!("   round {}: {} old {old:.2}, new {new:.2} beside {reference:.2}", round + 1, comparison.name);
@@ -181,4 +188,35 @@ pub fn write(path: &str, machine: &str, old: &Path, comparisons: &[Comparison]) 
     let all: Vec<Value> = comparisons.iter().map(Comparison::json).collect();
     let text = json!({ "machine": machine, "against": old.display().to_string(), "comparisons": all });
     fs::write(path, serde_json::to_string_pretty(&text)? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bound, Comparison, LEAST_RATE, MOST};
+
+    /// Rounds of (old, new, reference).
+    fn comparison(bound: Bound, rounds: &[(f64, f64, f64)]) -> Comparison {
+        let mut found = Comparison::new("P1", "", "", bound);
+        rounds.iter().for_each(|(old, new, reference)| found.push(*old, *new, *reference));
+        found
+    }
+
+    #[test]
+    fn a_rate_falls_short_by_the_median_of_its_rounds() {
+        let bound = Bound::AtLeast(LEAST_RATE);
+        assert!(!comparison(bound, &[(100.0, 96.0, 50.0), (100.0, 10.0, 50.0), (200.0, 200.0, 50.0)]).falls_short());
+        assert!(comparison(bound, &[(100.0, 94.0, 50.0), (100.0, 10.0, 50.0), (200.0, 200.0, 50.0)]).falls_short());
+    }
+
+    #[test]
+    fn a_latency_falls_short_when_it_rises() {
+        let bound = Bound::AtMost(MOST);
+        assert!(!comparison(bound, &[(1.0, 1.04, 1.0)]).falls_short());
+        assert!(comparison(bound, &[(1.0, 1.06, 1.0)]).falls_short());
+    }
+
+    #[test]
+    fn a_figure_that_is_no_number_falls_short() {
+        assert!(comparison(Bound::AtLeast(LEAST_RATE), &[(0.0, 0.0, 1.0)]).falls_short());
+    }
 }
