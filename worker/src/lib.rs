@@ -1,71 +1,125 @@
-//! The worker runs one task and dies.
+//! The worker runs one task and exits.
 //!
-//! A process per task, forked by a scheduler. It reads its order from a cell, opens a connection of its own, marks
-//! the row WORK, runs the input, writes the result, and leaves. `wire` is its client, `format` and `error_text` make
-//! the result's texts, `outcome` decides what is written, `book` writes it, `watchdog` cancels; `atomic` and `remote` are
-//! the two ways to run a task otherwise, `batch` runs several that `pace` says are short. A worker has threads
-//! and never forks. Exit 0 says that the row has been dealt with, exit 100 that its
-//! end cannot be written; anything else sends the scheduler to look.
+//! A process per task, forked by a scheduler. Its `assignment` comes through a cell or with the fork; from there on both go the
+//! same way: a `session` is opened and set up, the task begins, `run` runs its input, `result` makes the texts of the result and
+//! decides what they mean, `record` writes it into the row and claims the next tasks, where this worker may go on. `wire` is
+//! its client, `limits` has every timeout. A worker has threads and never forks. Exit 0 reports that the row has been dealt
+//! with, exit 100 that its end cannot be written; any other exit sends the scheduler to look.
 #![forbid(unsafe_code)]
 
-mod atomic;
-mod batch;
-mod book;
-pub mod errand;
-pub mod error_text;
-mod execute;
-pub mod format;
-mod lexer;
-mod outcome;
-mod pace;
-mod record_retry;
-mod recorder;
-mod remote;
+mod assignment;
+mod limits;
+mod record;
+pub mod result;
+mod run;
 mod session;
-mod watchdog;
+mod task_row;
 pub mod wire;
 
-pub use book::{Book, TaskRow, task_row};
+pub use assignment::{Assignment, Begin, Connection, End, Parameters, QueueContext, Reporting};
+pub use record::TaskStatements;
+pub use task_row::{TaskRow, task_row};
 
+use run::{BegunBy, Watchdog, Worker, begin, open_signals, record_retry, set_title};
+use session::Connector;
+use shared::db::statement::Queue;
 use shared::log;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
-use shared::process::order::{Start, WorkerOrder};
-use shared::region::Kind;
-use shared::sys::title;
-use watchdog::Watchdog;
+use shared::process::order::{ForkStart, Start, WorkerOrder};
+use shared::region::{Kind, Region, SlotHandle, TaskKey};
+use shared::sys::{child_allocator, title};
+use std::rc::Rc;
+use std::sync::Arc;
 
-/// The entry of a worker process.
-pub fn run(start: Start) -> ExitCode {
+/// The entry of every worker process.
+pub fn run(assignment: Assignment<'_>) -> ExitCode {
+    let Assignment { parameters, connection, reporting } = assignment;
+    match parameters {
+        Parameters::Fork { start: ForkStart { region, slot, life }, context, row } => {
+            child_allocator::activate();
+            log::speak_as(Kind::Worker);
+            set_title(&context.order, row);
+            let watchdog = Watchdog::dormant(life, region.clone(), slot);
+            let process = Process { context, watchdog: &watchdog, region: &region, slot };
+            process.work(row.key(), Some(row), connection, reporting)
+        }
+        Parameters::Cell(start) => match accept(&start) {
+            Ok((context, watchdog)) => {
+                let key = TaskKey { task: context.order.task, attempt: context.order.attempt };
+                let (region, slot) = (&start.region, start.slot);
+                Process { context: &context, watchdog: &watchdog, region, slot }.work(key, None, connection, reporting)
+            }
+            Err(code) => code,
+        },
+    }
+}
+
+/// Takes the order out of the cell, which frees it, and starts the watchdog.
+fn accept(start: &Start) -> Result<(QueueContext, Watchdog), ExitCode> {
     log::speak_as(Kind::Worker);
     title::set("pgmill: worker");
-    let bell = match watchdog::hang_bell() {
-        Ok(bell) => bell,
-        Err(error) => {
-            shared::error!("cannot hang the signal bell", error = error);
-            return ExitCode::Temporary;
-        }
-    };
+    let signals = open_signals().map_err(|error| {
+        shared::error!("cannot hang the signal bell", error = error);
+        ExitCode::Temporary
+    })?;
     fault::point("worker.before_accept");
-    let order: WorkerOrder = match start.accept() {
-        Ok(order) => order,
-        Err(error) => {
-            shared::warning!("worker leaves: its parameters are not to be had", error = error);
-            return ExitCode::BadCell;
-        }
-    };
+    let order: WorkerOrder = start.accept().map_err(|error| {
+        shared::warning!("worker leaves: its parameters are not to be had", error = error);
+        ExitCode::BadCell
+    })?;
     // The group joins it once the row is read.
     title::set(&format!("pgmill: worker {} {}.{} #{}", order.target.database, order.schema, order.table, order.task));
     fault::point("worker.after_accept");
-    let Start { region, slot, life, gifts, parent, .. } = start;
-    session::keep_to(&region, slot, gifts);
-    let watchdog = match Watchdog::start(bell, life, parent, region.clone(), slot) {
-        Ok(watchdog) => watchdog,
-        Err(error) => {
-            // Its scheduler logs it, once for many.
-            region.slots().notes(slot).set_reason(&format!("cannot start the watchdog: {error}"));
-            return ExitCode::Temporary;
-        }
+    let (region, slot) = (&start.region, start.slot);
+    let cannot_watch = |error: std::io::Error| {
+        // Its scheduler logs it, once for many.
+        region.slots().notes(slot).set_reason(&format!("cannot start the watchdog: {error}"));
+        ExitCode::Temporary
     };
-    execute::execute(&order, &region, slot, &watchdog)
+    let life = start.life.try_clone().map_err(cannot_watch)?;
+    let watchdog = Watchdog::start(signals, life, start.parent, region.clone(), slot).map_err(cannot_watch)?;
+    let queue = Queue { schema: order.schema.clone(), table: order.table.clone() };
+    let statements = TaskStatements::new(queue, order.lazy_commit, order.home.as_ref().map(|home| home.proof));
+    let target = Arc::new(order.target.clone());
+    Ok((QueueContext { order, target, statements: Rc::new(statements) }, watchdog))
+}
+
+/// A worker process that knows its task.
+struct Process<'a> {
+    context: &'a QueueContext,
+    watchdog: &'a Watchdog,
+    region: &'a Region,
+    slot: SlotHandle,
+}
+
+impl Process<'_> {
+    /// `row`: None where it is read by the begin.
+    fn work(
+        &self,
+        key: TaskKey,
+        row: Option<&TaskRow>,
+        connection: Connection<'_>,
+        reporting: Reporting<'_>,
+    ) -> ExitCode {
+        let Process { context, watchdog, region, slot } = *self;
+        let offer_to = match connection {
+            Connection::Own { offer_to } => offer_to,
+            Connection::Pooled { .. } => None,
+        };
+        let connector = Connector::new(&context.order, region, slot, offer_to);
+        let worker = |row: &TaskRow, leaves_results: bool| {
+            Worker::new(context, &connector, watchdog, (region, slot), row, leaves_results)
+        };
+        if let (End::RecordRetry(result), Some(row)) = (reporting.end, row) {
+            watchdog.wake();
+            return record_retry(&worker(row, false), row, result);
+        }
+        let notes = region.slots().notes(slot);
+        let by = BegunBy { context, connector: &connector, watchdog, notes, connection };
+        match begin(&by, key, row, reporting.begin) {
+            Ok((session, row)) => worker(&row, matches!(reporting.end, End::Scheduler)).run_tasks(session, row),
+            Err(code) => code,
+        }
+    }
 }

@@ -17,11 +17,10 @@ use shared::process::order::WorkerOrder;
 use shared::process::spawn::Nursery;
 use shared::region::{Kind, SlotHandle};
 use shared::sys::memory::own_again;
-use std::os::fd::AsRawFd;
-use std::rc::Rc;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
-use worker::errand::{self, Errand, Kit, OwnErrand};
+use worker::{Assignment, Connection, QueueContext};
 
 /// A task whose worker could not be forked, and why.
 #[derive(Debug)]
@@ -41,8 +40,8 @@ impl Attempts {
         let mut failed = Vec::new();
         // What has begun with the claim runs, for all who look; it may finish like the others.
         let goes_on = turn.leads() && turn.stop.lets_finish();
-        let kit = self.kit(turn);
-        let mut errands = Vec::with_capacity(claimed.len());
+        let context = self.queue_context(turn);
+        let mut ready = Vec::with_capacity(claimed.len());
         for claimed in claimed {
             if !goes_on {
                 self.withdraw(claimed.run, pool, turn);
@@ -51,8 +50,7 @@ impl Attempts {
             match pool.checkout(claimed.backend) {
                 Checkout::Here(lent, socket) => {
                     self.expect(claimed.slot, turn);
-                    let errand = Errand { kit: kit.clone(), row: claimed.row.clone(), lent, socket };
-                    errands.push((claimed, errand));
+                    ready.push((claimed, lent, socket));
                 }
                 Checkout::Resetting => {}
                 Checkout::Gone => {
@@ -62,18 +60,21 @@ impl Attempts {
                 }
             }
         }
-        let mut started = Vec::with_capacity(errands.len());
-        for (claimed, errand) in &errands {
-            let kept = [errand.socket.as_raw_fd()];
-            let label = turn.label();
-            started.push(spawner.spawn_plain(claimed.slot, Kind::Worker, label, errand::run, errand, &kept));
+        let mut started = Vec::with_capacity(ready.len());
+        for (claimed, lent, socket) in &ready {
+            started.push(spawner.spawn_plain(
+                (claimed.slot, Kind::Worker, turn.label()),
+                worker::run,
+                |start| Assignment::pooled(start, &context, &claimed.row, (lent, socket)),
+                &[socket.as_raw_fd()],
+            ));
         }
         // Not for one that is alone: it may last, and what is copied here is its alone from then on.
         let steady = |before| turn.now.saturating_duration_since(before) < STEADY_FORKS;
         if !started.is_empty() && self.forked.replace(turn.now).is_some_and(steady) {
             own_again();
         }
-        for ((ToStart { run, row, slot, backend }, _), started) in errands.into_iter().zip(started) {
+        for ((ToStart { run, row, slot, backend }, ..), started) in ready.into_iter().zip(started) {
             match started {
                 Ok(child) => {
                     pool.checked_out(backend, slot);
@@ -103,9 +104,13 @@ impl Attempts {
         self.expect(slot, turn);
         let started = begin_channel::pair().map_err(|error| error.to_string()).and_then(|(ours, theirs)| {
             let row = row.ok_or("its row is unknown")?;
-            let errand = OwnErrand { kit: self.kit(turn), row, scheduler: theirs };
-            let kept = [errand.scheduler.as_raw_fd()];
-            let child = spawner.spawn_plain(slot, Kind::Worker, turn.label(), errand::run_own, &errand, &kept);
+            let context = self.queue_context(turn);
+            let child = spawner.spawn_plain(
+                (slot, Kind::Worker, turn.label()),
+                worker::run,
+                |start| Assignment::own_connection(start, &context, &row, &theirs),
+                &[theirs.as_raw_fd()],
+            );
             child.map(|child| (child, ours)).map_err(|error| error.to_string())
         });
         match started {
@@ -130,17 +135,30 @@ impl Attempts {
         turn: &Turn<'_>,
     ) -> Result<AttemptId, NotStarted> {
         let base = turn.base;
-        let (lent, gifts) = if base.settings.lend { pool.take_idle() } else { Default::default() };
+        let (pooled, offer_to) = if base.settings.lend { pool.take_idle() } else { Default::default() };
         self.expect(slot, turn);
         // A connection that was told a group bears its name for ever: only where tasks of it will follow each other.
         let batches = base.settings.batch && batches;
         let plain = batches && base.order.schema.is_ascii() && base.order.table.is_ascii();
         let group = if plain { claim.group.plain_name() } else { None };
         let (task, attempt) = (claim.task, claim.attempt);
-        let order = WorkerOrder { lent, group, ..worker_order(turn, task, attempt) };
-        let inherited = order.lent.as_ref().map(|lent| lent.backend);
+        let order = WorkerOrder { group, ..worker_order(turn, task, attempt) };
+        let inherited = pooled.as_ref().map(|(lent, _)| lent.backend);
+        let connection = match &pooled {
+            Some((description, socket)) => Connection::Pooled { description, socket },
+            None => Connection::Own { offer_to: offer_to.as_ref() },
+        };
+        let sockets = pooled.iter().map(|(_, socket)| socket).chain(&offer_to);
+        let kept: Vec<RawFd> = sockets.map(AsRawFd::as_raw_fd).collect();
         let run = self.table.claim(claim);
-        match spawner.spawn_with(slot, Kind::Worker, turn.label(), &order, worker::run, gifts) {
+        let spawned = spawner.spawn_with(
+            (slot, Kind::Worker, turn.label()),
+            &order,
+            worker::run,
+            |start| Assignment::in_cell(start, connection),
+            &kept,
+        );
+        match spawned {
             Ok((child, ticket)) => {
                 if let Some(backend) = inherited {
                     pool.checked_out(backend, slot);
@@ -171,10 +189,10 @@ impl Attempts {
     }
 
     /// What all workers of this moment have in common.
-    pub(super) fn kit(&self, turn: &Turn<'_>) -> Rc<Kit> {
+    pub(super) fn queue_context(&self, turn: &Turn<'_>) -> QueueContext {
         let order = worker_order(turn, 0, 0);
         let target = Arc::new(order.target.clone());
-        Rc::new(Kit { order, target, book: self.book.clone() })
+        QueueContext { order, target, statements: self.statements.clone() }
     }
 }
 
@@ -188,7 +206,6 @@ fn worker_order(turn: &Turn<'_>, task: i64, attempt: i32) -> WorkerOrder {
         attempt,
         output_limit: base.settings.output_limit,
         remotes: base.order.remotes.clone(),
-        lent: None,
         batch: base.settings.batch,
         group: None,
         lazy_commit: !base.settings.synchronous_commit,

@@ -17,7 +17,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::db::server::ServerName;
 use shared::process::begin_channel;
-use shared::region::{Cancel, HandedIn, Phase, Region, Request, SlotHandle, Ticket};
+use shared::region::{Cancel, Phase, Region, Request, SlotHandle, TaskResult, Ticket};
 use shared::sys::wait::Child;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -75,7 +75,7 @@ struct Attempt {
     server: Option<Rc<ServerName>>,
     reserved: Option<(SlotHandle, i32)>,
     began: Instant,
-    result: Option<Box<HandedIn>>,
+    result: Option<Box<TaskResult<'static>>>,
     /// Why it ended, should it end without a result: what the run of a job is closed with.
     why: &'static str,
     /// What its worker died of, if the task may have been the cause.

@@ -18,7 +18,7 @@ use shared::process::spawn::Nursery;
 use shared::region::SlotHandle;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use worker::Book;
+use worker::TaskStatements;
 
 /// What the database answers about attempts.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ pub struct StartHealth {
 pub struct Attempts {
     pub table: AttemptTable,
     /// The statements of workers, in the form that this session allows.
-    pub(super) book: Rc<Book>,
+    pub(super) statements: Rc<TaskStatements>,
     /// How long plain tasks take, in the mean.
     pub(super) mean: Duration,
     /// When some were last forked.
@@ -97,7 +97,7 @@ impl Attempts {
         let lazy_commit = !base.settings.synchronous_commit;
         Attempts {
             table: AttemptTable::new(&base.start.region),
-            book: Rc::new(Book::new(base.queue.clone(), lazy_commit, None)),
+            statements: Rc::new(TaskStatements::new(base.queue.clone(), lazy_commit, None)),
             mean: Duration::ZERO,
             forked: None,
             next_retry: None,
@@ -130,7 +130,7 @@ impl Attempts {
             }
         }
         let lazy_commit = !turn.base.settings.synchronous_commit;
-        self.book = Rc::new(Book::new(turn.base.queue.clone(), lazy_commit, Some(proof)));
+        self.statements = Rc::new(TaskStatements::new(turn.base.queue.clone(), lazy_commit, Some(proof)));
         self.first_of_session = self.table.next_id();
     }
 

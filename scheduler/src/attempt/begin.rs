@@ -35,7 +35,7 @@ impl Attempts {
         let backends: Vec<i32> = ready.iter().map(|ready| ready.backend).collect();
         shared::process::fault::point("scheduler.before_guests");
         Some(refusable(Refused::Begins, "beginning tasks", move |client| async move {
-            let rows = client.query(&statements.begin_guests, &[&tasks, &attempts, &backends]).await;
+            let rows = client.query(&statements.begin_many, &[&tasks, &attempts, &backends]).await;
             let begun = match rows.map_err(|error| Trouble::of(&error)) {
                 Ok(rows) => rows.iter().map(|row| row.get("id")).collect(),
                 Err(trouble) if trouble.passes() => return Err(trouble),

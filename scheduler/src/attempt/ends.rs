@@ -2,7 +2,7 @@
 
 use crate::table::make::Prepared;
 use shared::db::trouble::Trouble;
-use shared::region::HandedIn;
+use shared::region::{EndState, TaskResult};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
 
@@ -13,26 +13,34 @@ pub struct Ends {
     failed: Vec<bool>,
     outputs: Vec<Option<String>>,
     errors: Vec<Option<String>>,
+    reasons: Vec<Option<&'static str>>,
+    /// Begins and ends: as the row says, and now.
+    times: Vec<Option<i64>>,
 }
 
 impl Ends {
-    pub fn of(results: &[&HandedIn]) -> Ends {
+    pub fn of(results: &[&TaskResult<'_>]) -> Ends {
+        // A result with texts of other than UTF-8 is never left to the scheduler.
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
         Ends {
-            tasks: results.iter().map(|result| result.task).collect(),
-            attempts: results.iter().map(|result| result.attempt).collect(),
-            failed: results.iter().map(|result| result.failed).collect(),
-            outputs: results.iter().map(|result| result.output.clone()).collect(),
-            errors: results.iter().map(|result| result.error.clone()).collect(),
+            tasks: results.iter().map(|result| result.key.task).collect(),
+            attempts: results.iter().map(|result| result.key.attempt).collect(),
+            failed: results.iter().map(|result| result.state == EndState::Fail).collect(),
+            outputs: results.iter().map(|result| result.output.as_deref().map(text)).collect(),
+            errors: results.iter().map(|result| result.error.as_deref().map(text)).collect(),
+            reasons: vec![None; results.len()],
+            times: vec![None; results.len()],
         }
     }
 
-    pub fn values(&self) -> [&(dyn ToSql + Sync); 5] {
-        [&self.tasks, &self.attempts, &self.failed, &self.outputs, &self.errors]
+    pub fn values(&self) -> [&(dyn ToSql + Sync); 9] {
+        let Ends { tasks, attempts, failed, outputs, errors, reasons, times } = self;
+        [tasks, attempts, failed, outputs, errors, reasons, times, times, &false]
     }
 
     /// Whose results are recorded.
     pub async fn write(&self, client: &Client, statements: &Prepared) -> Result<Vec<i64>, Trouble> {
-        let rows = client.query(&statements.finish_errands, &self.values()).await;
+        let rows = client.query(&statements.end_many, &self.values()).await;
         let rows = rows.map_err(|error| Trouble::of(&error))?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }

@@ -15,7 +15,7 @@ use crate::turn::Turn;
 use shared::process::spawn::Nursery;
 use shared::region::Kind;
 use std::time::Instant;
-use worker::errand::{self, Clerk};
+use worker::Assignment;
 
 impl Attempts {
     /// What is to be recorded now, all at once, if nothing is being recorded.
@@ -70,13 +70,18 @@ impl Attempts {
             return;
         }
         self.next_retry = Some(turn.now + RECORD_RETRY_PAUSE);
-        let kit = self.kit(turn);
+        let context = self.queue_context(turn);
         while let Some((run, row, result)) = self.table.to_retry() {
             let Some(slot) = turn.base.start.region.slots().reserve() else { return };
-            let task = result.task;
+            let task = result.key.task;
             self.expect(slot, turn);
-            let clerk = Clerk { kit: kit.clone(), row, result };
-            match spawner.spawn_plain(slot, Kind::Worker, turn.label(), errand::write_down, &clerk, &[]) {
+            let spawned = spawner.spawn_plain(
+                (slot, Kind::Worker, turn.label()),
+                worker::run,
+                |start| Assignment::record_retry(start, &context, &row, &result),
+                &[],
+            );
+            match spawned {
                 Ok(child) => self.table.forked(run, (child, slot, Door::Recorder), None, None, turn.now),
                 Err(error) => {
                     shared::error!("cannot start a worker", queue = turn.label(), task = task, error = error);

@@ -89,7 +89,7 @@ pub(super) fn read_rows(rows: &[Row]) -> Claimed {
         let texts = row.get::<_, Option<Vec<Option<Raw>>>>("task_row");
         let texts = texts.map(|texts| texts.into_iter().map(|text| text.map(|Raw(bytes)| bytes)).collect());
         let sign = row.get("sign");
-        let whole = texts.map(|texts| Box::new(TaskRow { sign, ..worker::task_row(texts) }));
+        let whole = texts.map(|texts| Box::new(TaskRow { lock_key: sign, ..worker::task_row(texts) }));
         let (begun, handed) = match row.get::<_, Option<i32>>("backend") {
             Some(backend) => (whole.map(|whole| (backend, whole)), None),
             None => (None, whole),

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::Pid;
 use shared::db::trouble::Trouble;
-use shared::process::order::{Gifts, Lent, Offered};
+use shared::process::order::{Lent, Offered};
 use shared::region::{Region, SlotHandle};
 use shared::sys::pass;
 use std::io;
@@ -150,8 +150,8 @@ impl ConnectionPool {
         }
     }
 
-    /// For the next worker: a connection, or the means to offer one.
-    pub fn take_idle(&mut self) -> (Option<Lent>, Gifts) {
+    /// For the next worker: a connection, or where it may offer its own.
+    pub fn take_idle(&mut self) -> (Option<(Rc<Lent>, OwnedFd)>, Option<OwnedFd>) {
         // The one used last is the likeliest to be warm.
         let idle = self
             .connections
@@ -160,10 +160,10 @@ impl ConnectionPool {
         if let Some(connection) = idle.and_then(|at| self.connections.get(at))
             && let Ok(socket) = connection.socket.try_clone()
         {
-            return (Some((*connection.facts).clone()), Gifts { lent: Some(socket), back: None });
+            return (Some((connection.facts.clone(), socket)), None);
         }
         let back = if self.connections.len() < POOL_SIZE { self.theirs.try_clone().ok() } else { None };
-        (None, Gifts { lent: None, back })
+        (None, back)
     }
 
     /// The worker in this slot has been forked with it.

@@ -1,6 +1,6 @@
--- A finished row that has nothing to say goes, if its owner wants it so.
--- parameters: id bigint, attempt int
--- locks: the row
--- caller: worker, in the transaction that finished the row
-DELETE FROM {queue} t
- WHERE t.id = :id::bigint AND t.attempt = :attempt::int AND t.state = 'DONE' AND t.delete AND t.output IS NULL AND t.error IS NULL
+-- Of ended rows those that have neither output nor error are deleted, if their owner wants that.
+-- parameters: ids bigint[], attempts int[]
+-- locks: the rows
+-- caller: worker, in the transaction that ended the rows
+DELETE FROM {queue} t USING unnest(:ids::bigint[], :attempts::int[]) AS r (id, attempt)
+ WHERE t.id = ANY (:ids::bigint[]) AND t.id = r.id AND t.attempt = r.attempt AND t.state = 'DONE' AND t.delete AND t.output IS NULL AND t.error IS NULL

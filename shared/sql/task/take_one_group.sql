@@ -1,5 +1,5 @@
 -- The ends of tasks whose workers have handed in their results, and the take of what they make room for, where only one
--- group waits and runs, and all of its tasks are plain: what `finish_errands` and `take_groups` do, in one statement. The take does
+-- group waits and runs, and all of its tasks are plain: what `end` and `claim_heads` do, in one statement. The take does
 -- not see what is written here, so what is ended here is left out of what runs. Whatever is locked is skipped, so it waits for
 -- nobody. It knows whether it is exact: no other group waits, and the rows in front are due, new and plain. If not, it claims
 -- nothing and says so; the ends are written all the same.

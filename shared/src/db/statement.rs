@@ -15,7 +15,7 @@ mod task_row;
 pub use forms::{Form, forms};
 pub use list::*;
 pub(super) use queue::CANCELLED;
-pub use queue::{Crowd, Dress};
+pub use queue::{Claim, Rows, Scan};
 pub use queue_name::Queue;
 pub(super) use render::fill;
 pub use render::{bare, head, parameters};

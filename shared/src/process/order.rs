@@ -85,9 +85,6 @@ pub struct WorkerOrder {
     pub output_limit: u64,
     #[serde(default, skip_serializing_if = "Entries::is_empty")]
     pub remotes: Entries,
-    /// The connection that the worker inherits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lent: Option<Lent>,
     /// It may take several short tasks at once.
     #[serde(default)]
     pub batch: bool,
@@ -125,18 +122,9 @@ pub struct Offered {
     pub lent: Lent,
 }
 
-/// Descriptors that a child is given beside its order.
-#[derive(Debug, Default)]
-pub struct Gifts {
-    /// The socket of the connection in the order.
-    pub lent: Option<OwnedFd>,
-    /// Where a connection of its own may be offered.
-    pub back: Option<OwnedFd>,
-}
-
 /// What a child begins with that is handed everything else by the fork itself.
 #[derive(Debug)]
-pub struct Birth {
+pub struct ForkStart {
     pub region: Region,
     pub slot: SlotHandle,
     /// As in `Start`.
@@ -152,7 +140,6 @@ pub struct Start {
     pub parent: Pid,
     /// Readable (end of file) once the parent is gone, whatever happened to the parent-death signal.
     pub life: OwnedFd,
-    pub gifts: Gifts,
 }
 
 #[derive(Debug, thiserror::Error)]

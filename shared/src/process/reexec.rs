@@ -9,7 +9,7 @@
 
 use crate::VERSION;
 use crate::log::{self, Format, Level};
-use crate::process::order::{Gifts, SchedulerOrder, Start, encode};
+use crate::process::order::{SchedulerOrder, Start, encode};
 use crate::region::{LAYOUT_VERSION, Region, Ticket};
 use crate::sys::exec;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -122,7 +122,7 @@ pub fn take_over(arguments: &[String]) -> Result<(Start, SchedulerOrder), TakeOv
         return Err(TakeOverError::Handshake { theirs: order.handshake });
     }
     let ticket = Ticket { index: slot.index(), generation: 0 };
-    Ok((Start { region, slot, ticket, parent, life, gifts: Gifts::default() }, order))
+    Ok((Start { region, slot, ticket, parent, life }, order))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use crate::process::exit_code::ExitCode;
 use crate::process::fault;
-use crate::process::order::{Birth, Gifts, Start, encode};
+use crate::process::order::{ForkStart, Start, encode};
 use crate::region::{CellError, Kind, Region, SlotHandle, SlotLost, Ticket};
 use crate::sys::fork::{self, ForkError};
 use crate::sys::wait::Child;
@@ -60,22 +60,21 @@ impl Nursery {
         })
     }
 
-    /// The same, with descriptors for the child. Ours are closed in any case.
-    pub fn spawn_with<T: Serialize>(
+    /// The same, with more for the child: `assemble` makes its argument, and the descriptors in `kept` stay open.
+    pub fn spawn_with<T: Serialize, A>(
         &self,
-        slot: SlotHandle,
-        kind: Kind,
-        label: &str,
+        (slot, kind, label): (SlotHandle, Kind, &str),
         order: &T,
-        entry: fn(Start) -> ExitCode,
-        gifts: Gifts,
+        entry: fn(A) -> ExitCode,
+        assemble: impl FnOnce(Start) -> A,
+        kept: &[RawFd],
     ) -> Result<(Child, Ticket), SpawnError> {
-        self.try_spawn_with(slot, kind, label, order, entry, gifts).inspect_err(|_| {
+        self.try_spawn_with((slot, kind, label), order, entry, assemble, kept).inspect_err(|_| {
             self.region.slots().release(slot);
         })
     }
 
-    /// The same, but on an error the slot stays reserved for another try (unless it was lost).
+    /// The same as `spawn`, but on an error the slot stays reserved for another try (unless it was lost).
     pub fn try_spawn<T: Serialize>(
         &self,
         slot: SlotHandle,
@@ -84,65 +83,62 @@ impl Nursery {
         order: &T,
         entry: fn(Start) -> ExitCode,
     ) -> Result<(Child, Ticket), SpawnError> {
-        self.try_spawn_with(slot, kind, label, order, entry, Gifts::default())
+        self.try_spawn_with((slot, kind, label), order, entry, |start| start, &[])
     }
 
-    /// Starts `entry` with what the fork itself hands down: nothing stands in the cell, and nothing is to be accepted. On
-    /// any error the slot is free again.
+    /// Starts `entry` with what the fork itself hands down: nothing is in the cell, and nothing has to be accepted. On any
+    /// error the slot is free again.
     pub fn spawn_plain<A>(
         &self,
-        slot: SlotHandle,
-        kind: Kind,
-        label: &str,
-        entry: fn((Birth, A)) -> ExitCode,
-        argument: A,
+        (slot, kind, label): (SlotHandle, Kind, &str),
+        entry: fn(A) -> ExitCode,
+        assemble: impl FnOnce(ForkStart) -> A,
         kept: &[RawFd],
     ) -> Result<Child, SpawnError> {
-        let born = || {
-            let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
-            self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
+        let started = || {
+            self.open_notes(slot, kind, label);
             let life = self.life.try_clone()?;
-            let mut keep = vec![life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
-            keep.extend_from_slice(kept);
-            let birth = Birth { region: self.region.clone(), slot, life };
-            self.fork_with(slot, entry, (birth, argument), &keep)
+            let keep = self.keep(&life, kept);
+            let start = ForkStart { region: self.region.clone(), slot, life };
+            self.fork_with(slot, entry, assemble(start), &keep)
         };
-        born().inspect_err(|_| {
+        started().inspect_err(|_| {
             self.region.slots().release(slot);
         })
     }
 
-    fn try_spawn_with<T: Serialize>(
+    fn try_spawn_with<T: Serialize, A>(
         &self,
-        slot: SlotHandle,
-        kind: Kind,
-        label: &str,
+        (slot, kind, label): (SlotHandle, Kind, &str),
         order: &T,
-        entry: fn(Start) -> ExitCode,
-        gifts: Gifts,
+        entry: fn(A) -> ExitCode,
+        assemble: impl FnOnce(Start) -> A,
+        kept: &[RawFd],
     ) -> Result<(Child, Ticket), SpawnError> {
-        let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
-        self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
+        self.open_notes(slot, kind, label);
         let mut payload = encode(order);
         let filled = self.region.fill(slot, &payload);
         payload.fill(0);
         let ticket = filled?;
-        let child = self.fork(slot, ticket, entry, gifts).inspect_err(|_| self.region.free(ticket))?;
+        let forked = || {
+            let life = self.life.try_clone()?;
+            let keep = self.keep(&life, kept);
+            let start = Start { region: self.region.clone(), slot, ticket, parent: nix::unistd::getpid(), life };
+            self.fork_with(slot, entry, assemble(start), &keep)
+        };
+        let child = forked().inspect_err(|_| self.region.free(ticket))?;
         Ok((child, ticket))
     }
 
-    fn fork(
-        &self,
-        slot: SlotHandle,
-        ticket: Ticket,
-        entry: fn(Start) -> ExitCode,
-        gifts: Gifts,
-    ) -> Result<Child, SpawnError> {
-        let life = self.life.try_clone()?;
-        let mut keep = vec![life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
-        keep.extend([&gifts.lent, &gifts.back].into_iter().flatten().map(AsRawFd::as_raw_fd));
-        let start = Start { region: self.region.clone(), slot, ticket, parent: nix::unistd::getpid(), life, gifts };
-        self.fork_with(slot, entry, start, &keep)
+    fn open_notes(&self, slot: SlotHandle, kind: Kind, label: &str) {
+        let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
+        self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
+    }
+
+    /// The descriptors that stay open in a child.
+    fn keep(&self, life: &OwnedFd, more: &[RawFd]) -> Vec<RawFd> {
+        let own = [life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
+        own.iter().chain(more).copied().collect()
     }
 
     fn fork_with<A>(

@@ -76,7 +76,7 @@ pub const RETURNED_ASKED: usize = 3;
 pub const RETURNED_ANSWERED: usize = 4;
 const RETURNED_WORDS: usize = 8;
 
-/// What a worker has found out and its parent writes down, see `handed_in.rs`: 2 KiB.
+/// The result that a worker leaves to its parent, see `result_slot.rs`: 2 KiB.
 pub const HANDED_MARK: usize = 0;
 pub const HANDED_TASK: usize = 1;
 pub const HANDED_ATTEMPT: usize = 2;

@@ -10,13 +10,13 @@
 mod batch;
 mod cell;
 mod gate;
-mod handed_in;
 mod layout;
 mod leader_server;
 mod lease;
 #[cfg(test)]
 mod model;
 mod notes;
+mod result_slot;
 mod returned;
 mod slot;
 mod text;
@@ -25,11 +25,11 @@ mod turn;
 pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
 pub use cell::{CellError, Ticket};
 pub use gate::{Permit, Seat, server_key};
-pub use handed_in::HandedIn;
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use leader_server::LeaderServer;
 pub use lease::HostMoment;
 pub use notes::{Cancel, Kind, Notes, Phase, Request};
+pub use result_slot::{Code, EndState, TaskKey, TaskResult, Times};
 pub use returned::Returned;
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
 pub use turn::Turns;

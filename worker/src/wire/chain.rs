@@ -8,19 +8,17 @@
 //! session that is not as new. An input that may leave a transaction open, or ask for COPY data, must be the last of its
 //! chain: what stands behind it would end in its block, or be taken for its data.
 
+use crate::limits::SETUP_MESSAGES;
 use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use super::Session;
 use super::error::LinkError;
 use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
+use super::session::Session;
 use super::sink::Sink;
-
-/// What a server may say besides answering to a renewal.
-const CHATTER: usize = 10_000;
 
 /// What is to be sent, and how many statements of ours stand before each input that was not heard yet.
 #[derive(Debug, Default)]
@@ -111,7 +109,7 @@ impl Session {
 
     /// The answers to what stands before an input, as far as they have come; `ours` says how many are missing.
     fn hear_renewal(&mut self, chain: &mut Chain<'_>, ours: &mut usize) -> io::Result<Option<Heard>> {
-        for _ in 0..CHATTER {
+        for _ in 0..SETUP_MESSAGES {
             match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, 1 << 20)? {
                 Incoming::Tag(_) => *ours -= 1,
                 Incoming::Error(refusal) => return self.come_to_order(chain).map(|()| Some(Heard::Refused(refusal))),
@@ -145,7 +143,7 @@ impl Session {
 
     pub(super) fn hear_quietly(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<Result<(), ServerError>> {
         let mut refusal = None;
-        for _ in 0..CHATTER {
+        for _ in 0..SETUP_MESSAGES {
             match receive(&mut self.link, &mut self.parameters, outgoing, 1 << 20)? {
                 Incoming::Error(error) => refusal = refusal.or(Some(error)),
                 Incoming::Row(_) | Incoming::Tag(_) | Incoming::Empty | Incoming::Notice(_) => {}

@@ -2,28 +2,22 @@
 //!
 //! Record and take use it. Parameters go as text straight from the caller's memory, their types are the
 //! server's to find, results come as text. Notices are passed over. After a `QueryError::Server` the session lives
-//! on; a COPY is no business of such statements and ends the link. Standing statements are parsed once per session
+//! on; a COPY is no business of such statements and ends the link. Prepared statements are parsed once per session
 //! and stay; if the task's own SQL has deallocated them, the server says so and the caller's next try parses them
 //! anew, under other names.
 
+use crate::limits::{ANSWER_BYTES, OTHER_MESSAGES, ROW_BYTES};
 use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Session;
 use super::chain::{Chain, Heard};
 use super::error::{LinkError, QueryError};
 use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
+use super::session::Session;
 use super::sink::{Deaf, Sink};
-
-/// No answer to a statement of ours is longer than the longest value a server can hold.
-const ANSWER_BYTES: usize = 1 << 30;
-/// What a row and a value cost besides their bytes.
-const ROW_BYTES: usize = 256;
-/// What a server may say besides answering before it is not believed to answer at all.
-const NOTICES: usize = 100_000;
 
 /// One row, each value as text, None for NULL.
 pub type Row = Vec<Option<Vec<u8>>>;
@@ -34,50 +28,18 @@ pub struct Statement<'a> {
     pub sql: &'a str,
     pub params: &'a [Option<&'a [u8]>],
     /// Parsed once per session.
-    pub standing: bool,
+    pub prepared: bool,
 }
 
 impl<'a> Statement<'a> {
     /// Parsed and forgotten.
     pub fn once(sql: &'a str, params: &'a [Option<&'a [u8]>]) -> Statement<'a> {
-        Statement { sql, params, standing: false }
+        Statement { sql, params, prepared: false }
     }
 
     /// Parsed once, for statements that come again and again.
-    pub fn standing(sql: &'a str, params: &'a [Option<&'a [u8]>]) -> Statement<'a> {
-        Statement { sql, params, standing: true }
-    }
-}
-
-/// The statements that stand on one session.
-#[derive(Debug, Default)]
-pub(super) struct Standing {
-    texts: Vec<(String, bool)>,
-    /// What all their names begin with.
-    prefix: String,
-    /// Changes when the server has lost them: their names are not used again.
-    epoch: u32,
-}
-
-impl Standing {
-    pub(super) fn of(backend: i32) -> Standing {
-        Standing { prefix: format!("mill_{backend}_"), ..Standing::default() }
-    }
-
-    fn index(&mut self, sql: &str) -> usize {
-        self.texts.iter().position(|(text, _)| text == sql).unwrap_or_else(|| {
-            self.texts.push((sql.to_owned(), false));
-            self.texts.len() - 1
-        })
-    }
-
-    fn name(&self, index: usize) -> String {
-        format!("{}{}_{index}", self.prefix, self.epoch)
-    }
-
-    pub(super) fn forget(&mut self) {
-        self.texts.iter_mut().for_each(|(_, parsed)| *parsed = false);
-        self.epoch += 1;
+    pub fn prepared(sql: &'a str, params: &'a [Option<&'a [u8]>]) -> Statement<'a> {
+        Statement { sql, params, prepared: true }
     }
 }
 
@@ -121,9 +83,9 @@ impl Session {
         let mut outgoing = Outgoing::default();
         let mut parsing = VecDeque::new();
         for statement in statements {
-            let named = statement.standing.then(|| self.standing.index(statement.sql));
-            let name = named.map(|index| self.standing.name(index)).unwrap_or_default();
-            let parsed = named.is_some_and(|index| self.standing.texts[index].1);
+            let named = statement.prepared.then(|| self.prepared.index(statement.sql));
+            let name = named.map(|index| self.prepared.name(index)).unwrap_or_default();
+            let parsed = named.is_some_and(|index| self.prepared.is_parsed(index));
             // Twice in one write: the first one parses it for both.
             let soon = named.is_some() && parsing.contains(&named);
             if !parsed && !soon {
@@ -143,7 +105,7 @@ impl Session {
         if let Ok(Err(refusal)) = &answered
             && matches!(refusal.code(), Some(b"26000" | b"0A000" | b"42P05"))
         {
-            self.standing.forget();
+            self.prepared.forget();
         }
         match answered {
             Ok(Ok(answers)) if answers.len() == statements.len() => Ok(answers),
@@ -156,16 +118,16 @@ impl Session {
         }
     }
 
-    /// What the names of our standing statements begin with, and of nobody else's.
-    pub fn standing_prefix(&self) -> &str {
-        &self.standing.prefix
+    /// What the names of our prepared statements begin with, and those of no others.
+    pub fn prepared_prefix(&self) -> &str {
+        self.prepared.prefix()
     }
 
-    /// Makes sure that a statement stands, and says under which name, for a chain.
-    pub fn stand(&mut self, sql: &str) -> Result<String, QueryError> {
-        let index = self.standing.index(sql);
-        let name = self.standing.name(index);
-        if self.standing.texts[index].1 {
+    /// Prepares a statement, unless it is, and returns its name, for a chain.
+    pub fn prepare(&mut self, sql: &str) -> Result<String, QueryError> {
+        let index = self.prepared.index(sql);
+        let name = self.prepared.name(index);
+        if self.prepared.is_parsed(index) {
             return Ok(name);
         }
         let mut outgoing = Outgoing::default();
@@ -188,13 +150,13 @@ impl Session {
 
     /// All prepared statements of the session go, ours too.
     pub fn deallocate_all(&mut self) -> Result<(), QueryError> {
-        self.standing.forget();
+        self.prepared.forget();
         self.execute("DEALLOCATE ALL", &[]).map(|_| ())
     }
 
     /// Everything goes.
     pub fn discard_all(&mut self) -> Result<(), QueryError> {
-        self.standing.forget();
+        self.prepared.forget();
         self.execute("DISCARD ALL", &[]).map(|_| ())
     }
 
@@ -230,13 +192,13 @@ impl Session {
                 Incoming::Error(error) if refusal.is_none() => refusal = Some(error),
                 Incoming::Error(_) | Incoming::Notice(_) | Incoming::Step => {
                     chat += 1;
-                    if chat > NOTICES {
+                    if chat > OTHER_MESSAGES {
                         return Err(io::Error::other("server does not come to an end"));
                     }
                 }
                 Incoming::Parsed => {
                     if let Some(index) = parsing.pop_front().flatten() {
-                        self.standing.texts[index].1 = true;
+                        self.prepared.set_parsed(index);
                     }
                 }
                 Incoming::TooLong => return Err(io::Error::other("the answer is longer than 1 GiB")),

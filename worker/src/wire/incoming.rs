@@ -5,23 +5,15 @@
 //! whose body contradicts itself, is `InvalidData`, and the link is given up. Each kind has its own limit, so no
 //! server can make us keep more than the sink has room for plus a mebibyte.
 
+use crate::limits::{LEAVE_TIMEOUT, LONGEST_NOTICE_BYTES, LONGEST_PARAMETER_BYTES, MOST_PARAMETERS};
 use std::collections::BTreeMap;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::link::{Link, u32_at};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
 use super::sink::Column;
-
-/// The longest error or notice kept; the rest of a longer one is passed over. Also the longest of all messages
-/// that are neither rows nor COPY data.
-const LONGEST_SPEECH_BYTES: usize = 1 << 20;
-/// Parameters are few and short; what goes beyond is not kept.
-const LONGEST_PARAMETER_BYTES: usize = 64 * 1024;
-const MOST_PARAMETERS: usize = 256;
-/// How long a server may take to close the connection after it said that it will.
-const LEAVE_WAIT: Duration = Duration::from_secs(5);
 
 /// What the server told about its settings, latest values.
 pub(super) type Parameters = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -78,7 +70,7 @@ pub(super) fn receive<'a>(
         if !link.last_word.as_ref().is_some_and(ServerError::is_fatal) {
             link.last_word = None;
         }
-        let limit = LONGEST_SPEECH_BYTES;
+        let limit = LONGEST_NOTICE_BYTES;
         match head.tag {
             b'D' => {
                 if head.body < 2 {
@@ -101,7 +93,7 @@ pub(super) fn receive<'a>(
                 let said = speech(link, head.body, outgoing)?;
                 if head.tag == b'E' && said.is_fatal() {
                     link.last_word = Some(said);
-                    link.set_deadline(Some(Instant::now() + LEAVE_WAIT));
+                    link.set_deadline(Some(Instant::now() + LEAVE_TIMEOUT));
                     continue;
                 }
                 if head.tag == b'E' {
@@ -144,7 +136,7 @@ pub(super) fn receive<'a>(
 
 /// Reads an error or a notice, the start of it if it is very long.
 pub(super) fn speech(link: &mut Link, body: usize, outgoing: &mut Outgoing<'_>) -> io::Result<ServerError> {
-    let kept = body.min(LONGEST_SPEECH_BYTES);
+    let kept = body.min(LONGEST_NOTICE_BYTES);
     let mut bytes = link.body(kept, outgoing)?;
     if kept < body {
         bytes = whole_characters(bytes);

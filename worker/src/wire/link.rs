@@ -5,6 +5,7 @@
 //! that no server sends is an error at once. Every error is the last one: the socket is shut, so that nobody
 //! reads on in the middle of a message.
 
+use crate::limits::{GROW_BYTES, INBOX_BYTES, LONGEST_RECEIVED_BYTES};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
@@ -15,13 +16,6 @@ use super::error::{ConnectError, LinkError};
 use super::outgoing::Outgoing;
 use super::pipe::{Alarm, Pipe};
 use super::server_error::ServerError;
-
-/// Receive buffer: most messages fit, and an idle worker stays small.
-const INBOX_BYTES: usize = 16 * 1024;
-/// A server's messages end at 1 GiB; a little is added for their framing.
-const LONGEST_BYTES: usize = (1 << 30) + 1024;
-/// How much a long body grows by before its next bytes have arrived.
-const GROW_BYTES: usize = 256 * 1024;
 
 /// A message begun: its kind, and how long its body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +93,7 @@ impl Link {
     pub(super) fn head(&mut self, outgoing: &mut Outgoing<'_>) -> io::Result<Head> {
         let header = self.peek(5, outgoing)?;
         let (tag, length) = (header[0], u32_at(header, 1) as usize);
-        if !(4..=LONGEST_BYTES).contains(&length) {
+        if !(4..=LONGEST_RECEIVED_BYTES).contains(&length) {
             let text = format!("server sent a message of type {} with the length {length}", tag.escape_ascii());
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }

@@ -4,17 +4,11 @@
 //! input or parameter goes from the caller's memory to the kernel with no copy between. A message longer than
 //! the server takes is refused here, before a byte of it is sent.
 
+use crate::limits::{BORROWED_FROM_BYTES, LONGEST_SENT_BYTES, SENT_ENTRIES};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use super::server_error::ServerError;
-
-/// The longest message a server reads (its MaxAllocSize less one), length word included.
-const LONGEST_BYTES: usize = 0x3fff_fffe;
-/// Below this a copy costs less than one more entry in the vector of a system call.
-const LEND_FROM_BYTES: usize = 4096;
-/// As many entries as one system call gets.
-const ENTRIES: usize = 16;
 
 #[derive(Debug, Default)]
 pub(super) struct Outgoing<'a> {
@@ -56,7 +50,7 @@ impl<'a> Outgoing<'a> {
 
     /// Adds bytes of the caller, by reference if they are many.
     fn lend(&mut self, bytes: &'a [u8]) {
-        if bytes.len() < LEND_FROM_BYTES {
+        if bytes.len() < BORROWED_FROM_BYTES {
             self.own(bytes);
         } else {
             self.pieces.push_back(Piece::Lent(bytes));
@@ -135,8 +129,8 @@ impl<'a> Outgoing<'a> {
 
     /// The next bytes, ready for one system call.
     pub(super) fn slices(&self) -> Vec<IoSlice<'_>> {
-        let mut slices = Vec::with_capacity(self.pieces.len().min(ENTRIES));
-        for (index, piece) in self.pieces.iter().take(ENTRIES).enumerate() {
+        let mut slices = Vec::with_capacity(self.pieces.len().min(SENT_ENTRIES));
+        for (index, piece) in self.pieces.iter().take(SENT_ENTRIES).enumerate() {
             let skip = if index == 0 { self.sent } else { 0 };
             slices.push(IoSlice::new(&piece.bytes()[skip..]));
         }
@@ -177,7 +171,7 @@ fn refuse_nul(text: &[u8]) -> Result<(), ServerError> {
 /// A message's length word.
 fn length(body: usize) -> Result<u32, ServerError> {
     let length = body.saturating_add(4);
-    if length > LONGEST_BYTES { Err(too_long()) } else { Ok(length as u32) }
+    if length > LONGEST_SENT_BYTES { Err(too_long()) } else { Ok(length as u32) }
 }
 
 fn too_long() -> ServerError {
@@ -200,7 +194,7 @@ mod tests {
 
     #[test]
     fn pieces_leave_in_order_however_few_bytes_the_kernel_takes() {
-        let long = vec![b'x'; LEND_FROM_BYTES + 3];
+        let long = vec![b'x'; BORROWED_FROM_BYTES + 3];
         for step in [1, 7, 4096, 1 << 20] {
             let mut outgoing = Outgoing::default();
             outgoing.query(&long).unwrap();

@@ -5,6 +5,7 @@
 //! is written. The socket stays in blocking mode; single calls are made non-blocking by a flag. TLS comes in here
 //! and nowhere else: `tls.rs` turns what is sent and received into its records. What can go wrong is an `io::Error`; after it the socket is of no use.
 
+use crate::limits::LAST_MESSAGE_TIMEOUT;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -17,9 +18,6 @@ use shared::db::tls::{Prepared, TlsError};
 
 use super::outgoing::Outgoing;
 use super::tls::Records;
-
-/// How long the last word of a server is waited for after a write to it has failed.
-const FAREWELL_WAIT: Duration = Duration::from_secs(5);
 
 /// What is done, once, if an answer takes longer.
 pub(super) struct Alarm {
@@ -212,7 +210,7 @@ impl Pipe {
 
     fn give_up_writing(&mut self, errno: Errno) {
         self.unwritable = Some(errno);
-        self.deadline.get_or_insert_with(|| Instant::now() + FAREWELL_WAIT);
+        self.deadline.get_or_insert_with(|| Instant::now() + LAST_MESSAGE_TIMEOUT);
     }
 
     /// Sends, and waits for something to receive, until then at most. False: nothing came.

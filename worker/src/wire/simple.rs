@@ -9,10 +9,10 @@ use std::io;
 use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
-use super::Session;
 use super::error::LinkError;
 use super::incoming::{Incoming, receive, unexpected};
 use super::outgoing::Outgoing;
+use super::session::Session;
 use super::sink::Sink;
 
 /// What the user reads after a COPY FROM STDIN (the server puts its own words before it).

@@ -4,6 +4,7 @@
 //! md5 and SCRAM-SHA-256, bound to the channel where there is TLS. A refusal of the server is
 //! `ConnectError::Server`; no error text holds the password.
 
+use crate::limits::{BARE_TEXT_BYTES, LOGIN_BYTES, LOGIN_ROUNDS, LONGEST_LOGIN_ERROR_BYTES};
 use std::io;
 
 use bytes::BytesMut;
@@ -17,15 +18,6 @@ use super::incoming::{Parameters, TransactionStatus, malformed, remember, speech
 use super::link::{Link, u32_at};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
-
-/// No message of a login is longer.
-const LONGEST_BYTES: usize = 64 * 1024;
-/// A longer first error is in truth the bare text with which a server without memory for a process says no.
-const LONGEST_ERROR_BYTES: usize = 30_000;
-/// No login takes more questions of the server than SCRAM.
-const ROUNDS: usize = 8;
-/// As much of such a text as is kept.
-const BARE_TEXT_BYTES: usize = 1000;
 
 /// What a server tells of the new session.
 #[derive(Debug)]
@@ -108,7 +100,7 @@ impl Login<'_> {
     }
 
     fn authenticate(&mut self) -> Result<(), ConnectError> {
-        for _ in 0..ROUNDS {
+        for _ in 0..LOGIN_ROUNDS {
             let (tag, body) = self.message()?;
             if tag != b'R' {
                 return Err(self.trouble(unexpected(tag)));
@@ -219,7 +211,7 @@ impl Login<'_> {
                 return Err(ConnectError::Server(refusal));
             }
             let head = self.link.head(&mut self.outgoing).map_err(|source| self.trouble(source))?;
-            if head.body > LONGEST_BYTES {
+            if head.body > LOGIN_BYTES {
                 return Err(self.trouble(malformed("too long for a login")));
             }
             if head.tag != b'E' && head.tag != b'N' {
@@ -236,7 +228,7 @@ impl Login<'_> {
     /// A postmaster that cannot start a process says so without a frame: an `E`, the text, a NUL.
     fn bare_refusal(&mut self) -> io::Result<Option<ServerError>> {
         let header = self.link.peek(5, &mut self.outgoing)?;
-        if header[0] != b'E' || (u32_at(header, 1) as usize) <= LONGEST_ERROR_BYTES {
+        if header[0] != b'E' || (u32_at(header, 1) as usize) <= LONGEST_LOGIN_ERROR_BYTES {
             return Ok(None);
         }
         let mut count = 5;

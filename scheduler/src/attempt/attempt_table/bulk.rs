@@ -6,7 +6,7 @@ use crate::attempt::attempt_id::AttemptId;
 use crate::attempt::attempt_state::{AttemptEvent, AttemptState};
 use shared::db::server::ServerName;
 use shared::process::begin_channel;
-use shared::region::{HandedIn, SlotHandle};
+use shared::region::{EndState, SlotHandle, TaskResult};
 use std::rc::Rc;
 use std::time::Instant;
 use worker::TaskRow;
@@ -104,7 +104,7 @@ impl AttemptTable {
     }
 
     /// All results that wait, if none are being recorded.
-    pub fn to_record(&self) -> Vec<(AttemptId, &HandedIn)> {
+    pub fn to_record(&self) -> Vec<(AttemptId, &TaskResult<'static>)> {
         if self.attempts.values().any(|attempt| attempt.state == AttemptState::Recording) {
             return Vec::new();
         }
@@ -118,7 +118,7 @@ impl AttemptTable {
         for id in self.ids_where(|attempt| attempt.state == AttemptState::Recording) {
             let Some(attempt) = self.attempts.get(&id) else { continue };
             if written.contains(&attempt.task) {
-                let failed = attempt.result.as_ref().is_some_and(|result| result.failed);
+                let failed = attempt.result.as_ref().is_some_and(|result| result.state == EndState::Fail);
                 shared::debug!("task finished", task = attempt.task, failed = failed);
                 self.event(id, AttemptEvent::Granted);
             } else {
@@ -141,7 +141,7 @@ impl AttemptTable {
     }
 
     /// A result that needs a worker of its own.
-    pub fn to_retry(&self) -> Option<(AttemptId, Rc<TaskRow>, HandedIn)> {
+    pub fn to_retry(&self) -> Option<(AttemptId, Rc<TaskRow>, TaskResult<'static>)> {
         let waits = |attempt: &&Attempt| attempt.state == AttemptState::RecordRetry { under_way: false };
         let (id, attempt) = self.attempts.iter().find(|(_, attempt)| waits(attempt))?;
         Some((*id, attempt.row.clone()?, attempt.result.as_deref()?.clone()))

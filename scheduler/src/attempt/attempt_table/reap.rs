@@ -5,7 +5,7 @@ use crate::attempt::attempt_id::AttemptId;
 use crate::attempt::attempt_state::{AttemptEvent, AttemptState, Outcome};
 use crate::attempt::death::Death;
 use shared::process::exit_code::ExitCode;
-use shared::region::{HandedIn, Phase, Returned, SlotHandle};
+use shared::region::{Phase, Returned, SlotHandle, TaskResult};
 use shared::sys::wait::End;
 use std::time::{Duration, Instant};
 
@@ -92,11 +92,11 @@ impl AttemptTable {
     }
 
     /// The slot of a worker that has ended, what it noted last about its connection, and the result of its own task.
-    fn left_by(&self, id: AttemptId) -> Option<(SlotHandle, Option<Returned>, Option<HandedIn>)> {
+    fn left_by(&self, id: AttemptId) -> Option<(SlotHandle, Option<Returned>, Option<TaskResult<'static>>)> {
         let attempt = self.attempts.get(&id)?;
         let slot = attempt.worker.as_ref()?.slot;
         let result = self.region.take_result(slot);
-        let own = result.filter(|result| (result.task, result.attempt) == attempt.key());
+        let own = result.filter(|result| (result.key.task, result.key.attempt) == attempt.key());
         Some((slot, self.region.left_clean(slot), own))
     }
 

@@ -1,6 +1,6 @@
 //! Every form in which a statement is sent, for people and for tests.
 
-use super::queue::{Crowd, Dress};
+use super::queue::{Claim, Rows, Scan};
 use super::queue_name::Queue;
 use super::render::{bare, parameters};
 use crate::config::ColumnDefaults;
@@ -27,23 +27,20 @@ pub fn forms(path: &str, text: &str, queue: &Queue) -> Vec<Form> {
             let walks = CLAIM_WALKS.into_iter();
             walks.map(|rows| Form { about: format!("{rows} rows"), text: queue.fill_claim_walk(rows) }).collect()
         }
-        "task/take_next" => next_forms(queue),
-        "task/take_batch" => {
-            let floors = [
-                ("anywhere", None),
-                ("behind the last one claimed", Some(Crowd::Alone)),
-                ("behind the last one claimed, beside others", Some(Crowd::Others)),
+        "task/claim_next" => next_forms(queue),
+        "task/end" => {
+            let forms = [
+                ("one row", Rows::One),
+                ("many rows", Rows::Many),
+                ("many rows, but for locked ones", Rows::ManyUnlocked),
             ];
-            let form = |(about, floor): (&str, _)| Form {
-                about: about.to_owned(),
-                text: queue.fill_take_batch(floor, Some(PROOF)),
-            };
-            floors.into_iter().map(form).collect()
+            let form = |(about, rows): (&str, _)| Form { about: about.to_owned(), text: queue.fill_end(rows) };
+            forms.into_iter().map(form).collect()
         }
-        "task/finish_batch" => {
-            let states = ["DONE", "FAIL"].into_iter();
-            states.map(|state| Form { about: state.to_owned(), text: queue.fill_finish_batch(state) }).collect()
-        }
+        "task/begin" => vec![
+            Form { about: "one row".to_owned(), text: queue.fill_begin_one() },
+            Form { about: "many rows, but for locked ones".to_owned(), text: queue.fill_begin_many() },
+        ],
         "task/make_table" => only(queue.fill_make_table(&ColumnDefaults::default())),
         "task/expire_tasks" | "task/repeat_task" | "task/crash_task" => {
             only(queue.fill_repeating(text, &copied().collect::<Vec<_>>()))
@@ -56,17 +53,24 @@ pub fn forms(path: &str, text: &str, queue: &Queue) -> Vec<Form> {
 }
 
 fn next_forms(queue: &Queue) -> Vec<Form> {
-    let setups =
-        [("no session setup", None), ("setup of a task", Some(Dress::Task)), ("setup of a run", Some(Dress::Run))];
-    let mut forms = Vec::new();
-    for (about, dress) in setups {
-        forms.push(Form { about: about.to_owned(), text: queue.fill_take_next(dress, false, Some(PROOF)) });
-        if dress.is_some() {
-            let about = format!("{about}, behind the last one claimed");
-            forms.push(Form { about, text: queue.fill_take_next(dress, true, Some(PROOF)) });
-        }
-    }
+    let claims = [
+        ("a batch", Claim::Batch),
+        ("one task", Claim::One),
+        ("one task, with its session setup", Claim::OneSetUp),
+        ("one run, with its session setup", Claim::RunSetUp),
+    ];
+    let scans = [
+        ("", Scan::FromStart),
+        (", behind the last one claimed", Scan::BehindLast),
+        (", behind the last one claimed, beside others", Scan::Contended),
+    ];
+    let forms = claims.into_iter().flat_map(|claim| scans.map(|scan| (claim, scan)));
     forms
+        .map(|((what, claim), (place, scan))| Form {
+            about: format!("{what}{place}"),
+            text: queue.fill_claim_next(claim, scan, Some(PROOF)),
+        })
+        .collect()
 }
 
 impl Form {

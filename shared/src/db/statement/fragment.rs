@@ -10,11 +10,17 @@ macro_rules! fragments {
 }
 
 fragments! {
+    "among"
     "begin_columns"
+    "begin_one"
+    "begin_unlocked"
     "busy"
     "claim_choice"
     "claim_columns"
     "claim_tail"
+    "end_many"
+    "end_one"
+    "end_unlocked"
     "expired"
     "group_bytes"
     "logical_time"

@@ -1,8 +1,8 @@
 //! The statements of one queue: its names and what else differs from form to form are put into them here.
 
 use super::list::{
-    CLAIM_HEADS, CLAIM_WALK, FINISH_BATCH, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS,
-    SET_FUNCTION_RIGHTS, SET_RIGHTS, TAKE_BATCH, TAKE_NEXT, TAKE_ONE_GROUP,
+    BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS,
+    SET_FUNCTION_RIGHTS, SET_RIGHTS, TAKE_ONE_GROUP,
 };
 use super::queue_name::Queue;
 use super::render::{Value, render};
@@ -15,22 +15,37 @@ use std::fmt::Display;
 /// The error of a run that a person has stopped; an end with it is not tried again.
 pub const CANCELLED: &str = "ERROR:  task cancelled";
 
-/// Who takes from a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Crowd {
-    /// One worker at a time.
-    Alone,
-    /// Several.
-    Others,
+/// Whose rows a statement ends or begins, and what it does about a locked one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// One, as single values. Waits for a lock.
+    One,
+    /// Many, as arrays. Waits for locks.
+    Many,
+    /// Many, as arrays, but for the locked ones.
+    ManyUnlocked,
 }
 
-/// What the take of the next task sets up its session for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dress {
-    /// A plain one.
-    Task,
-    /// The run of a job.
-    Run,
+/// From where on a claim scans the waiting rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scan {
+    FromStart,
+    BehindLast,
+    /// The same, and other workers of the group claim at the same time.
+    Contended,
+}
+
+/// What a worker claims, and so what of the rows it reads and what its session is set up for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// Several tasks, each of which is set up with its input.
+    Batch,
+    /// One task, which is set up later.
+    One,
+    /// One task, whose session the claim sets up.
+    OneSetUp,
+    /// The same for the run of a job.
+    RunSetUp,
 }
 
 /// The place of a row among those that wait; where all have the same max and priority, the id tells.
@@ -62,30 +77,53 @@ impl Queue {
         self.fill(TAKE_ONE_GROUP)
     }
 
-    /// `TAKE_NEXT`; with a dress: for a session that is as new, which it dresses for the task. With a floor it looks only
-    /// at rows like the last one taken that came after it, past all that was taken before and is still in the index.
-    /// `proof`: it finds nothing where the scheduler's session is not.
-    pub fn fill_take_next(&self, dress: Option<Dress>, floor: bool, proof: Option<i64>) -> String {
-        let setup = if dress.is_some() { "{session_setup}" } else { "" };
-        let run = if dress == Some(Dress::Run) { "{run_setup}" } else { "" };
-        let scan = if floor { "{scan_start}" } else { "" };
+    /// `CLAIM_NEXT`. `proof`: it finds nothing where the scheduler's session is not.
+    pub fn fill_claim_next(&self, claim: Claim, scan: Scan, proof: Option<i64>) -> String {
+        let (returned, setup, run) = match claim {
+            Claim::Batch => ("{batch_row}", "", ""),
+            Claim::One => ("{task_row}", "", ""),
+            Claim::OneSetUp => ("{task_row}", "{session_setup}", ""),
+            Claim::RunSetUp => ("{task_row}", "{session_setup}", "{run_setup}"),
+        };
+        let (key, scan) = match scan {
+            Scan::FromStart => (KEY, ""),
+            Scan::BehindLast => (KEY_BEHIND, "{scan_start}"),
+            Scan::Contended => (KEY_BEHIND, "{scan_start_contended}"),
+        };
         let values = [
-            ("setup", Value::Fragment(setup)),
-            ("setup_of_run", Value::Fragment(run)),
+            ("key", Value::Fragment(key)),
             ("scan", Value::Fragment(scan)),
             ("proof", beside(proof)),
+            ("returned", Value::Fragment(returned)),
+            ("setup", Value::Fragment(setup)),
+            ("setup_of_run", Value::Fragment(run)),
         ];
-        render(TAKE_NEXT, Some(self), &values)
+        render(CLAIM_NEXT, Some(self), &values)
     }
 
-    pub fn fill_take_batch(&self, floor: Option<Crowd>, proof: Option<i64>) -> String {
-        let (key, scan) = match floor {
-            None => (KEY, ""),
-            Some(Crowd::Alone) => (KEY_BEHIND, "{scan_start}"),
-            Some(Crowd::Others) => (KEY_BEHIND, "{scan_start_contended}"),
+    /// `END` of these rows.
+    pub fn fill_end(&self, rows: Rows) -> String {
+        let (ended, among) = match rows {
+            Rows::One => ("{end_one}", ""),
+            Rows::Many => ("{end_many}", "{among}"),
+            Rows::ManyUnlocked => ("{end_unlocked}", "{among}"),
         };
-        let values = [("key", Value::Fragment(key)), ("scan", Value::Fragment(scan)), ("proof", beside(proof))];
-        render(TAKE_BATCH, Some(self), &values)
+        render(END, Some(self), &[("ended", Value::Fragment(ended)), ("of_many", Value::Fragment(among))])
+    }
+
+    /// `BEGIN` of one task by its worker.
+    pub fn fill_begin_one(&self) -> String {
+        self.fill_begin("{begin_one}", "", "{task_row}")
+    }
+
+    /// `BEGIN` of many tasks by the scheduler.
+    pub fn fill_begin_many(&self) -> String {
+        self.fill_begin("{begin_unlocked}", "{among}", "t.id::bigint AS id")
+    }
+
+    fn fill_begin(&self, beginning: &'static str, among: &'static str, returned: &'static str) -> String {
+        let values = [("beginning", beginning), ("of_many", among), ("returned", returned)];
+        render(BEGIN, Some(self), &values.map(|(name, value)| (name, Value::Fragment(value))))
     }
 
     /// A statement that calls the entry points of this queue, whose table has that OID.
@@ -120,11 +158,6 @@ impl Queue {
 
     pub fn fill_make_hash_trigger(&self) -> String {
         format!("{}\n{}", self.fill(MAKE_HASH_TRIGGER), self.fill(SET_FUNCTION_RIGHTS))
-    }
-
-    /// `FINISH_BATCH` with the state as a literal, whatever type the table has for it.
-    pub fn fill_finish_batch(&self, state: &str) -> String {
-        render(FINISH_BATCH, Some(self), &[("final", Value::Text(literal(state)))])
     }
 
     /// A statement that makes repetitions, with the columns that they copy.

@@ -63,7 +63,7 @@ fn start_gated(top: &Top, gate: &PipeReader) -> (Child, Ticket) {
     let gate = gate.try_clone().expect("a descriptor");
     // This child has no life pipe of its own: the gate does for it.
     let life = gate.try_clone().expect("a descriptor").into();
-    let start = Start { region: top.region.clone(), slot, ticket, parent: getpid(), life, gifts: Default::default() };
+    let start = Start { region: top.region.clone(), slot, ticket, parent: getpid(), life };
     let keep = [gate.as_raw_fd(), start.life.as_raw_fd(), top.region.as_fd().as_raw_fd()];
     let child = fork::start(gated, Gated { start, gate }, &keep).expect("a child");
     top.region.slots().hand_over(slot, child.pid()).expect("our slot");

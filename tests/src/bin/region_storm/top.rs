@@ -216,8 +216,7 @@ impl ByHand {
 
     pub fn fork(&self, slot: SlotHandle, ticket: Ticket, entry: fn(Start) -> ExitCode) -> Child {
         let life = self.life.try_clone().expect("a descriptor").into();
-        let start =
-            Start { region: self.region.clone(), slot, ticket, parent: getpid(), life, gifts: Default::default() };
+        let start = Start { region: self.region.clone(), slot, ticket, parent: getpid(), life };
         let keep = [start.life.as_raw_fd(), self.region.as_fd().as_raw_fd()];
         fork::start(entry, start, &keep).expect("a child")
     }

@@ -1,6 +1,0 @@
--- Of several finished rows those that have nothing to say go, if their owner wants it so.
--- parameters: ids bigint[], attempts int[]
--- locks: the rows
--- caller: worker, in the transaction that finished the rows
-DELETE FROM {queue} t USING unnest(:ids::bigint[], :attempts::int[]) AS r (id, attempt)
- WHERE t.id = ANY (:ids::bigint[]) AND t.id = r.id AND t.attempt = r.attempt AND t.state = 'DONE' AND t.delete AND t.output IS NULL AND t.error IS NULL

@@ -1,0 +1,82 @@
+//! What stays the same for all tasks of a worker, and what it has learnt of them.
+
+use super::watchdog::Watchdog;
+use crate::assignment::QueueContext;
+use crate::record::{Pace, Recorder};
+use crate::session::{Connector, setup};
+use crate::task_row::TaskRow;
+use shared::process::order::WorkerOrder;
+use shared::region::{Notes, Region, SlotHandle};
+use shared::sys::title;
+use std::cell::Cell;
+
+/// One worker process with its first task begun.
+pub(crate) struct Worker<'a> {
+    pub(crate) context: &'a QueueContext,
+    pub(crate) connector: &'a Connector<'a>,
+    pub(crate) watchdog: &'a Watchdog,
+    pub(crate) region: &'a Region,
+    pub(crate) slot: SlotHandle,
+    /// The scheduler writes the ends that are short; its worker leaves them in its slot.
+    pub(crate) leaves_results: bool,
+    /// Of its first task.
+    pub(crate) max: i32,
+    pub(crate) started: Vec<u8>,
+    pub(crate) executed: Cell<u32>,
+    pub(crate) pace: Cell<Pace>,
+}
+
+impl<'a> Worker<'a> {
+    /// A worker that begins with this row.
+    pub(crate) fn new(
+        context: &'a QueueContext,
+        connector: &'a Connector<'a>,
+        watchdog: &'a Watchdog,
+        (region, slot): (&'a Region, SlotHandle),
+        row: &TaskRow,
+        leaves_results: bool,
+    ) -> Worker<'a> {
+        let order = &context.order;
+        let batches = row.reuse
+            && order.batch
+            && row.remote.is_none()
+            && !order.target.late_settings
+            && setup::prepared_text(order, &row.group, false).is_some();
+        Worker {
+            context,
+            connector,
+            watchdog,
+            region,
+            slot,
+            leaves_results,
+            max: row.max,
+            started: row.start.clone(),
+            executed: Cell::new(0),
+            pace: Cell::new(Pace::new(batches)),
+        }
+    }
+
+    pub(super) fn order(&self) -> &'a WorkerOrder {
+        &self.context.order
+    }
+
+    pub(super) fn notes(&self) -> Notes<'a> {
+        self.region.slots().notes(self.slot)
+    }
+
+    pub(super) fn recorder(&self, task: i64, effects: bool) -> Recorder<'_> {
+        Recorder::new(self.connector, self.watchdog, self.notes(), task, effects)
+    }
+
+    /// One more task has run, or is about to.
+    pub(super) fn count(&self) {
+        self.executed.set(self.executed.get().saturating_add(1));
+    }
+}
+
+/// What `ps` shows.
+pub(crate) fn set_title(order: &WorkerOrder, row: &TaskRow) {
+    let group = String::from_utf8_lossy(&row.group);
+    let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
+    title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
+}
