@@ -159,7 +159,7 @@ impl AttemptTable {
             self.event(id, AttemptEvent::DataLost { now });
             let Some(attempt) = self.attempts.get_mut(&id) else { continue };
             reserved.extend(attempt.reserved.take());
-            dropped.extend(attempt.result.take().map(|result| result.task));
+            dropped.extend(attempt.result.take().map(|result| result.key.task));
         }
         (reserved, dropped)
     }
