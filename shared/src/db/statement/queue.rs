@@ -2,7 +2,7 @@
 
 use super::list::{
     BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS,
-    SET_FUNCTION_RIGHTS, SET_RIGHTS, TAKE_ONE_GROUP,
+    SET_FUNCTION_RIGHTS, SET_RIGHTS,
 };
 use super::queue_name::Queue;
 use super::render::{Value, render};
@@ -71,10 +71,6 @@ impl Queue {
 
     pub fn fill_claim_heads(&self) -> String {
         self.fill(CLAIM_HEADS)
-    }
-
-    pub fn fill_take_one_group(&self) -> String {
-        self.fill(TAKE_ONE_GROUP)
     }
 
     /// `CLAIM_NEXT`. `proof`: it finds nothing where the scheduler's session is not.
