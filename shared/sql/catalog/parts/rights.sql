@@ -77,6 +77,7 @@ INSERT INTO mill_private.grant_list (level, object, rights) VALUES
     ('use', 'FUNCTION mill_private.is_locked(int, oid, oid)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.is_member(name)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.list_upstream_timers(text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill_private.parse_cron_item(int, text)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.raise_violation(text, text)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.upsert_row(text, jsonb, jsonb)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.why_not_plain(oid)', 'EXECUTE');
