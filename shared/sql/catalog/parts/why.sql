@@ -52,6 +52,30 @@ END
 $function$;
 COMMENT ON FUNCTION mill_private.why_not_plain(oid) IS 'pgmill: what could run code of its owner when the table is read; NULL: nothing, or the caller owns it';
 
+-- `state` is TAKE or WORK.
+CREATE FUNCTION mill_private.explain_claimed_task(relid oid, id bigint, state text, pid int, start timestamptz, remote text) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
+BEGIN
+    RETURN CASE
+        WHEN state = 'WORK' AND remote IS NOT NULL AND mill_private.is_locked({unknown_key}, hashtext(concat(relid, ':', id))::oid, here)
+            THEN 'remote not reachable, outcome unknown'
+        WHEN state = 'WORK' AND remote IS NOT NULL AND pid IS NULL THEN format('connecting to its remote since %s', start)
+        WHEN state = 'WORK' AND remote IS NOT NULL THEN format('running on its remote since %s (backend pid %s)', start, pid)
+        WHEN NOT mill_private.is_locked({queue_key}, relid, here)
+            THEN format('%s when its scheduler ended: it is planned again once a scheduler serves %s',
+                        CASE state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relid::regclass)
+        WHEN state = 'TAKE' THEN 'claimed and about to start: if nothing starts it, it is planned again within a minute'
+        WHEN NOT EXISTS (SELECT FROM pg_stat_activity backend
+                          WHERE backend.pid = explain_claimed_task.pid AND COALESCE(backend.backend_start <= start, true))
+            THEN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(pid::text, '(none)'))
+        ELSE format('running since %s (backend pid %s)', start, pid) END;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.explain_claimed_task(oid, bigint, text, int, timestamptz, text) IS
+    'pgmill: how a task that is claimed or running is getting on, in one sentence';
+
 CREATE FUNCTION mill.why(task bigint, queue regclass DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -85,23 +109,8 @@ BEGIN
         RETURN 'stopped: it has run, but its table refused the record of its end; the launcher''s log shows why; set its state to PLAN to run it again';
     WHEN task_row.state = 'STOP' THEN
         RETURN 'stopped by a user: set its state to PLAN to run it';
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL
-         AND mill_private.is_locked({unknown_key}, hashtext(concat(relid, ':', task_row.id))::oid, here) THEN
-        RETURN 'remote not reachable, outcome unknown';
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL AND task_row.pid IS NULL THEN
-        RETURN format('connecting to its remote since %s', task_row.start);
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL THEN
-        RETURN format('running on its remote since %s (backend pid %s)', task_row.start, task_row.pid);
-    WHEN task_row.state IN ('TAKE', 'WORK') AND NOT mill_private.is_locked({queue_key}, relid, here) THEN
-        RETURN format('%s when its scheduler ended: it is planned again once a scheduler serves %s',
-                      CASE task_row.state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relation);
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NULL AND NOT EXISTS (SELECT FROM pg_stat_activity a
-         WHERE a.pid = task_row.pid AND COALESCE(a.backend_start <= task_row.start, true)) THEN
-        RETURN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(task_row.pid::text, '(none)'));
-    WHEN task_row.state = 'WORK' THEN
-        RETURN format('running since %s (backend pid %s)', task_row.start, task_row.pid);
-    WHEN task_row.state = 'TAKE' THEN
-        RETURN 'claimed and about to start: if nothing starts it, it is planned again within a minute';
+    WHEN task_row.state IN ('TAKE', 'WORK') THEN
+        RETURN mill_private.explain_claimed_task(relid, task_row.id, task_row.state, task_row.pid, task_row.start, task_row.remote);
     WHEN NOT mill_private.is_locked({queue_key}, relid, here) AND trouble IS NOT NULL THEN
         RETURN format('no scheduler serves %s on this server: %s', relation, trouble);
     WHEN NOT mill_private.is_locked({queue_key}, relid, here) THEN
