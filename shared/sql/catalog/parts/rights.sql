@@ -86,7 +86,9 @@ INSERT INTO mill_private.grant_list (level, object, rights) VALUES
     ('use', 'FUNCTION mill_private.why_not_plain(oid)', 'EXECUTE');
 -- beside those of `use`
 INSERT INTO mill_private.grant_list (level, object, rights) VALUES
+    ('operate', 'FUNCTION mill_private.lock_message(int, int)', 'EXECUTE'),
     ('operate', 'FUNCTION mill_private.send_message(int, name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill_private.wait_for_answer(oid, int)', 'EXECUTE'),
     ('operate', 'FUNCTION mill.start(name)', 'EXECUTE'),
     ('operate', 'FUNCTION mill.stop(name)', 'EXECUTE'),
     ('operate', 'FUNCTION mill.restart(name)', 'EXECUTE');
