@@ -241,8 +241,8 @@ $function$;
 COMMENT ON FUNCTION mill_private.finish_activations(int[], timestamptz[], int[]) IS
     'pgmill: the end of activations that have succeeded together';
 
--- `by_user`: a person stopped, deleted or marked it. The most frequent case is the success of a schedule's own run; what follows from
--- the others is computed by functions of their own.
+-- `by_user`: a person stopped, deleted or marked it. The most frequent case is the success of a schedule's own run.
+-- Failures, crashes and interruptions call functions of their own.
 CREATE FUNCTION mill_private.settle_run(ended mill_private.run, success bool, by_user bool) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE

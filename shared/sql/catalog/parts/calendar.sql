@@ -65,7 +65,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.parse_cron_item(int, text) IS
-    'pgmill: the values of an item of a cron field, or why it is refused';
+    'pgmill: parses an item of a cron field: its values, or why it is refused';
 
 CREATE FUNCTION mill.check_cron(cron text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$

@@ -190,7 +190,7 @@ BEGIN
     RETURN mill_private.rerun_jobs(failed, rerun_failed_jobs.at);
 END
 $function$;
-COMMENT ON FUNCTION mill_private.rerun_failed_jobs(int[], timestamptz, bool) IS 'pgmill: starts what has failed at a logical time anew';
+COMMENT ON FUNCTION mill_private.rerun_failed_jobs(int[], timestamptz, bool) IS 'pgmill: starts the failed jobs of a logical time again';
 
 CREATE FUNCTION mill_private.clear_jobs(jobs int[], at timestamptz, flow text) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -263,7 +263,7 @@ BEGIN
     RETURN marked;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.mark_job(mill.job, timestamptz, bool, name) IS 'pgmill: ends the open runs of a job as a person says, or records such a run if none is open';
+COMMENT ON FUNCTION mill_private.mark_job(mill.job, timestamptz, bool, name) IS 'pgmill: ends the open runs of a job for a user, or records such a run if none is open';
 
 CREATE FUNCTION mill_private.set_paused(job int, flow text, paused bool) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -278,7 +278,7 @@ END
 $function$;
 COMMENT ON FUNCTION mill_private.set_paused(int, text, bool) IS 'pgmill: pauses or resumes a flow, or else a job';
 
--- Apart from the rows that it names.
+-- `perform_command` has checked that the named job, flow or timer exists.
 CREATE FUNCTION mill_private.explain_bad_command(command mill.command) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -301,7 +301,7 @@ BEGIN
         WHEN command.action NOT IN ('rerun', 'mark') AND command.how IS NOT NULL THEN format('%s has no "how"', command.action) END;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.explain_bad_command(mill.command) IS 'pgmill: why a command makes no sense; NULL: it does';
+COMMENT ON FUNCTION mill_private.explain_bad_command(mill.command) IS 'pgmill: why a command is refused; NULL: it is valid';
 
 CREATE FUNCTION mill_private.perform_command() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$

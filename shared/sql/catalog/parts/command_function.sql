@@ -1,4 +1,4 @@
--- The functions for commands of people. Each inserts a row into mill.command, as its caller, and returns what became of it.
+-- The functions for commands of people. Each inserts a row into mill.command, as its caller, and returns its result or its run.
 -- parameters: none; locks: none; caller: installation, once per database
 
 CREATE FUNCTION mill.run(job text, at timestamptz DEFAULT NULL) RETURNS bigint

@@ -64,7 +64,7 @@ $function$;
 COMMENT ON FUNCTION mill_private.upsert_row(text, jsonb, jsonb) IS
     'pgmill: inserts a row or changes it to what a document says; leaves it alone if it is so already';
 
--- Returns the key of the edge. Foreign keys are checked at commit, and name neither the place nor the missing row.
+-- Foreign keys are checked at commit, and name neither the place nor the missing row.
 CREATE FUNCTION mill_private.check_document_edge(whole text, place bigint, given jsonb) RETURNS jsonb
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -83,7 +83,7 @@ BEGIN
     RETURN key;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.check_document_edge(text, bigint, jsonb) IS 'pgmill: raises an error if an edge of a document leads from or to nowhere; its key';
+COMMENT ON FUNCTION mill_private.check_document_edge(text, bigint, jsonb) IS 'pgmill: raises an error unless both ends of an edge of a document exist; returns its key';
 
 -- Returns the number of rows.
 CREATE FUNCTION mill_private.delete_absent_rows(whole text, document jsonb) RETURNS int

@@ -206,7 +206,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.count_ended_run(mill_private.job_state, mill_private.run, bool, timestamptz) IS
-    'pgmill: the numbers of a job with the end of one of its runs';
+    'pgmill: adds the end of a run to the numbers of its job';
 
 -- Skips jobs whose state is locked, so it never waits. Returns the number of jobs.
 CREATE FUNCTION mill_private.apply_all_deltas() RETURNS int

@@ -31,7 +31,7 @@ BEGIN
     RETURN NULL;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.lock_message(int, int) IS 'pgmill: takes the lock that is a message; its number';
+COMMENT ON FUNCTION mill_private.lock_message(int, int) IS 'pgmill: takes the lock that is a message; returns its number';
 
 -- Only a session that holds the lock of a leader can answer. Anybody can take that lock, so once a holder with the rights of a
 -- launcher was seen, answers of others are ignored.
@@ -65,7 +65,7 @@ BEGIN
     RETURN answer;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.wait_for_answer(oid, int) IS 'pgmill: the answer of the launcher to a message of this session; NULL: none came in time';
+COMMENT ON FUNCTION mill_private.wait_for_answer(oid, int) IS 'pgmill: waits for the answer of the launcher to a message of this session; NULL: none came in time';
 
 CREATE FUNCTION mill_private.send_message(kind int, target name) RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$

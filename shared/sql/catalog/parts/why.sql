@@ -75,7 +75,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.explain_claimed_task(oid, bigint, text, int, timestamptz, text) IS
-    'pgmill: how a task that is claimed or running is getting on, in one sentence';
+    'pgmill: describes a task that is claimed or running, in one sentence';
 
 CREATE FUNCTION mill.why(task bigint, queue regclass DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
