@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use tests::{Cluster, Database, SmallDisk, Supervisor, eventually, steadily, wait};
 
+use crate::asking::one;
+
 /// How long it may take until everything is recorded once there is space.
 const SOON: Duration = Duration::from_secs(10);
 /// Longer than a few rounds of any retry.
@@ -180,7 +182,8 @@ fn an_end_that_waited_for_a_lock_is_recorded_once_there_is_space() {
     let mut other = database.connect();
     let mut locks = other.transaction().expect("a transaction");
     locks.execute("SELECT FROM public.task FOR UPDATE", &[]).expect("lock them");
-    steadily("nothing can be recorded", Duration::from_secs(1), || true);
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    mill.eventually("an end waits for a lock", || one::<i64>(&database, waiting) > 0);
     rig.fill(&database);
     locks.rollback().expect("let go");
     rig.stays_full();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{one, running};
+use crate::asking::{linger, one, running};
 
 fn state(database: &Database, id: i64) -> Value {
     database.task(id).map(|row| row["state"].clone()).unwrap_or_default()
@@ -229,7 +229,7 @@ fn sessions_of_ours_that_are_terminated_at_any_moment_leave_nothing_behind() {
     let open = "SELECT count(*) FROM public.task WHERE state IN ('PLAN', 'TAKE', 'WORK')";
     for _ in 0..40 {
         database.run(kill);
-        steadily("a moment passes", Duration::from_millis(50), || true);
+        linger(Duration::from_millis(50), "sessions are ended at a steady pace");
     }
     // Whoever terminates the session of a task has cancelled it.
     mill.wait("all have ended").within(Duration::from_secs(60)).until(|| one::<i64>(&database, open) == 0);

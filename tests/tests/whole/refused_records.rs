@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tests::{Cluster, Database, Supervisor, eventually, steadily};
 
-use crate::asking::{one, one_with, state};
+use crate::asking::{linger, one, one_with, state};
 
 /// How long it may take until everything is recorded once the server writes again.
 const SOON: Duration = Duration::from_secs(10);
@@ -137,7 +137,7 @@ fn results_that_wait_are_kept_through_a_restart_of_the_server() {
     let begun = "SELECT count(*) FROM public.task WHERE NOT atomic AND attempt > 0";
     mill.eventually("the log tells that the server does not write", || mill.log_contains("the server does not write"));
     mill.eventually("a task of each group has run", || one::<i64>(&database, begun) >= 5);
-    steadily("they wait", Duration::from_secs(1), || true);
+    linger(Duration::from_secs(1), "the inputs end, and their results wait");
     let kept = "SELECT array_agg(id) FROM public.task WHERE NOT atomic AND state = 'WORK'";
     let kept: Vec<i64> = one(&database, kept);
     assert!(kept.len() >= 5, "{}", mill.describe());

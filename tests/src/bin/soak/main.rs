@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     let before = Sizes::of(world);
     let (calm, mut most) = (Instant::now(), before);
     while calm.elapsed() < length - storm {
-        tests::steadily("time goes by", Duration::from_millis(500), || true);
+        tests::steadily("a pause between two measurements", Duration::from_millis(500), || true);
         most = most.larger(Sizes::of(world));
     }
     let inserted = work.end(world);

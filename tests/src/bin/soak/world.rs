@@ -111,7 +111,7 @@ impl World {
                 launchers.iter().any(|launcher| launcher.schedulers().len() >= DATABASES && launcher.status().is_some())
             })
         });
-        tests::steadily("time goes by", Duration::from_secs(3), || true);
+        tests::steadily("processes grow to their size", Duration::from_secs(3), || true);
     }
 
     pub fn describe(&self) -> String {
