@@ -31,19 +31,19 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use shared::db::link::LinkEvent;
 use shared::db::trouble::Trouble;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::process::stopping::{self, StopEvent, Stopping};
 use shared::region::HostMoment;
 use shared::sys::memory;
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
 /// Everything that the loop needs at its start.
 pub struct Parts {
     pub base: Base,
-    pub spawner: Nursery,
-    pub signals: Bell,
+    pub spawner: Spawner,
+    pub signals: SignalPipe,
     pub orders: Orders,
     pub server: OwnServer,
     pub manager: ServiceManager,
@@ -68,8 +68,8 @@ enum Event {
 
 pub struct Launcher {
     base: Base,
-    spawner: Nursery,
-    signals: Bell,
+    spawner: Spawner,
+    signals: SignalPipe,
     session: LauncherSession<Answer>,
     leadership: Leadership,
     watch: ServerWatch,
@@ -137,7 +137,7 @@ impl Launcher {
         let _ = poll(&mut fds, self.timeout(Instant::now()));
         drop(fds);
         let now = Instant::now();
-        let mut events: Vec<Event> = self.signals.rung().into_iter().map(Event::Signalled).collect();
+        let mut events: Vec<Event> = self.signals.received().into_iter().map(Event::Signalled).collect();
         events.extend(self.session.drive(now).into_iter().map(Event::Link));
         events.push(Event::Passed);
         events
@@ -177,7 +177,7 @@ impl Launcher {
             }
             Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             // It listens to nothing.
-            Event::Link(LinkEvent::Notified | LinkEvent::CatalogRang) => {}
+            Event::Link(LinkEvent::Notified | LinkEvent::CatalogChanged) => {}
             Event::Link(LinkEvent::Lost(trouble)) => self.session_lost(trouble, now),
             Event::Passed => self.pass(now),
         }

@@ -26,14 +26,14 @@ use crate::turn::{Turn, turn};
 use shared::db::trouble::Trouble;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{SchedulerOrder, Start};
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::process::stopping::StopEvent;
 use std::time::Instant;
 
 #[derive(Debug)]
 pub struct Components {
     pub base: Base,
-    pub spawner: Nursery,
+    pub spawner: Spawner,
     pub links: Links,
     pub session: QueueSession,
     pub installer: Installer,
@@ -50,7 +50,7 @@ impl Components {
     pub fn new(start: Start, order: SchedulerOrder, handed_down: bool) -> std::io::Result<Components> {
         let now = Instant::now();
         let points = ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"];
-        let spawner = Nursery::open(&start.region, start.slot, points)?;
+        let spawner = Spawner::open(&start.region, start.slot, points)?;
         let base = Base::new(start, order, handed_down);
         Ok(Components {
             spawner,
@@ -156,7 +156,7 @@ impl Components {
         if self.session.said.current().is_none() {
             let reason = self.claims.process_limit.reason().or(self.installer.said());
             self.base.notes().set_reason(reason.unwrap_or_default());
-            self.base.start.ring_parent();
+            self.base.start.signal_parent();
         }
     }
 

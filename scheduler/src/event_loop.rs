@@ -30,7 +30,7 @@ use shared::log::Level;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{SchedulerOrder, Start};
 use shared::process::stopping::StopEvent;
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -47,13 +47,18 @@ enum Waited {
 
 #[derive(Debug)]
 pub struct Scheduler {
-    signals: Bell,
+    signals: SignalPipe,
     events: (Sender<Event>, Receiver<Event>),
     parts: Components,
 }
 
 impl Scheduler {
-    pub fn new(start: Start, order: SchedulerOrder, signals: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
+    pub fn new(
+        start: Start,
+        order: SchedulerOrder,
+        signals: SignalPipe,
+        handed_down: bool,
+    ) -> std::io::Result<Scheduler> {
         let parts = Components::new(start, order, handed_down)?;
         Ok(Scheduler { signals, events: unbounded(), parts })
     }
@@ -122,7 +127,7 @@ impl Scheduler {
         if parent_gone {
             send(Event::ParentGone);
         }
-        self.signals.rung().into_iter().for_each(|signal| send(Event::Signal(signal)));
+        self.signals.received().into_iter().for_each(|signal| send(Event::Signal(signal)));
         let events = self.parts.links.drive(SessionName::Queue, now);
         if only_own && events.is_empty() && self.parts.links.is_open(SessionName::Queue) {
             return Waited::ForMore;
@@ -185,8 +190,8 @@ impl Scheduler {
             Event::Session(SessionName::Queue, event) => self.queue_event(event, now),
             Event::Session(name, LinkEvent::Up) => self.up(name, now),
             Event::Session(name, LinkEvent::Lost(trouble)) => self.lost(name, trouble, now),
-            Event::Session(SessionName::Graph, LinkEvent::CatalogRang) => self.parts.graph.notified(now),
-            Event::Session(_, LinkEvent::Notified | LinkEvent::CatalogRang) => {}
+            Event::Session(SessionName::Graph, LinkEvent::CatalogChanged) => self.parts.graph.notified(now),
+            Event::Session(_, LinkEvent::Notified | LinkEvent::CatalogChanged) => {}
             Event::Passed => self.turn(now),
         }
     }
@@ -203,7 +208,7 @@ impl Scheduler {
                 self.parts.jobs.hurry(now);
                 self.parts.claims.timer.notify(now);
             }
-            LinkEvent::CatalogRang => self.parts.graph_event(GraphEvent::Rang, now),
+            LinkEvent::CatalogChanged => self.parts.graph_event(GraphEvent::CatalogChanged, now),
             LinkEvent::Lost(trouble) => self.parts.session_lost(trouble, now),
             LinkEvent::Answered(answer) => self.answered(answer, now),
         }

@@ -113,5 +113,5 @@ fn a_killed_parent_takes_its_children_and_grandchildren_with_it() {
 /// A default action set behind signal-hook's back: it believes that its handler still stands, and does not set it again.
 #[test]
 fn a_grandchild_hears_a_signal_that_its_parent_had_given_up() {
-    run("bell_of_a_grandchild", 1);
+    run("signal_pipe_of_a_grandchild", 1);
 }

@@ -60,7 +60,7 @@ fn accept(start: &Start) -> Result<(QueueContext, Watchdog), ExitCode> {
     log::speak_as(Kind::Worker);
     title::set("pgmill: worker");
     let signals = open_signals().map_err(|error| {
-        shared::error!("cannot hang the signal bell", error = error);
+        shared::error!("cannot register the signal handlers", error = error);
         ExitCode::Temporary
     })?;
     fault::point("worker.before_accept");

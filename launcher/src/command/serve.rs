@@ -17,9 +17,9 @@ use shared::conninfo::Conninfo;
 use shared::process::exit_code::launcher_status;
 use shared::process::fault;
 use shared::process::kernel_limits;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::{Kind, Region};
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use shared::sys::title;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,7 +104,8 @@ enum Unstartable {
 fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     let trouble = |what: &str, error: &dyn std::fmt::Display| Unstartable::Trouble(format!("{what}: {error}"));
     let handled = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2, Signal::SIGCHLD];
-    let mut signals = Bell::hang(&handled).map_err(|error| trouble("cannot hang the signal bell", &error))?;
+    let mut signals =
+        SignalPipe::open(&handled).map_err(|error| trouble("cannot register the signal handlers", &error))?;
     fault::attach();
     // Workers of a scheduler that died become our children.
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| trouble("cannot become a subreaper", &error))?;
@@ -126,7 +127,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
     let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
     let spawner =
-        Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_hand_over"])
+        Spawner::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_hand_over"])
             .map_err(|error| trouble("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
@@ -156,12 +157,12 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     }))
 }
 
-fn start_server(dir: PathBuf, signals: &mut Bell) -> Result<Embedded, Unstartable> {
+fn start_server(dir: PathBuf, signals: &mut SignalPipe) -> Result<Embedded, Unstartable> {
     shared::info!("starting the embedded server", dir = dir.display());
     let mut called_off = false;
     let started = Embedded::start_unless(&dir, &mut || {
         let stop = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
-        called_off |= signals.rung().iter().any(|signal| stop.contains(signal));
+        called_off |= signals.received().iter().any(|signal| stop.contains(signal));
         called_off
     });
     match started {

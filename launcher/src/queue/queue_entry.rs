@@ -15,7 +15,7 @@ use nix::unistd::Pid;
 use shared::log::Level;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{WaitFor, encode};
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::{Kind, Phase, Region, Ticket};
 use shared::sys::wait::{Child, End};
 use std::time::{Duration, Instant};
@@ -155,7 +155,7 @@ impl QueueEntry {
         );
     }
 
-    pub fn spawn(&mut self, region: &Region, spawner: &Nursery, wait: WaitFor, now: Instant) {
+    pub fn spawn(&mut self, region: &Region, spawner: &Spawner, wait: WaitFor, now: Instant) {
         let Some(slot) = self.state.slot() else { return };
         // Whatever has led here: it would run as a user that it must not run as.
         if let Some(why) = self.wanted.refusal.clone() {

@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::conninfo::Place;
 use shared::process::order::WaitFor;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::{Phase, Region};
 use shared::sys::wait::Child;
 use std::os::fd::AsFd;
@@ -75,7 +75,7 @@ impl QueueTable {
     }
 
     /// One pass over all queues: slots first, so that no task takes a scheduler's slot, then starts and the rest.
-    pub fn pass(&mut self, spawner: &Nursery, may_start: bool, open: &impl StartConditions, now: Instant) {
+    pub fn pass(&mut self, spawner: &Spawner, may_start: bool, open: &impl StartConditions, now: Instant) {
         self.entries.retain(|entry| !(entry.state.is_removed() && entry.state.is_disabled()));
         for entry in &mut self.entries {
             entry.look(&self.region, now);

@@ -163,7 +163,7 @@ impl Creating {
                     self.link.ask("making what rows need", PROVISION_TIMEOUT, |client| create_missing(client, lacking));
                 }
                 LinkEvent::Answered(provided) => return Some(provided),
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
                 LinkEvent::Lost(trouble) => {
                     shared::debug!("what rows need is not made yet", why = trouble);
                     return Some(Vec::new());

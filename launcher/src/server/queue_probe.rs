@@ -62,7 +62,7 @@ impl QueueProbe {
                     self.at = None;
                     return Some((database, Some(queues)));
                 }
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
                 LinkEvent::Lost(trouble) => {
                     shared::debug!("cannot list the queues of a database", database = database, why = trouble);
                     self.at = None;

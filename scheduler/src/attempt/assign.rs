@@ -14,7 +14,7 @@ use crate::pool::connection_pool::{Checkout, ConnectionPool};
 use crate::turn::Turn;
 use shared::process::begin_channel;
 use shared::process::order::WorkerOrder;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::{Kind, SlotHandle};
 use shared::sys::memory::own_again;
 use std::os::fd::{AsRawFd, RawFd};
@@ -32,7 +32,7 @@ pub struct NotStarted {
 impl Attempts {
     /// Workers for rows that the claim has begun, as far as their connections are reset. All are forked before anything is
     /// noted: each page of ours that is written between two forks is copied once more.
-    pub fn start_pooled(&mut self, pool: &mut ConnectionPool, spawner: &Nursery, turn: &Turn<'_>) -> Vec<NotStarted> {
+    pub fn start_pooled(&mut self, pool: &mut ConnectionPool, spawner: &Spawner, turn: &Turn<'_>) -> Vec<NotStarted> {
         let claimed = self.table.to_start();
         if claimed.is_empty() {
             return Vec::new();
@@ -96,7 +96,7 @@ impl Attempts {
         &mut self,
         claim: Claim,
         slot: SlotHandle,
-        spawner: &Nursery,
+        spawner: &Spawner,
         turn: &Turn<'_>,
     ) -> Result<AttemptId, NotStarted> {
         let (task, row) = (claim.task, claim.row.clone());
@@ -131,7 +131,7 @@ impl Attempts {
         &mut self,
         claim: Claim,
         (slot, batches): (SlotHandle, bool),
-        (pool, spawner): (&mut ConnectionPool, &Nursery),
+        (pool, spawner): (&mut ConnectionPool, &Spawner),
         turn: &Turn<'_>,
     ) -> Result<AttemptId, NotStarted> {
         let base = turn.base;

@@ -12,7 +12,7 @@ use super::ends::{Ends, unless_refused};
 use crate::command::{Command, Refused, refusable};
 use crate::limits::{MEAN_MEMORY, RECORD_RETRY_PAUSE};
 use crate::turn::Turn;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::Kind;
 use std::time::Instant;
 use worker::Assignment;
@@ -65,7 +65,7 @@ impl Attempts {
     }
 
     /// Results that could not be recorded with the others get a worker each, as far as there are slots.
-    pub fn retry_records(&mut self, spawner: &Nursery, turn: &Turn<'_>) {
+    pub fn retry_records(&mut self, spawner: &Spawner, turn: &Turn<'_>) {
         if turn.statements().is_none() || self.next_retry.is_none_or(|at| turn.now < at) || !self.table.has_retries() {
             return;
         }

@@ -216,7 +216,7 @@ impl Search {
         for event in self.link.as_mut().map(|link| link.turn(now)).unwrap_or_default() {
             match event {
                 LinkEvent::Up => self.next = Some(now),
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
                 LinkEvent::Lost(trouble) => return Some(self.missed(trouble.text, now)),
                 LinkEvent::Answered(RemoteStatus { server_began_us, there }) => {
                     match session.judge(server_began_us, there) {

@@ -241,6 +241,6 @@ pub(super) fn show_running(turn: &Turn<'_>) {
     let notes = turn.base.notes();
     if notes.phase() == Some(Phase::Waiting) {
         notes.set_phase(Phase::Running);
-        turn.base.start.ring_parent();
+        turn.base.start.signal_parent();
     }
 }

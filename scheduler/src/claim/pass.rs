@@ -60,7 +60,7 @@ pub async fn run_pass(
 /// What a full pass does before it claims. All that does not wait for an answer goes in one write.
 async fn prepare(claimer: &mut Claimer, request: &PassRequest, result: &mut PassResult) -> Result<(), Trouble> {
     let session = &claimer.session;
-    let disarmed = async || if request.disarm { session.sign(lock_key::BELL, false).await } else { Ok(false) };
+    let disarmed = async || if request.disarm { session.sign(lock_key::WAKE_UP, false).await } else { Ok(false) };
     let defaults = async || if request.pooled { session.session_defaults().await.map(Some) } else { Ok(None) };
     let unwanted =
         async || if request.running.is_empty() { Ok(Vec::new()) } else { session.unwanted(&request.running).await };
@@ -100,7 +100,7 @@ async fn arm(
     let session = &claimer.session;
     // Rows committed before the lock was ours notified nobody; later ones will. The server does one after the other, so a
     // statement behind the lock has a later snapshot.
-    let armed = session.sign(lock_key::BELL, true);
+    let armed = session.sign(lock_key::WAKE_UP, true);
     let (armed, released) = both(armed, session.execute(&session.statements.release)).await;
     released?;
     result.armed = armed?;
@@ -115,7 +115,7 @@ async fn arm(
         let before = result.claimed.len();
         claimer.claim(request.count - before, running, None, result).await?;
         if result.claimed.len() == request.count {
-            session.sign(lock_key::BELL, false).await?;
+            session.sign(lock_key::WAKE_UP, false).await?;
             result.armed = false;
         }
     }

@@ -11,7 +11,7 @@ use crate::jobs::job_table::Jobs;
 use crate::pool::connection_pool::ConnectionPool;
 use crate::turn::Turn;
 use shared::process::fault;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::SlotHandle;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub struct Starters<'a> {
     pub attempts: &'a mut Attempts,
     pub pool: &'a mut ConnectionPool,
     pub jobs: &'a mut Jobs,
-    pub spawner: &'a Nursery,
+    pub spawner: &'a Spawner,
 }
 
 impl Claims {

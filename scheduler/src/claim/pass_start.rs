@@ -123,7 +123,7 @@ impl Claims {
         Some(query("tidying the session", move |client| async move {
             client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
             loop {
-                let row = client.query_one(&statements.unlock, &[&lock_key::BELL, &statements.relid]).await;
+                let row = client.query_one(&statements.unlock, &[&lock_key::WAKE_UP, &statements.relid]).await;
                 if !row.map_err(|error| Trouble::of(&error))?.get::<_, bool>("done") {
                     return Ok(ClaimAnswer::Done);
                 }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_that_lead_to_nothing_keep_the_bell_unarmed_for_ever_longer() {
+    fn notifications_that_lead_to_nothing_keep_the_wake_up_lock_free_for_ever_longer() {
         let mut now = Instant::now();
         let mut timer = PollTimer::new(now);
         let mut waits = Vec::new();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_bell_is_tried_again_after_20_ms_doubling_up_to_sleep() {
+    fn a_refused_wake_up_lock_is_tried_again_after_20_ms_doubling_up_to_sleep() {
         let now = Instant::now();
         let mut timer = PollTimer::new(now);
         let waits: Vec<u128> = (0..8)

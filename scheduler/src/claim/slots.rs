@@ -53,6 +53,6 @@ pub fn offer(base: &Base) {
     let wanted = |slot: SlotHandle| slot.index() != own && slots.notes(slot).wants_slot();
     let somebody = || slots.wanted() > 0 || slots.holders().iter().any(|holder| wanted(holder.handle));
     if slots.used() < slots.limit() && somebody() {
-        base.start.ring_parent();
+        base.start.signal_parent();
     }
 }

@@ -1,5 +1,5 @@
 //! One pass over the graph: timers that are due fire, jobs without input end, back-fills go on a little, and when nothing
-//! is left, the catalog's bell is armed.
+//! is left, the catalog's wake-up lock is held.
 //!
 //! It runs on a session of its own, so that the queue's look never waits for it. The next times are computed here, and the
 //! server takes them only if the timers are still as they were; timers that are due together fire in one transaction, and
@@ -52,7 +52,7 @@ pub struct GraphStatements {
 /// What a pass is to do.
 #[derive(Clone, Debug, Default)]
 pub struct GraphAsk {
-    /// The bell is armed from before.
+    /// The wake-up lock is held from before.
     pub armed: bool,
     /// Old tokens are due to be swept.
     pub sweep: bool,
@@ -77,7 +77,7 @@ pub struct GraphPassed {
     pub refused: Vec<(Option<i32>, String, Trouble)>,
 }
 
-/// Prepares a session: it hears the catalog's bell.
+/// Prepares a session: it listens to the catalog's channel.
 pub async fn prepare(client: &Client) -> Result<GraphStatements, Trouble> {
     let text = async |text: &str| client.prepare(text).await.map_err(|error| Trouble::of(&error));
     client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
@@ -99,7 +99,7 @@ pub async fn prepare(client: &Client) -> Result<GraphStatements, Trouble> {
 pub async fn pass(client: Rc<Client>, statements: Rc<GraphStatements>, ask: GraphAsk) -> Result<GraphPassed, Trouble> {
     let mut round = Round { client, statements, except_for: ask.except_for, passed: GraphPassed::default() };
     if ask.armed {
-        round.bell(false).await?;
+        round.sign_wakeup(false).await?;
     }
     let began = Instant::now();
     loop {
@@ -292,9 +292,9 @@ impl Round {
         Ok(worked)
     }
 
-    /// Nothing is left: the bell is armed and, in a later statement, everything looked at once more.
+    /// Nothing is left: the wake-up lock is taken and, in a later statement, everything looked at once more.
     async fn arm(&mut self) -> Result<(), Trouble> {
-        let armed = self.bell(true).await?;
+        let armed = self.sign_wakeup(true).await?;
         let row = self.one(&self.statements.look, &[&self.except_for]).await?;
         let due: Option<f64> = row.get("due_ms");
         self.passed.used = row.get("used");
@@ -303,16 +303,16 @@ impl Round {
         if row.get("idle") || due.is_some_and(|ms| ms <= 0.0) {
             self.passed.more = true;
             if armed {
-                self.bell(false).await?;
+                self.sign_wakeup(false).await?;
                 self.passed.armed = false;
             }
         }
         Ok(())
     }
 
-    async fn bell(&self, hold: bool) -> Result<bool, Trouble> {
+    async fn sign_wakeup(&self, hold: bool) -> Result<bool, Trouble> {
         let statement = if hold { &self.statements.lock } else { &self.statements.unlock };
-        Ok(self.one(statement, &[&lock_key::BELL, &0u32]).await?.get("done"))
+        Ok(self.one(statement, &[&lock_key::WAKE_UP, &0u32]).await?.get("done"))
     }
 
     /// One thing's trouble is not the session's, unless the session is gone.

@@ -189,7 +189,7 @@ impl Installer {
         }
         shared::warning!("no catalog", queue = turn.label(), why = lack.why);
         turn.base.notes().set_reason(&lack.why);
-        turn.base.start.ring_parent();
+        turn.base.start.signal_parent();
         self.said = Some(lack.why);
     }
 }

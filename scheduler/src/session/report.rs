@@ -14,7 +14,7 @@ impl QueueSession {
         // A server that is away gives the same reason each second: the launcher need not be woken for that.
         if self.said.current() != Some(reason.as_str()) {
             base.notes().set_reason(&reason);
-            base.start.ring_parent();
+            base.start.signal_parent();
         }
         if self.said.begin(trouble) {
             shared::warning!("queue waits", queue = base.label, reason = reason);
@@ -25,7 +25,7 @@ impl QueueSession {
 
     pub fn report_end(&mut self, base: &Base) {
         base.notes().set_reason("");
-        base.start.ring_parent();
+        base.start.signal_parent();
         // The memory that it took to get here is not needed again soon.
         memory::shed_heap();
         if self.said.end() {

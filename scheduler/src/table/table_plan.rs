@@ -18,7 +18,9 @@ use shared::db::task_column::{Kind, TASK_COLUMNS, TaskColumn, task_column};
 
 const LABELS: [&str; 7] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const OUR_TRIGGERS: [&str; 5] =
-    ["mill_hold", "mill_claimed", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
+    ["mill_hold", "mill_claimed", "mill_wakeup_insert", "mill_wakeup_update", "mill_wakeup_delete"];
+/// Names of the wake-up triggers before 0.1.0: they are dropped when the others are made.
+const FORMER_TRIGGERS: [&str; 3] = ["mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
 /// Up to here a rewrite or a lock against writers is a matter of moments.
 pub const SMALL_BYTES: i64 = 16 * 1024 * 1024;
 
@@ -51,15 +53,18 @@ pub enum Reshape {
         function: Option<String>,
     },
     /// The hash is a plain column: this keeps it.
-    HangHash,
+    MakeHashTrigger,
     /// The rows no longer run as their authors: the column's comment must not say so.
     CommentUser,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Mend {
-    HangTriggers,
-    HangHash,
+    /// `former`: triggers of ours by names of earlier versions, to drop.
+    MakeTriggers {
+        former: Vec<&'static str>,
+    },
+    MakeHashTrigger,
     /// Rows from before the hash: looked for each time, because a catalog does not know them.
     FillHash,
     Index {
@@ -187,7 +192,7 @@ fn reshape(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Vec<Resha
         match shape.column(ours.name) {
             None if ours.is_generated() && shape.bytes > SMALL_BYTES => {
                 steps.push(Reshape::AddColumn { name, definition: ours.type_name.to_owned() });
-                steps.push(Reshape::HangHash);
+                steps.push(Reshape::MakeHashTrigger);
             }
             // Without its check, which would be validated under the strongest lock.
             None => steps.push(Reshape::AddColumn { name, definition: ours.definition(&state, defaults) }),
@@ -211,21 +216,22 @@ fn reshape(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Vec<Resha
     }
     // pg_task's own trigger may be what filled it so far.
     if !steps.is_empty() && needs_hash_trigger(shape) {
-        steps.push(Reshape::HangHash);
+        steps.push(Reshape::MakeHashTrigger);
     }
     steps
 }
 
 fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
     let mut mends = Vec::new();
-    if !OUR_TRIGGERS.into_iter().all(|name| shape.has_trigger(name)) {
-        mends.push(Mend::HangTriggers);
+    let former: Vec<&str> = FORMER_TRIGGERS.into_iter().filter(|name| shape.has_trigger(name)).collect();
+    if !former.is_empty() || !OUR_TRIGGERS.into_iter().all(|name| shape.has_trigger(name)) {
+        mends.push(Mend::MakeTriggers { former });
     }
-    let hung = reshape.contains(&Reshape::HangHash);
-    if needs_hash_trigger(shape) && !hung {
-        mends.push(Mend::HangHash);
+    let made = reshape.contains(&Reshape::MakeHashTrigger);
+    if needs_hash_trigger(shape) && !made {
+        mends.push(Mend::MakeHashTrigger);
     }
-    if hung || has_plain_hash(shape) {
+    if made || has_plain_hash(shape) {
         mends.push(Mend::FillHash);
     }
     for place in &INDEXES {
@@ -282,11 +288,11 @@ fn is_upstreams(column: &str, expression: &str) -> bool {
 /// refuse some of our transitions. Named `<table>_<what>` like their functions, older `wake_up` and `hash_generate`.
 fn is_upstreams_trigger(name: &str, function: &str, source: &str) -> bool {
     let named = name == function || function.ends_with(&format!("_{name}"));
-    let rings = source.contains("pg_cancel_backend") && source.contains("'userlock'");
+    let wakes = source.contains("pg_cancel_backend") && source.contains("'userlock'");
     let guards = ["column is immutable", "invalid state transition"].iter().any(|text| source.contains(text));
     let fills = name == "hash_generate" && source.contains("hashtext");
     let adds_up = name.ends_with("_valid") && source.contains("\"active\"") && source.contains("\"live\"");
-    named && (rings || guards || fills || adds_up)
+    named && (wakes || guards || fills || adds_up)
 }
 
 #[cfg(test)]

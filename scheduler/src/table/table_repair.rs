@@ -102,12 +102,14 @@ impl From<Trouble> for Hitch {
 
 async fn mend_one(client: &Client, queue: &Queue, shape: &Shape, step: &Mend) -> Result<Option<String>, Hitch> {
     match step {
-        Mend::HangTriggers => {
-            calm(client, shape, false).await?;
-            run(client, &alone(&queue.fill_make_triggers())).await?;
+        Mend::MakeTriggers { former } => {
+            calm(client, shape, !former.is_empty()).await?;
+            let table = queue.fill("{queue}");
+            let drops: String = former.iter().map(|name| format!("; DROP TRIGGER {name} ON {table}")).collect();
+            run(client, &alone(&format!("{}{drops}", queue.fill_make_triggers()))).await?;
             Ok(Some("wake-up triggers".to_owned()))
         }
-        Mend::HangHash => {
+        Mend::MakeHashTrigger => {
             calm(client, shape, false).await?;
             run(client, &alone(&queue.fill_make_hash_trigger())).await?;
             Ok(Some("hash trigger".to_owned()))
@@ -296,7 +298,7 @@ fn reshape_text(step: &Reshape, queue: &Queue) -> String {
             let function = function.as_ref().map(|name| format!("; DROP FUNCTION {name}()")).unwrap_or_default();
             format!("DROP TRIGGER {} ON {table}{function}", quoted(name))
         }
-        Reshape::HangHash => queue.fill_make_hash_trigger(),
+        Reshape::MakeHashTrigger => queue.fill_make_hash_trigger(),
         Reshape::CommentUser => format!(
             "COMMENT ON COLUMN {table}.\"user\" IS 'who inserted the task; it runs as the user of the queue''s scheduler'"
         ),
@@ -309,7 +311,7 @@ fn told(plan: &Plan) -> String {
         Reshape::AddColumn { name, .. } => format!("column {name}"),
         Reshape::SetDefault { name, .. } => format!("default of {name}"),
         Reshape::DropTrigger { name, .. } => format!("without trigger {name}"),
-        Reshape::HangHash => "hash trigger".to_owned(),
+        Reshape::MakeHashTrigger => "hash trigger".to_owned(),
         Reshape::CommentUser => "comment of user".to_owned(),
     });
     labels.chain(steps).collect::<Vec<_>>().join(", ")

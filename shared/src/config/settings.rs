@@ -46,7 +46,7 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The poll, when no bell rings.
+    /// The poll, when no notification comes.
     "sleep" sleep_ms: u64 = 1_000, |json| value::duration_ms(json, 1..=WAIT_MS_MAX), ["pg_task.sleep"];
     /// How often to look for hung tasks.
     "reset" reset_ms: u64 = 3_600_000, |json| value::duration_ms(json, 1..=SERVER_MS_MAX), ["pg_task.reset"];

@@ -132,7 +132,7 @@ fn fill(part: &str, version: &str) -> String {
         ("leader_key", lock_key::LEADER.to_string()),
         ("queue_key", lock_key::QUEUE.to_string()),
         ("task_key", lock_key::TASK.to_string()),
-        ("wakeup_key", lock_key::BELL.to_string()),
+        ("wakeup_key", lock_key::WAKE_UP.to_string()),
         ("flow_key", lock_key::FLOW.to_string()),
         ("graph_key", lock_key::GRAPH.to_string()),
         ("cancelled_text", literal(statement::CANCELLED)),

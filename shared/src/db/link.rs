@@ -45,7 +45,7 @@ pub enum LinkEvent<A> {
     /// A NOTIFY on a queue's channel that this session listens to.
     Notified,
     /// One on the catalog's: flows, timers, edges, back-fills or commands have changed.
-    CatalogRang,
+    CatalogChanged,
     /// Connecting failed, the server closed the link, or a deadline passed. Questions in flight are gone.
     Lost(Trouble),
 }
@@ -295,7 +295,7 @@ impl<A> Link<A> {
                     events.push(LinkEvent::Notified);
                 }
                 if heard.catalog {
-                    events.push(LinkEvent::CatalogRang);
+                    events.push(LinkEvent::CatalogChanged);
                 }
                 self.collect(events)
             }

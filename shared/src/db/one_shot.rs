@@ -38,7 +38,7 @@ where
                     }
                 }
                 LinkEvent::Answered(answer) => return Ok(answer),
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
                 LinkEvent::Lost(trouble) => return Err(trouble),
             }
         }

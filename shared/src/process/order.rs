@@ -156,25 +156,25 @@ pub fn encode<T: Serialize>(order: &T) -> Vec<u8> {
 }
 
 impl Start {
-    /// Takes the order out of the cell and rings the parent.
+    /// Takes the order out of the cell and signals the parent.
     pub fn accept<T: DeserializeOwned>(&self) -> Result<T, OrderError> {
         let mut payload = self.region.accept(self.ticket)?;
-        self.ring_parent();
+        self.signal_parent();
         let order = serde_json::from_slice(&payload).map_err(OrderError::Unreadable);
         payload.fill(0);
         order
     }
 
     /// "Look": at the cells, at the notes. Never at a stranger: the parent may have died and its pid been reused.
-    pub fn ring_parent(&self) {
-        ring_parent(self.parent);
+    pub fn signal_parent(&self) {
+        signal_parent(self.parent);
     }
 }
 
 /// The same for a part of the process that has not the whole start.
-pub fn ring_parent(parent: Pid) {
+pub fn signal_parent(parent: Pid) {
     if getppid() == parent {
-        crate::sys::signal::ring(parent, Signal::SIGUSR2);
+        crate::sys::signal::send(parent, Signal::SIGUSR2);
     }
 }
 

@@ -29,7 +29,7 @@ pub enum SpawnError {
 
 /// Where a process starts its children.
 #[derive(Debug)]
-pub struct Nursery {
+pub struct Spawner {
     region: Region,
     /// This process's own slot.
     parent: SlotHandle,
@@ -39,11 +39,11 @@ pub struct Nursery {
     points: [&'static str; 3],
 }
 
-impl Nursery {
+impl Spawner {
     /// `points`: the fault points before and after the fork, and after the slot is the child's.
-    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 3]) -> io::Result<Nursery> {
+    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 3]) -> io::Result<Spawner> {
         let (life, breath) = io::pipe()?;
-        Ok(Nursery { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
+        Ok(Spawner { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
     }
 
     /// Starts `entry` with `order` in its cell. On any error slot and cell are free again.

@@ -9,7 +9,7 @@
 //! The generation is that of the slot and a number that rises with every batch, so a word is never the same twice. The
 //! worker writes the ids while the word is closed and stores the open word last; the scheduler reads word, ids, and
 //! swaps: if the swap succeeds, the ids are those of that word. When the word stands still for too long the worker's
-//! watchdog leaves a copy of it and rings. When a worker is dead, the word is of no interest: its rows name its backend.
+//! watchdog leaves a copy of it and signals the scheduler. When a worker is dead, the word is of no interest: its rows name its backend.
 
 use super::slot::SlotHandle;
 use super::{Region, layout};
@@ -107,7 +107,7 @@ impl Region {
         false
     }
 
-    /// By the worker's watchdog: the task that was sent last takes long. Then it rings.
+    /// By the worker's watchdog: the task that was sent last takes long. Then it signals the scheduler.
     pub fn call_batch_slow(&self, slot: SlotHandle) {
         let word = self.batch_word(slot, layout::BATCH_WORD).load(Acquire);
         self.batch_word(slot, layout::BATCH_SLOW).store(word, Release);

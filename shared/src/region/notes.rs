@@ -164,7 +164,7 @@ impl<'a> Notes<'a> {
         self.number(layout::NOTE_PROOF).map(|number| number as i64).filter(|number| *number != 0)
     }
 
-    /// By a scheduler: it found no free slot, and is to be rung when there is one. It says so and then looks at the
+    /// By a scheduler: it found no free slot, and wants a signal when there is one. It says so and then looks at the
     /// slots once more; whoever frees a slot looks here afterwards. The fences keep both in that order, so that one
     /// of the two sees the other.
     pub fn set_wants_slot(&self, wants: bool) {
@@ -190,14 +190,14 @@ impl<'a> Notes<'a> {
         Some((self.number(layout::NOTE_TASK)? as i64, self.number(layout::NOTE_ATTEMPT)? as i32, backend as i32))
     }
 
-    /// By the parent: then ring the worker.
+    /// By the parent: then signal the worker.
     pub fn request(&self, request: Request) {
         self.word(layout::NOTE_REQUEST_TASK).store(request.task as u64, Relaxed);
         self.word(layout::NOTE_REQUEST_ATTEMPT).store(request.attempt as u64, Relaxed);
         self.word(layout::NOTE_REQUEST).store(request.cancel.code(), Release);
     }
 
-    /// By the worker, when rung.
+    /// By the worker, on a signal.
     pub fn requested(&self) -> Option<Request> {
         let code = self.number(layout::NOTE_REQUEST)?;
         let cancel = Cancel::ALL.into_iter().find(|cancel| cancel.code() == code)?;

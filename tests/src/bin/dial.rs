@@ -35,7 +35,7 @@ fn by_link(target: &Target) -> Result<String, String> {
             match event {
                 LinkEvent::Lost(trouble) => return Err(trouble.text),
                 LinkEvent::Answered(answer) => return Ok(answer),
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
                 LinkEvent::Up => link.ask("the question", target.connect_timeout(), |client| async move {
                     let row = client.query_one(QUESTION, &[]).await.map_err(|error| Trouble::of(&error))?;
                     Ok(row.get::<_, String>(0))

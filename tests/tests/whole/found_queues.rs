@@ -100,7 +100,7 @@ fn a_queue_runs_as_its_tables_owner_and_the_launchers_login_runs_none() {
     must(
         &mut enter(&cluster, OWNER),
         "CREATE SCHEMA orders; CREATE TABLE orders.task (id int, text text); \
-         CREATE TRIGGER mill_ring_insert AFTER INSERT ON orders.task EXECUTE FUNCTION public.mill_ring()",
+         CREATE TRIGGER mill_wakeup_insert AFTER INSERT ON orders.task EXECUTE FUNCTION public.mill_wakeup()",
     );
     let mill = launcher(&cluster);
     let mut client = enter(&cluster, OWNER);

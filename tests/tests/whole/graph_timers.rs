@@ -125,7 +125,7 @@ fn old_times_are_cut_off_and_the_number_of_those_left_out_is_said() {
 #[test]
 fn a_timer_takes_effect_at_once_when_it_is_made_edited_disabled_or_deleted() {
     let database = Cluster::shared().database();
-    // only the bell can be quick
+    // only a notification can be quick
     let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
     ready(&mill, &database);
     set_clock(&database, "2030-01-01 00:00:00Z");

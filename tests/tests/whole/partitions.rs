@@ -49,14 +49,14 @@ fn a_partitioned_table_is_served_if_its_key_never_changes() {
     supervisor.eventually("all are mended", || {
         supervisor.log().lines().iter().filter(|line| line.contains("table mended")).count() == 3
     });
-    // Row triggers of a partition ring for the whole table.
+    // Row triggers of a partition notify for the whole table.
     for (schema, ..) in &partitions {
         make(
             &database,
             &format!("INSERT INTO {schema}.task (input, \"group\", state) VALUES ('SELECT 2', 'a', 'STOP')"),
         );
         make(&database, &format!("UPDATE {schema}.task SET state = 'PLAN' WHERE state = 'STOP'"));
-        supervisor.wait("the ring is heard").within(SOON).until(|| done(schema) == "11");
+        supervisor.wait("the notification has come").within(SOON).until(|| done(schema) == "11");
         let indexes = format!(
             "SELECT count(*)::text FROM pg_index WHERE indrelid = '{schema}.part0'::regclass AND indpred IS NOT NULL AND indisvalid"
         );

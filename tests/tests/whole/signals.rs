@@ -249,7 +249,7 @@ fn hup_changes_sleep_without_a_restart() {
     changed["json"][0]["sleep"] = json!(60);
     reload(&supervisor, &changed);
     supervisor.eventually("the settings have arrived", || supervisor.log_contains("settings in force"));
-    // a row that nobody rings for is found by the poll alone
+    // a row that nobody notifies about is found by the poll alone
     let mut client = database.connect_superuser();
     client.batch_execute("SET session_replication_role = replica").expect("no triggers");
     for _ in 0..3 {

@@ -80,7 +80,7 @@ fn a_stopped_or_deleted_task_counts_in_its_group_until_its_statement_has_ended()
 }
 
 /// A row says that it runs as soon as it is taken, which may be before its worker exists: its owner may stop it then, and nobody
-/// rings for a scheduler that is awake.
+/// notifies a scheduler that is awake.
 #[test]
 fn a_task_that_is_stopped_or_deleted_in_the_moment_it_is_taken_does_not_run_on() {
     let database = Cluster::shared().database();

@@ -68,7 +68,7 @@ fn a_table_swapped_by_rename_is_taken_over_and_what_ran_is_planned_again_in_the_
         database.look(sql, &[&id, &live]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 2)
     });
     mill.eventually("its server process is gone", || !ledger::is_connected(&database, backend));
-    // rows of the new one run, and ring
+    // rows of the new one run, and wake the scheduler
     let next = database.insert("SELECT 'here'");
     assert_eq!(mill.finished(&database, next)["output"], "here");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task_was WHERE state <> 'PLAN'"), 0);

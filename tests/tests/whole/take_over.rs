@@ -76,7 +76,7 @@ fn todays_table_of_pg_task_is_taken_over_with_its_rows() {
     assert_eq!(
         text(&database, ours).as_deref(),
         Some(
-            "mill_claimed,mill_hold,mill_job_after,mill_job_before,mill_job_change,mill_job_delete,mill_job_insert,mill_ring_delete,mill_ring_insert,mill_ring_update"
+            "mill_claimed,mill_hold,mill_job_after,mill_job_before,mill_job_change,mill_job_delete,mill_job_insert,mill_wakeup_delete,mill_wakeup_insert,mill_wakeup_update"
         )
     );
     stop(&supervisor);
@@ -198,7 +198,7 @@ fn what_can_wait_is_mended_when_the_dump_has_ended_and_the_queue_is_served_meanw
     stop(&supervisor);
     make(
         &database,
-        "DROP TRIGGER mill_ring_insert ON public.task; ALTER TABLE public.task DROP CONSTRAINT task_active_check;
+        "DROP TRIGGER mill_wakeup_insert ON public.task; ALTER TABLE public.task DROP CONSTRAINT task_active_check;
          COMMENT ON COLUMN public.task.max IS 'ours'; COMMENT ON COLUMN public.task.input IS NULL;
          DROP INDEX public.task_plan_idx;",
     );

@@ -23,7 +23,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[test]
 fn an_insert_two_seconds_after_a_burst_starts_at_once_also_while_another_group_works() {
     let database = Cluster::shared().database();
-    // only the bell can be this quick
+    // only a notification can be this quick
     let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
     for long in [false, true] {
         if long {
@@ -157,8 +157,8 @@ fn a_row_of_a_long_transaction_is_found_after_its_commit() {
     }
 }
 
-/// A session that hears every ring of the queue, and what it has heard.
-fn rings(client: &mut postgres::Client) -> usize {
+/// A session that listens to the queue, and the count of its notifications.
+fn notifications(client: &mut postgres::Client) -> usize {
     use postgres::fallible_iterator::FallibleIterator;
     client.batch_execute("SELECT 1").expect("alive");
     client.notifications().iter().count().expect("notifications")
@@ -179,29 +179,29 @@ fn nobody_rings_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start(
         .batch_execute("INSERT INTO public.task (input, \"group\") SELECT 'SELECT 1', 'work' || i % 50 FROM generate_series(1, 300) AS i")
         .expect("insert");
     mill.eventually("it works", || one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE'") > 5);
-    rings(&mut listener);
+    notifications(&mut listener);
     let began = Instant::now();
     for i in 0..count {
         let sql = format!("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'work{}')", i % 50);
         client.batch_execute(&sql).expect("insert");
     }
-    let (took, heard) = (began.elapsed(), rings(&mut listener));
-    println!("{heard} rings for {count} inserts in {took:?} under load");
-    assert!(heard * 2 <= count, "{heard} rings for {count} inserts");
+    let (took, heard) = (began.elapsed(), notifications(&mut listener));
+    println!("{heard} notifications for {count} inserts in {took:?} under load");
+    assert!(heard * 2 <= count, "{heard} notifications for {count} inserts");
 
-    // a full group: rings that lead to nothing become rare
+    // a full group: notifications that lead to nothing become rare
     mill.wait("the work is over")
         .within(Duration::from_secs(60))
         .until(|| one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE'") == 0);
     let head = database.insert_with("SELECT pg_sleep(3600)", "group = 'full'");
     running(&mill, &database, head);
-    rings(&mut listener);
+    notifications(&mut listener);
     let began = Instant::now();
     for _ in 0..count {
         client.batch_execute("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'full')").expect("insert");
         linger(Duration::from_millis(5));
     }
-    let heard = rings(&mut listener);
-    println!("{heard} rings for {count} inserts in {:?} into a full group", began.elapsed());
-    assert!(heard < 40, "{heard} rings");
+    let heard = notifications(&mut listener);
+    println!("{heard} notifications for {count} inserts in {:?} into a full group", began.elapsed());
+    assert!(heard < 40, "{heard} notifications");
 }

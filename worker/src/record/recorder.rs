@@ -13,7 +13,7 @@ use crate::wire::{QueryError, ServerError, Session};
 use nix::unistd::getppid;
 use shared::db::refusal::Refusal;
 use shared::process::exit_code::ExitCode;
-use shared::process::order::ring_parent;
+use shared::process::order::signal_parent;
 use shared::region::{Notes, Phase};
 use std::cell::Cell;
 use std::thread;
@@ -144,7 +144,7 @@ impl<'a> Recorder<'a> {
         self.notes.set_reason(why);
         self.notes.set_phase(if passes { Phase::Recording } else { Phase::Running });
         if !self.waits.replace(true) {
-            ring_parent(getppid());
+            signal_parent(getppid());
         }
         if self.rests(until) {
             return Ok(());
@@ -169,7 +169,7 @@ impl<'a> Recorder<'a> {
         if self.waits.replace(false) {
             self.notes.set_reason("");
             self.notes.set_phase(Phase::Forked);
-            ring_parent(getppid());
+            signal_parent(getppid());
         }
     }
 }

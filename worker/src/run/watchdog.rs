@@ -20,11 +20,11 @@ use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::{Pid, getppid};
 use shared::conninfo::Target;
 use shared::process::exit_code::ExitCode;
-use shared::process::order::ring_parent;
+use shared::process::order::signal_parent;
 use shared::region::{Cancel, Region, Request, SlotHandle, TaskKey};
 use shared::sys::fork::leave;
 use shared::sys::memory;
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -88,16 +88,16 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog and the thread that listens to the bell. From here on this process must not fork.
+    /// Starts the watchdog and the thread that waits for signals. From here on this process must not fork.
     pub(crate) fn start(
-        bell: Bell,
+        signals: SignalPipe,
         life: OwnedFd,
         parent: Pid,
         region: Region,
         slot: SlotHandle,
     ) -> io::Result<Watchdog> {
         let (watchdog, heard) = Watchdog::new(parent, region, slot);
-        watchdog.start_threads(bell, life, heard)?;
+        watchdog.start_threads(signals, life, heard)?;
         Ok(watchdog)
     }
 
@@ -119,7 +119,7 @@ impl Watchdog {
         let Some((life, heard)) = asleep else { return };
         // Its parent was deeper in its calls than this one will be.
         memory::shed_stack();
-        let awake = open_signals().and_then(|bell| self.start_threads(bell, life, heard));
+        let awake = open_signals().and_then(|signals| self.start_threads(signals, life, heard));
         if let Err(error) = awake {
             // Its scheduler logs it, once for many.
             self.region.slots().notes(self.slot).set_reason(&format!("cannot start the watchdog: {error}"));
@@ -134,14 +134,14 @@ impl Watchdog {
         (Watchdog { parent, messages, state, last, region, slot, asleep: Arc::default() }, heard)
     }
 
-    fn start_threads(&self, bell: Bell, life: OwnedFd, heard: Receiver<Message>) -> io::Result<()> {
-        let (rings, rung) = unbounded();
+    fn start_threads(&self, signals: SignalPipe, life: OwnedFd, heard: Receiver<Message>) -> io::Result<()> {
+        let (sender, received) = unbounded();
         thread::Builder::new()
-            .name("bell".into())
+            .name("signals".into())
             .stack_size(WATCHDOG_STACK_BYTES)
-            .spawn(move || listen(bell, life, &rings))?;
+            .spawn(move || listen(signals, life, &sender))?;
         let (state, region, last) = (self.state.clone(), self.region.clone(), self.last.clone());
-        let thread = WatchdogThread { parent: self.parent, heard, rung, state, region, slot: self.slot, last };
+        let thread = WatchdogThread { parent: self.parent, heard, received, state, region, slot: self.slot, last };
         thread::Builder::new()
             .name("watchdog".into())
             .stack_size(WATCHDOG_STACK_BYTES)
@@ -198,24 +198,24 @@ impl Interrupts for Watchdog {
 }
 
 /// TERM means "finish", which a worker does anyway; INT and USR1 mean "give it back".
-pub(crate) fn open_signals() -> io::Result<Bell> {
-    Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1])
+pub(crate) fn open_signals() -> io::Result<SignalPipe> {
+    SignalPipe::open(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1])
 }
 
 fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Turns signals into rings, and leaves with the parent.
-fn listen(mut bell: Bell, life: OwnedFd, rings: &Sender<Signal>) {
+/// Passes signals on, and exits with the parent.
+fn listen(mut signals: SignalPipe, life: OwnedFd, sender: &Sender<Signal>) {
     loop {
-        let mut fds = [PollFd::new(bell.as_fd(), PollFlags::POLLIN), PollFd::new(life.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(life.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut fds, PollTimeout::NONE);
         if fds[1].any().unwrap_or(false) {
             leave(ExitCode::Asked);
         }
-        for signal in bell.rung() {
-            if rings.send(signal).is_err() {
+        for signal in signals.received() {
+            if sender.send(signal).is_err() {
                 return;
             }
         }
@@ -225,7 +225,7 @@ fn listen(mut bell: Bell, life: OwnedFd, rings: &Sender<Signal>) {
 struct WatchdogThread {
     parent: Pid,
     heard: Receiver<Message>,
-    rung: Receiver<Signal>,
+    received: Receiver<Signal>,
     state: Arc<Mutex<WatchState>>,
     region: Region,
     slot: SlotHandle,
@@ -252,7 +252,7 @@ impl WatchdogThread {
                     }
                     Err(_) => return,
                 },
-                recv(self.rung) -> signal => {
+                recv(self.received) -> signal => {
                     let mut state = lock(&self.state);
                     match signal {
                         Ok(Signal::SIGUSR1) => {}
@@ -275,7 +275,7 @@ impl WatchdogThread {
                         state.slow_at = None;
                         if state.watched.as_ref().is_some_and(|watched| watched.batch) {
                             self.region.call_batch_slow(self.slot);
-                            ring_parent(self.parent);
+                            signal_parent(self.parent);
                         }
                     }
                     // The task may have ended meanwhile, and another one begun.

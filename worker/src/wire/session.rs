@@ -247,9 +247,9 @@ impl Session {
         self.canceller.backend = number.unwrap_or(self.canceller.backend);
     }
 
-    /// If an answer is not there by then, `ring` is called, once.
-    pub fn set_alarm(&mut self, at: Instant, ring: impl FnOnce() + Send + 'static) {
-        self.link.set_alarm(Some(Alarm { at, ring: Box::new(ring) }));
+    /// If an answer is not there by then, `wake` is called, once.
+    pub fn set_alarm(&mut self, at: Instant, wake: impl FnOnce() + Send + 'static) {
+        self.link.set_alarm(Some(Alarm { at, wake: Box::new(wake) }));
     }
 
     pub fn clear_alarm(&mut self) {

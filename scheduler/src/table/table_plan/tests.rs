@@ -104,7 +104,7 @@ fn a_missing_hash_is_generated_in_a_small_table_and_kept_by_a_trigger_in_a_large
     shape.bytes += 1;
     let large = planned(&shape);
     let add = Reshape::AddColumn { name: "hash".into(), definition: "int".into() };
-    assert_eq!(large.reshape, [add, Reshape::HangHash]);
+    assert_eq!(large.reshape, [add, Reshape::MakeHashTrigger]);
     assert!(large.mends.contains(&Mend::FillHash));
 }
 
@@ -165,7 +165,7 @@ fn defaults_of_the_extension_are_replaced_and_those_of_users_are_not() {
 
 #[test]
 fn triggers_of_the_extension_go_and_those_of_users_stay() {
-    let ring =
+    let wake_up =
         "BEGIN PERFORM pg_catalog.pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'userlock'; RETURN NULL; END";
     let trigger = |name: &str, function: &str, source: &str| Trigger {
         name: name.into(),
@@ -176,16 +176,26 @@ fn triggers_of_the_extension_go_and_those_of_users_stay() {
     };
     let mut shape = ours();
     shape.triggers.extend([
-        trigger("wake_up", "task_wake_up", ring),
+        trigger("wake_up", "task_wake_up", wake_up),
         trigger("task_state", "task_state", "RAISE EXCEPTION 'invalid state transition'"),
         trigger("audit", "audit", "INSERT INTO log"),
-        trigger("stop_them", "canceller", ring),
+        trigger("stop_them", "canceller", wake_up),
     ]);
     let drop = |name: &str, function: &str| Reshape::DropTrigger {
         name: name.into(),
         function: Some(format!("\"public\".\"{function}\"")),
     };
     assert_eq!(planned(&shape).reshape, [drop("wake_up", "task_wake_up"), drop("task_state", "task_state")]);
+}
+
+#[test]
+fn wake_up_triggers_by_an_earlier_name_are_replaced() {
+    let mut shape = ours();
+    shape.triggers.retain(|trigger| !trigger.name.starts_with("mill_wakeup"));
+    shape.triggers.push(Trigger { name: FORMER_TRIGGERS[0].into(), ..Trigger::default() });
+    assert_eq!(planned(&shape).mends, [Mend::MakeTriggers { former: vec![FORMER_TRIGGERS[0]] }]);
+    shape.triggers.extend(OUR_TRIGGERS.map(|name| Trigger { name: name.into(), ..Trigger::default() }));
+    assert_eq!(planned(&shape).mends, [Mend::MakeTriggers { former: vec![FORMER_TRIGGERS[0]] }]);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 /// The channel of the catalog; every other one is a queue's.
 const CATALOG: &str = "mill_0";
 
-/// Whose bells have rung.
+/// Which notifications have come.
 #[derive(Default)]
 pub(super) struct Heard {
     pub queue: bool,
@@ -26,15 +26,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Moves bytes; answers go to the questions. Whose bells rang meanwhile.
+    /// Moves bytes; answers go to the questions. Returns which notifications came meanwhile.
     pub fn drive(&mut self, context: &mut Context<'_>) -> Result<Heard, Trouble> {
         let mut heard = Heard::default();
         loop {
             match self.conversation.poll_message(context) {
                 Poll::Pending => return Ok(heard),
                 Poll::Ready(Some(Ok(AsyncMessage::Notification(notification)))) => {
-                    let bell = if notification.channel() == CATALOG { &mut heard.catalog } else { &mut heard.queue };
-                    *bell = true;
+                    let flag = if notification.channel() == CATALOG { &mut heard.catalog } else { &mut heard.queue };
+                    *flag = true;
                 }
                 Poll::Ready(Some(Ok(AsyncMessage::Notice(notice)))) => {
                     crate::debug!("notice", text = notice.message());

@@ -270,7 +270,7 @@ fn latencies(queue: &Queue) -> Vec<f64> {
     all
 }
 
-/// The scheduler holds its bell and has been doing nothing for a while.
+/// The scheduler holds its wake-up lock and has been doing nothing for a while.
 fn asleep(database: &Database) -> bool {
     let sql = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
                 WHERE l.locktype = 'advisory' AND l.classid = 1835597827 AND l.mode = 'ExclusiveLock' \

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
 use shared::region::Kind;
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use shared::sys::wait::End;
 use std::time::Instant;
 
@@ -50,10 +50,10 @@ pub fn run(rounds: u64) -> Value {
     json!({ "steps": STEPS.len(), "rounds": rounds, "total_ms": began.elapsed().as_millis() as u64 })
 }
 
-/// What the nursery does, one call at a time.
+/// What the spawner does, one call at a time.
 fn sub_parent(start: Start) -> ExitCode {
-    // Nobody listens to it, but the grandchild's answer would end a process without a bell.
-    let _bell = Bell::hang(&[Signal::SIGUSR2]).expect("a bell");
+    // Nobody listens to it, but the grandchild's answer would end a process without a handler.
+    let _signals = SignalPipe::open(&[Signal::SIGUSR2]).expect("a signal pipe");
     let region = &start.region;
     let by_hand = ByHand::open(region);
     let wanted = STEPS[marks::get(Mark::Told) as usize];

@@ -11,7 +11,7 @@ use nix::unistd::{Pid, getpid};
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::Kind;
 use shared::sys::signal;
 use shared::sys::wait::End;
@@ -77,13 +77,13 @@ fn stubborn(start: Start) -> ExitCode {
     top::live_on(&start)
 }
 
-/// Starts the entries and lives until it is killed. Their bell means nothing to it.
+/// Starts the entries and lives until it is killed. Their signal means nothing to it.
 fn spawn_below(start: &Start, entries: &[fn(Start) -> ExitCode]) -> ExitCode {
-    let _bell = signal::Bell::hang(&[Signal::SIGUSR2]).expect("a bell");
-    let nursery = Nursery::open(&start.region, start.slot, POINTS).expect("a nursery");
+    let _signals = signal::SignalPipe::open(&[Signal::SIGUSR2]).expect("a signal pipe");
+    let spawner = Spawner::open(&start.region, start.slot, POINTS).expect("a spawner");
     for entry in entries {
         let slot = start.region.slots().reserve().expect("a free slot");
-        nursery.spawn(slot, Kind::Worker, "below", &order(slot), *entry).expect("a child");
+        spawner.spawn(slot, Kind::Worker, "below", &order(slot), *entry).expect("a child");
     }
     if !top::accept(start) {
         return ExitCode::BadCell;

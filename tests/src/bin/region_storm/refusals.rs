@@ -63,7 +63,7 @@ pub fn thread() -> Value {
     let refused = fork::start(|(): ()| ExitCode::Asked, (), &[]);
     assert!(matches!(refused, Err(ForkError::Threads(2))), "{refused:?}");
     let slot = top.reserve();
-    let refused = top.nursery.spawn(slot, Kind::Worker, "", &"order", panics);
+    let refused = top.spawner.spawn(slot, Kind::Worker, "", &"order", panics);
     assert!(refused.is_err(), "{refused:?}");
     top.expect_nothing_left();
 

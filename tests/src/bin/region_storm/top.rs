@@ -8,9 +8,9 @@ use nix::unistd::{Pid, getpid};
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{Start, encode};
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::{Kind, Region, SlotHandle, Ticket};
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use shared::sys::wait::{self, Child, End};
 use shared::sys::{fork, signal};
 use std::io::{PipeReader, PipeWriter};
@@ -18,15 +18,15 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 use tests::process::{self, Process};
 
-/// The scenarios kill by themselves; the nursery's named points stay unused.
+/// The scenarios kill by themselves; the spawner's named points stay unused.
 pub const POINTS: [&str; 3] = ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"];
 
 #[derive(Debug)]
 pub struct Top {
     pub region: Region,
     pub slot: SlotHandle,
-    pub nursery: Nursery,
-    pub bell: Bell,
+    pub spawner: Spawner,
+    pub signals: SignalPipe,
 }
 
 impl Top {
@@ -36,9 +36,9 @@ impl Top {
         let region = Region::create(limit).expect("a region");
         let slot = region.slots().reserve().expect("the first slot");
         region.slots().notes(slot).open(Kind::Launcher, slot.index(), 0, "top");
-        let nursery = Nursery::open(&region, slot, POINTS).expect("a nursery");
-        let bell = Bell::hang(&[Signal::SIGCHLD, Signal::SIGUSR2]).expect("a bell");
-        Top { region, slot, nursery, bell }
+        let spawner = Spawner::open(&region, slot, POINTS).expect("a spawner");
+        let signals = SignalPipe::open(&[Signal::SIGCHLD, Signal::SIGUSR2]).expect("a signal pipe");
+        Top { region, slot, spawner, signals }
     }
 
     pub fn reserve(&self) -> SlotHandle {
@@ -49,7 +49,7 @@ impl Top {
     pub fn spawn(&self, kind: Kind, entry: fn(Start) -> ExitCode) -> (Child, Ticket) {
         let slot = self.reserve();
         marks::add(Mark::Spawned);
-        self.nursery.spawn(slot, kind, "child", &order(slot), entry).expect("a child")
+        self.spawner.spawn(slot, kind, "child", &order(slot), entry).expect("a child")
     }
 
     /// Look, sweep, reap: every descendant of ours that has ended by now.
@@ -142,7 +142,7 @@ pub fn order(slot: SlotHandle) -> Value {
     json!({ "slot": slot.index(), "generation": slot.generation(), "filler": filler })
 }
 
-/// The bytes that a parent puts in the cell when it does not use the nursery.
+/// The bytes that a parent puts in the cell when it does not use the spawner.
 pub fn payload(slot: SlotHandle) -> Vec<u8> {
     encode(&order(slot))
 }
@@ -200,7 +200,7 @@ pub fn await_readable(fd: &impl AsFd, limit: Option<Duration>) -> bool {
     }
 }
 
-/// What a child starts with when its parent forks by hand, step by step, instead of through the nursery.
+/// What a child starts with when its parent forks by hand, step by step, instead of through the spawner.
 #[derive(Debug)]
 pub struct ByHand {
     pub region: Region,
