@@ -23,8 +23,8 @@ use crate::turn::{Turn, turn};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use shared::db::db_error::DbError;
 use shared::db::link::LinkEvent;
-use shared::db::trouble::Trouble;
 use shared::limits::LET_GO;
 use shared::log::Level;
 use shared::process::exit_code::ExitCode;
@@ -57,9 +57,9 @@ impl Scheduler {
         start: Start,
         order: SchedulerOrder,
         signals: SignalPipe,
-        handed_down: bool,
+        reexecuted: bool,
     ) -> std::io::Result<Scheduler> {
-        let parts = Components::new(start, order, handed_down)?;
+        let parts = Components::new(start, order, reexecuted)?;
         Ok(Scheduler { signals, events: unbounded(), parts })
     }
 
@@ -94,7 +94,7 @@ impl Scheduler {
 
     /// Polls everything, then turns what happened into events.
     fn wait(&mut self) -> Waited {
-        self.parts.base.notes().count_beat();
+        self.parts.base.slot_status().count_beat();
         let timeout = self.timeout(Instant::now());
         let absorbed = self.parts.claims.absorbs_for(&self.parts.attempts).and_then(to_timeout);
         let timeout = absorbed.map_or(timeout, |left| timeout.min(left));
@@ -189,7 +189,7 @@ impl Scheduler {
             }
             Event::Session(SessionName::Queue, event) => self.queue_event(event, now),
             Event::Session(name, LinkEvent::Up) => self.up(name, now),
-            Event::Session(name, LinkEvent::Lost(trouble)) => self.lost(name, trouble, now),
+            Event::Session(name, LinkEvent::Lost(db_error)) => self.lost(name, db_error, now),
             Event::Session(SessionName::Graph, LinkEvent::CatalogChanged) => self.parts.graph.notified(now),
             Event::Session(_, LinkEvent::Notified | LinkEvent::CatalogChanged) => {}
             Event::Passed => self.turn(now),
@@ -209,7 +209,7 @@ impl Scheduler {
                 self.parts.claims.timer.notify(now);
             }
             LinkEvent::CatalogChanged => self.parts.graph_event(GraphEvent::CatalogChanged, now),
-            LinkEvent::Lost(trouble) => self.parts.session_lost(trouble, now),
+            LinkEvent::Lost(db_error) => self.parts.session_lost(db_error, now),
             LinkEvent::Answered(answer) => self.answered(answer, now),
         }
     }
@@ -230,7 +230,7 @@ impl Scheduler {
     }
 
     /// A session beside the service is lost.
-    fn lost(&mut self, name: SessionName, trouble: Trouble, now: Instant) {
+    fn lost(&mut self, name: SessionName, db_error: DbError, now: Instant) {
         if name.answers_once() {
             self.parts.links.close(name);
         }
@@ -240,15 +240,15 @@ impl Scheduler {
             // Without a server the config's settings hold; the next session reads the rest.
             SessionName::Settings => self.parts.apply(Vec::new(), now),
             SessionName::Repair => {
-                let commands = self.parts.table.repair_lost(trouble, &turn);
+                let commands = self.parts.table.repair_lost(db_error, &turn);
                 self.parts.run(commands, Answer::Table);
             }
             SessionName::Installer => {
-                let commands = self.parts.installer.lost(trouble, &turn);
+                let commands = self.parts.installer.lost(db_error, &turn);
                 self.parts.run(commands, Answer::Installer);
             }
             SessionName::Graph => {
-                let commands = self.parts.graph.lost(trouble, &turn);
+                let commands = self.parts.graph.lost(db_error, &turn);
                 self.parts.run(commands, Answer::Graph);
             }
         }
@@ -260,7 +260,7 @@ impl Scheduler {
         let lapsed = self.parts.base.start.region.lapsed_since();
         if self.parts.links.is_open(SessionName::Queue) && lapsed.is_some_and(|since| since >= LET_GO) {
             self.parts.links.close(SessionName::Settings);
-            self.parts.session_lost(Trouble::passing(UNLED), Instant::now());
+            self.parts.session_lost(DbError::passing(UNLED), Instant::now());
         }
     }
 
@@ -302,7 +302,7 @@ impl Scheduler {
                 let commands = self.parts.graph.answered(answer, &turn!(self.parts, now));
                 self.parts.run(commands, Answer::Graph);
             }
-            Answer::Refused(what, trouble) => self.parts.refused(what, &trouble, now),
+            Answer::Refused(what, db_error) => self.parts.refused(what, &db_error, now),
         }
     }
 

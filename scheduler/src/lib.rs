@@ -31,7 +31,7 @@ use shared::log;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
 use shared::process::order::{SchedulerOrder, Start};
-use shared::region::{Kind, Phase};
+use shared::region::{Phase, ProcessKind};
 use shared::sys::signal::SignalPipe;
 use shared::sys::title;
 
@@ -39,7 +39,7 @@ const SIGNALS: [Signal; 5] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, S
 
 /// The entry of a scheduler process.
 pub fn run(start: Start) -> ExitCode {
-    log::speak_as(Kind::Scheduler);
+    log::speak_as(ProcessKind::Scheduler);
     title::set("pgmill: scheduler");
     let signals = match SignalPipe::open(&SIGNALS) {
         Ok(signals) => signals,
@@ -60,8 +60,8 @@ pub fn run(start: Start) -> ExitCode {
 }
 
 /// The entry of a scheduler that another version's process has become.
-pub fn run_handed_down(start: Start, order: SchedulerOrder) -> ExitCode {
-    log::speak_as(Kind::Scheduler);
+pub fn run_reexecuted(start: Start, order: SchedulerOrder) -> ExitCode {
+    log::speak_as(ProcessKind::Scheduler);
     fault::attach();
     match SignalPipe::open(&SIGNALS) {
         Ok(signals) => serve(start, order, signals, true),
@@ -72,10 +72,10 @@ pub fn run_handed_down(start: Start, order: SchedulerOrder) -> ExitCode {
     }
 }
 
-fn serve(start: Start, order: SchedulerOrder, signals: SignalPipe, handed_down: bool) -> ExitCode {
+fn serve(start: Start, order: SchedulerOrder, signals: SignalPipe, reexecuted: bool) -> ExitCode {
     title::set(&format!("pgmill: scheduler {} {}.{}", order.target.database, order.schema, order.table));
-    start.region.slots().notes(start.slot).set_phase(Phase::Waiting);
-    match event_loop::Scheduler::new(start, order, signals, handed_down) {
+    start.region.slots().slot_status(start.slot).set_phase(Phase::Waiting);
+    match event_loop::Scheduler::new(start, order, signals, reexecuted) {
         Ok(scheduler) => scheduler.run(),
         Err(error) => {
             shared::error!("cannot start the scheduler", error = error);

@@ -12,7 +12,7 @@ use tests::sized;
 /// Far above what any scenario needs: it is for hangs only.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Starts a scenario: the program, what it says, and its troubles.
+/// Starts a scenario: the program, what it says, and its errors.
 fn start(scenario: &str, size: u64) -> (Child, Log, Log) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_region_storm"))
         .args([scenario, &size.to_string()])

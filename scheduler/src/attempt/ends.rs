@@ -1,7 +1,7 @@
 //! Several results as parameters of one statement.
 
-use crate::table::make::Prepared;
-use shared::db::trouble::Trouble;
+use crate::table::make::QueueStatements;
+use shared::db::db_error::DbError;
 use shared::region::{EndState, TaskResult};
 use tokio_postgres::Client;
 use tokio_postgres::types::ToSql;
@@ -39,21 +39,21 @@ impl Ends {
     }
 
     /// Whose results are recorded.
-    pub async fn write(&self, client: &Client, statements: &Prepared) -> Result<Vec<i64>, Trouble> {
+    pub async fn write(&self, client: &Client, statements: &QueueStatements) -> Result<Vec<i64>, DbError> {
         let rows = client.query(&statements.end_many, &self.values()).await;
-        let rows = rows.map_err(|error| Trouble::of(&error))?;
+        let rows = rows.map_err(|error| DbError::of(&error))?;
         Ok(rows.iter().map(|row| row.get("id")).collect())
     }
 }
 
 /// Whose results are recorded. A refusal of the database is logged, and leaves each of them to be tried alone; anything else
-/// is the session's trouble.
-pub fn unless_refused(written: Result<Vec<i64>, Trouble>) -> Result<Vec<i64>, Trouble> {
-    written.or_else(|trouble| {
-        if trouble.passes() {
-            return Err(trouble);
+/// is the session's error.
+pub fn unless_refused(written: Result<Vec<i64>, DbError>) -> Result<Vec<i64>, DbError> {
+    written.or_else(|db_error| {
+        if db_error.passes() {
+            return Err(db_error);
         }
-        shared::warning!("results cannot be written together; each is tried alone", error = trouble);
+        shared::warning!("results cannot be written together; each is tried alone", error = db_error);
         Ok(Vec::new())
     })
 }

@@ -13,7 +13,7 @@ use crate::command::{Command, Refused, refusable};
 use crate::limits::{MEAN_MEMORY, RECORD_RETRY_PAUSE};
 use crate::turn::Turn;
 use shared::process::spawn::Spawner;
-use shared::region::Kind;
+use shared::region::ProcessKind;
 use std::time::Instant;
 use worker::Assignment;
 
@@ -27,7 +27,7 @@ impl Attempts {
         let ends = Ends::of(&results.iter().map(|(_, result)| *result).collect::<Vec<_>>());
         let asked: Vec<AttemptId> = results.into_iter().map(|(run, _)| run).collect();
         self.table.asked(asked);
-        shared::process::fault::point("scheduler.before_booking");
+        shared::process::fault::point("scheduler.before_recording");
         Some(ends)
     }
 
@@ -76,7 +76,7 @@ impl Attempts {
             let task = result.key.task;
             self.expect(slot, turn);
             let spawned = spawner.spawn_plain(
-                (slot, Kind::Worker, turn.label()),
+                (slot, ProcessKind::Worker, turn.label()),
                 worker::run,
                 |start| Assignment::record_retry(start, &context, &row, &result),
                 &[],

@@ -20,7 +20,7 @@ pub enum GraphState {
     /// No session of the queue, or no catalog.
     Absent,
     /// The queue's session asks whether the graph is ours and in use; the catalog may change meanwhile.
-    Asking {
+    Querying {
         changed: bool,
     },
     /// Another scheduler keeps it; asked again at a moment.
@@ -90,20 +90,20 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
     use GraphState as S;
     let go = |next, effects| GraphStep { next, effects };
     match (state, event) {
-        (S::Absent, E::Ready) => go(S::Asking { changed: false }, vec![F::Ask]),
-        (S::Asking { .. } | S::Elsewhere { .. } | S::Dormant { .. }, E::Gone) => go(S::Absent, vec![]),
+        (S::Absent, E::Ready) => go(S::Querying { changed: false }, vec![F::Ask]),
+        (S::Querying { .. } | S::Elsewhere { .. } | S::Dormant { .. }, E::Gone) => go(S::Absent, vec![]),
         (S::Down { .. } | S::Dialling | S::Preparing | S::Keeping, E::Gone) => go(S::Absent, vec![F::HangUp]),
         (S::Elsewhere { ask_at } | S::Dormant { ask_at }, E::Passed { now }) if now >= ask_at => {
-            go(S::Asking { changed: false }, vec![F::Ask])
+            go(S::Querying { changed: false }, vec![F::Ask])
         }
-        (S::Dormant { .. }, E::CatalogChanged) => go(S::Asking { changed: false }, vec![F::Ask]),
-        (S::Asking { .. }, E::CatalogChanged) => go(S::Asking { changed: true }, vec![]),
-        (S::Asking { .. }, E::Watched { now, keeps: false, .. }) => {
+        (S::Dormant { .. }, E::CatalogChanged) => go(S::Querying { changed: false }, vec![F::Ask]),
+        (S::Querying { .. }, E::CatalogChanged) => go(S::Querying { changed: true }, vec![]),
+        (S::Querying { .. }, E::Watched { now, keeps: false, .. }) => {
             go(S::Elsewhere { ask_at: now + ELSEWHERE_PAUSE }, vec![])
         }
-        (S::Asking { .. }, E::Watched { used: true, .. }) => go(S::Dialling, vec![F::Dial]),
-        (S::Asking { changed: true }, E::Watched { .. }) => go(S::Asking { changed: false }, vec![F::Ask]),
-        (S::Asking { changed: false }, E::Watched { now, hears, .. }) => {
+        (S::Querying { .. }, E::Watched { used: true, .. }) => go(S::Dialling, vec![F::Dial]),
+        (S::Querying { changed: true }, E::Watched { .. }) => go(S::Querying { changed: false }, vec![F::Ask]),
+        (S::Querying { changed: false }, E::Watched { now, hears, .. }) => {
             go(S::Dormant { ask_at: now + if hears { DORMANT_PAUSE } else { REFUSED_PAUSE } }, vec![])
         }
         (S::Down { retry_at }, E::Passed { now }) if now >= retry_at => go(S::Dialling, vec![F::Dial]),
@@ -112,11 +112,11 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
         (S::Dialling | S::Preparing | S::Keeping, E::Lost { now }) => {
             go(S::Down { retry_at: now + RETRY_PAUSE }, vec![F::HangUp])
         }
-        (S::Keeping, E::Unused) => go(S::Asking { changed: false }, vec![F::HangUp, F::Ask]),
+        (S::Keeping, E::Unused) => go(S::Querying { changed: false }, vec![F::HangUp, F::Ask]),
         // Nothing of the following changes anything: it comes too late, or not now.
         (state @ S::Absent, E::Gone) => go(state, vec![]),
         (
-            state @ (S::Asking { .. }
+            state @ (S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -142,7 +142,7 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
         ) => go(state, vec![]),
         (
             state @ (S::Absent
-            | S::Asking { .. }
+            | S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -152,7 +152,7 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
         ) => go(state, vec![]),
         (
             state @ (S::Absent
-            | S::Asking { .. }
+            | S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -161,12 +161,12 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
             E::Prepared,
         ) => go(state, vec![]),
         (
-            state @ (S::Absent | S::Asking { .. } | S::Elsewhere { .. } | S::Dormant { .. } | S::Down { .. }),
+            state @ (S::Absent | S::Querying { .. } | S::Elsewhere { .. } | S::Dormant { .. } | S::Down { .. }),
             E::Lost { .. },
         ) => go(state, vec![]),
         (
             state @ (S::Absent
-            | S::Asking { .. }
+            | S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -183,7 +183,7 @@ impl GraphState {
             GraphState::Elsewhere { ask_at } | GraphState::Dormant { ask_at } => Some(ask_at),
             GraphState::Down { retry_at } => Some(retry_at),
             GraphState::Absent
-            | GraphState::Asking { .. }
+            | GraphState::Querying { .. }
             | GraphState::Dialling
             | GraphState::Preparing
             | GraphState::Keeping => None,
@@ -198,8 +198,8 @@ mod tests {
     fn name(state: GraphState) -> &'static str {
         match state {
             GraphState::Absent => "Absent",
-            GraphState::Asking { changed: false } => "Asking",
-            GraphState::Asking { changed: true } => "Asking (changed)",
+            GraphState::Querying { changed: false } => "Querying",
+            GraphState::Querying { changed: true } => "Querying (changed)",
             GraphState::Elsewhere { .. } => "Elsewhere",
             GraphState::Dormant { .. } => "Dormant",
             GraphState::Down { .. } => "Down",
@@ -215,8 +215,8 @@ mod tests {
         let watched = |keeps: bool, used: bool| GraphEvent::Watched { now, keeps, hears: keeps && !used, used };
         let states = [
             GraphState::Absent,
-            GraphState::Asking { changed: false },
-            GraphState::Asking { changed: true },
+            GraphState::Querying { changed: false },
+            GraphState::Querying { changed: true },
             GraphState::Elsewhere { ask_at: past },
             GraphState::Dormant { ask_at: past },
             GraphState::Down { retry_at: past },
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_during_the_question_brings_another_one() {
+    fn a_change_during_the_query_brings_another_one() {
         let now = Instant::now();
-        let changed = step(GraphState::Asking { changed: false }, GraphEvent::CatalogChanged).next;
+        let changed = step(GraphState::Querying { changed: false }, GraphEvent::CatalogChanged).next;
         let answer = GraphEvent::Watched { now, keeps: true, hears: true, used: false };
         assert_eq!(step(changed, answer).effects, [GraphEffect::Ask]);
-        assert_eq!(step(GraphState::Asking { changed: false }, answer).effects, []);
+        assert_eq!(step(GraphState::Querying { changed: false }, answer).effects, []);
     }
 }

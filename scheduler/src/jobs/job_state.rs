@@ -40,7 +40,7 @@ pub enum TerminationStage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobEvent {
-    /// A run was taken.
+    /// A run was claimed.
     Claimed { now: Instant },
     /// How the job is defined by now.
     Defined { limit: Option<Duration>, scheduled: bool },

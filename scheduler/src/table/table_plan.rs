@@ -2,7 +2,7 @@
 //!
 //! Three lists come out. *Labels* of the state's enum go first, in a transaction of their own, because a label cannot
 //! be used where it was added. The *reshape* is what we cannot serve without: missing columns, defaults and triggers
-//! of the extension pg_task that no longer work without it. The *mends* are what makes it good: indexes, checks,
+//! of the extension pg_task that no longer work without it. The *repairs* are what makes it good: indexes, checks,
 //! comments, wake-up triggers; they are done beside the service. What belongs to the table's users is never touched:
 //! their columns, their defaults, their triggers, their comments. A table that is as it should be has no steps.
 //!
@@ -10,11 +10,11 @@
 //! once, and the hash becomes a plain column that a trigger fills.
 
 use crate::table::index_place::{INDEXES, IndexPlace};
-use crate::table::shape::{Column, Shape, Unidentified};
+use crate::table::shape::{Shape, TableColumn, Unidentified};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::qualified;
 use shared::db::statement::Queue;
-use shared::db::task_column::{Kind, TASK_COLUMNS, TaskColumn, task_column};
+use shared::db::task_column::{ColumnKind, TASK_COLUMNS, TaskColumn, task_column};
 
 const LABELS: [&str; 7] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const OUR_TRIGGERS: [&str; 5] =
@@ -26,15 +26,15 @@ pub const SMALL_BYTES: i64 = 16 * 1024 * 1024;
 
 /// Why a table cannot be served: everything that is wrong with it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal(pub Vec<String>);
+pub struct TableRefusal(pub Vec<String>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct TablePlan {
     /// The enum, and the labels it lacks.
     pub labels: Vec<&'static str>,
     pub state_type: String,
     pub reshape: Vec<Reshape>,
-    pub mends: Vec<Mend>,
+    pub repairs: Vec<Repair>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub enum Reshape {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Mend {
+pub enum Repair {
     /// `former`: triggers of ours by names of earlier versions, to drop.
     MakeTriggers {
         former: Vec<&'static str>,
@@ -82,17 +82,17 @@ pub enum Mend {
 }
 
 /// The steps for this table, or everything that stands against it.
-pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<Plan, Refusal> {
+pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<TablePlan, TableRefusal> {
     let refusals = refusals(shape, queue);
     if !refusals.is_empty() {
-        return Err(Refusal(refusals));
+        return Err(TableRefusal(refusals));
     }
-    let mut plan = Plan { reshape: reshape(shape, queue, defaults), ..Plan::default() };
+    let mut plan = TablePlan { reshape: reshape(shape, queue, defaults), ..TablePlan::default() };
     if let Some(state) = shape.column("state").filter(|state| !state.labels.is_empty()) {
         plan.labels = LABELS.into_iter().filter(|label| !state.labels.iter().any(|found| found == label)).collect();
         plan.state_type = state.base.clone();
     }
-    plan.mends = mends(shape, &plan.reshape);
+    plan.repairs = repairs(shape, &plan.reshape);
     Ok(plan)
 }
 
@@ -167,17 +167,17 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     found
 }
 
-fn fits(column: &Column, wanted: Kind) -> bool {
+fn fits(column: &TableColumn, wanted: ColumnKind) -> bool {
     let base = column.base.as_str();
     let text = column.category == "S" || base == "\"char\"";
     match wanted {
-        Kind::Integer => matches!(base, "smallint" | "integer" | "bigint"),
-        Kind::Moment => base == "timestamp with time zone",
-        Kind::Interval => base == "interval",
-        Kind::Boolean => base == "boolean",
-        Kind::Text => text,
-        Kind::State => text || column.category == "E",
-        Kind::Own => true,
+        ColumnKind::Integer => matches!(base, "smallint" | "integer" | "bigint"),
+        ColumnKind::Moment => base == "timestamp with time zone",
+        ColumnKind::Interval => base == "interval",
+        ColumnKind::Boolean => base == "boolean",
+        ColumnKind::Text => text,
+        ColumnKind::State => text || column.category == "E",
+        ColumnKind::Own => true,
     }
 }
 
@@ -221,30 +221,30 @@ fn reshape(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Vec<Resha
     steps
 }
 
-fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
-    let mut mends = Vec::new();
+fn repairs(shape: &Shape, reshape: &[Reshape]) -> Vec<Repair> {
+    let mut repairs = Vec::new();
     let former: Vec<&str> = FORMER_TRIGGERS.into_iter().filter(|name| shape.has_trigger(name)).collect();
     if !former.is_empty() || !OUR_TRIGGERS.into_iter().all(|name| shape.has_trigger(name)) {
-        mends.push(Mend::MakeTriggers { former });
+        repairs.push(Repair::MakeTriggers { former });
     }
     let made = reshape.contains(&Reshape::MakeHashTrigger);
     if needs_hash_trigger(shape) && !made {
-        mends.push(Mend::MakeHashTrigger);
+        repairs.push(Repair::MakeHashTrigger);
     }
     if made || has_plain_hash(shape) {
-        mends.push(Mend::FillHash);
+        repairs.push(Repair::FillHash);
     }
     for place in &INDEXES {
         let found: Vec<_> = shape.indexes.iter().filter(|index| place.is(index)).collect();
         if !found.iter().any(|index| index.valid) {
-            mends.push(Mend::Index { place, broken: found.first().map(|index| index.name.clone()) });
+            repairs.push(Repair::Index { place, broken: found.first().map(|index| index.name.clone()) });
         }
     }
     let checks = TASK_COLUMNS.iter().filter_map(|column| Some((column.name, column.check?)));
     for (column, condition) in checks {
         let checked = shape.column(column).and_then(|column| column.checked);
         if checked != Some(true) {
-            mends.push(Mend::Check { column, condition, there: checked.is_some() });
+            repairs.push(Repair::Check { column, condition, there: checked.is_some() });
         }
     }
     let bare: Vec<&str> = TASK_COLUMNS
@@ -253,9 +253,9 @@ fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
         .filter(|name| shape.column(name).is_none_or(|column| !column.commented))
         .collect();
     if !bare.is_empty() {
-        mends.push(Mend::Comment { columns: bare });
+        repairs.push(Repair::Comment { columns: bare });
     }
-    mends
+    repairs
 }
 
 /// As a partition key it is its owner's to fill: a trigger would move the row.

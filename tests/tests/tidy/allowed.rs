@@ -16,7 +16,7 @@ pub struct Allowed {
 pub const BASELINE: &[Allowed] = &[
     Allowed {
         check: "long functions",
-        key: "tests/tests/whole/take.rs what_is_taken_of_the_only_group_is_what_a_look_at_all_groups_would_take",
+        key: "tests/tests/whole/claim.rs what_is_claimed_of_the_only_group_is_what_a_claim_of_all_groups_would_claim",
         reason: "goes with the claim of the only group",
     },
     Allowed { check: "module cycles", key: "shared", reason: "until its modules are put in order" },
@@ -31,4 +31,40 @@ pub const TABLES: &[Allowed] = &[
         reason: "the transitions of a state machine, one arm each",
     },
     Allowed { check: "long functions", key: "tests/tests/whole/odd.rs inputs", reason: "odd inputs, one line each" },
+];
+
+/// Retired words that stay. The key is `word file`.
+pub const KEPT_WORDS: &[Allowed] = &[
+    Allowed { check: "retired words", key: "lend CHANGELOG.md", reason: "the alias of the key pool" },
+    Allowed {
+        check: "retired words",
+        key: "lend docs/internals/testing.md",
+        reason: "PGMILL_LEND addresses the alias",
+    },
+    Allowed { check: "retired words", key: "lend docs/reference.md", reason: "the alias of the key pool" },
+    Allowed { check: "retired words", key: "lend shared/src/config/key.rs", reason: "the alias of the key pool" },
+    Allowed { check: "retired words", key: "lend shared/src/config/tests.rs", reason: "the alias of the key pool" },
+    Allowed { check: "retired words", key: "lend tests/src/launch.rs", reason: "PGMILL_LEND addresses the alias" },
+    Allowed {
+        check: "retired words",
+        key: "lend tests/src/bin/bench/works.rs",
+        reason: "older binaries know only this name of the key pool",
+    },
+    Allowed { check: "retired words", key: "ring Cargo.toml", reason: "the name of a library" },
+    Allowed { check: "retired words", key: "ring shared/src/db/tls/mod.rs", reason: "the name of a library" },
+    Allowed {
+        check: "retired words",
+        key: "ring scheduler/src/table/table_plan.rs",
+        reason: "triggers of tables made before 0.1.0, which are replaced",
+    },
+    Allowed {
+        check: "retired words",
+        key: "ring shared/sql/launcher/list_queues.sql",
+        reason: "triggers of tables made before 0.1.0, which are replaced",
+    },
+    Allowed {
+        check: "retired words",
+        key: "ring tests/tests/whole/take_over.rs",
+        reason: "triggers of tables made before 0.1.0, which are replaced",
+    },
 ];

@@ -4,7 +4,7 @@
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{all, one};
+use crate::queries::{all, one};
 use crate::trap_stage::{CatalogOf, Stage};
 
 /// Every right that somebody other than its owner has on an object that we have made: what, on which object, who. Row types of
@@ -79,7 +79,7 @@ fn default_privileges_reach_neither_the_catalog_nor_the_task_table() {
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     mill.eventually("the queue is known", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     let mut client = database.connect();
     client.batch_execute("INSERT INTO mill.job (name, input) VALUES ('j', 'SELECT 1')").expect("a job");
@@ -149,7 +149,7 @@ fn every_table_of_the_catalog_has_a_primary_key() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     mill.eventually("the queue is known", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     let without: Vec<String> = all(
         &database,
@@ -165,7 +165,7 @@ fn a_publication_of_all_tables_hinders_nothing_that_jobs_do() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     mill.eventually("the queue is known", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     database.run("CREATE PUBLICATION everything FOR ALL TABLES");
     let mut client = database.connect();

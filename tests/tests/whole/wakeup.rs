@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::{all, all_are, linger, one, one_with, running};
+use crate::queries::{all, all_are, linger, one, one_with, running};
 
 /// Inserts one task and gives how long after its insert it started, by the server's clock.
 fn latency_ms(mill: &Supervisor<'_>, database: &Database) -> f64 {
@@ -24,7 +24,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn an_insert_two_seconds_after_a_burst_starts_at_once_also_while_another_group_works() {
     let database = Cluster::shared().database();
     // only a notification can be this quick
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     for long in [false, true] {
         if long {
             let id = database.insert_with("SELECT pg_sleep(3600)", "group = 'an hour'");
@@ -51,7 +51,7 @@ fn an_insert_two_seconds_after_a_burst_starts_at_once_also_while_another_group_w
 #[test]
 fn whoever_may_insert_wakes_the_scheduler_and_a_change_of_plan_does_too() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     let name = format!("{}_inserter", database.name());
     let role = quote_ident(&name);
     database.run(&format!(
@@ -82,7 +82,7 @@ fn whoever_may_insert_wakes_the_scheduler_and_a_change_of_plan_does_too() {
 #[test]
 fn a_future_plan_starts_on_time_and_not_before() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     for tenths in [30, 5, 12, 20] {
         database.insert_with("SELECT 1", &format!("plan = now() + {tenths} * interval '100 ms', group = 'g{tenths}'"));
     }
@@ -96,7 +96,7 @@ fn a_future_plan_starts_on_time_and_not_before() {
 #[test]
 fn no_wake_up_is_lost_between_sleeps_and_concurrent_inserters() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     let (threads, each) = (4, sized(75, 1250));
     thread::scope(|scope| {
         for number in 0..threads {
@@ -165,7 +165,7 @@ fn notifications(client: &mut postgres::Client) -> usize {
 }
 
 #[test]
-fn nobody_rings_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start() {
+fn nobody_notifies_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).key("max_workers", 6).start();
     let mut listener = database.connect_superuser();

@@ -59,11 +59,11 @@ pub struct Output<'a> {
     errors: Option<Vec<u8>>,
     error_count: usize,
     overflowed: bool,
-    sent: Sent,
+    sent: SentAnswer,
 }
 
 /// What the statement at hand has sent so far.
-enum Sent {
+enum SentAnswer {
     Nothing,
     Columns {
         names: Vec<Vec<u8>>,
@@ -79,7 +79,7 @@ struct Full;
 
 /// The texts at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Texts {
+pub struct ResultTexts {
     pub output: Option<Vec<u8>>,
     pub error: Option<Vec<u8>>,
     pub overflowed: bool,
@@ -104,7 +104,7 @@ impl<'a> Output<'a> {
             errors: None,
             error_count: 0,
             overflowed: false,
-            sent: Sent::Nothing,
+            sent: SentAnswer::Nothing,
         }
     }
 
@@ -118,11 +118,11 @@ impl<'a> Output<'a> {
 
     /// What follows is the worker's own BEGIN or COMMIT (R10): its tag is not shown, its error is.
     pub fn own_statement(&mut self) {
-        self.sent = Sent::Untagged;
+        self.sent = SentAnswer::Untagged;
     }
 
-    pub fn into_texts(self) -> Texts {
-        Texts { output: self.text, error: self.errors, overflowed: self.overflowed }
+    pub fn into_texts(self) -> ResultTexts {
+        ResultTexts { output: self.text, error: self.errors, overflowed: self.overflowed }
     }
 
     /// Writes all of it or nothing.
@@ -148,13 +148,13 @@ impl Sink for Output<'_> {
             Vec::new()
         };
         let strings = columns.iter().map(|column| is_string(column.type_oid)).collect();
-        self.sent = Sent::Columns { names, strings, began: false };
+        self.sent = SentAnswer::Columns { names, strings, began: false };
     }
 
     fn row(&mut self, values: &[Option<&[u8]>]) {
         // Taken out and put back, because writing needs the whole of self.
-        let mut sent = std::mem::replace(&mut self.sent, Sent::Nothing);
-        if let Sent::Columns { names, strings, began } = &mut sent {
+        let mut sent = std::mem::replace(&mut self.sent, SentAnswer::Nothing);
+        if let SentAnswer::Columns { names, strings, began } = &mut sent {
             self.write(|page| {
                 if !*began && !names.is_empty() {
                     page.header(names)?;
@@ -167,7 +167,7 @@ impl Sink for Output<'_> {
     }
 
     fn copy_out(&mut self) {
-        self.sent = Sent::Untagged;
+        self.sent = SentAnswer::Untagged;
         self.write(|_| Ok(()));
     }
 
@@ -176,7 +176,7 @@ impl Sink for Output<'_> {
     }
 
     fn tag(&mut self, tag: &[u8]) {
-        if matches!(std::mem::replace(&mut self.sent, Sent::Nothing), Sent::Nothing) {
+        if matches!(std::mem::replace(&mut self.sent, SentAnswer::Nothing), SentAnswer::Nothing) {
             self.write(|page| {
                 page.part()?;
                 page.put(tag)
@@ -185,7 +185,7 @@ impl Sink for Output<'_> {
     }
 
     fn error(&mut self, error: ServerError) {
-        self.sent = Sent::Nothing;
+        self.sent = SentAnswer::Nothing;
         self.text.get_or_insert_default();
         self.watch.failed(&error);
         self.error_count += 1;

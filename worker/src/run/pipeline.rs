@@ -20,15 +20,15 @@ use super::task_run::{Next, Outcome, TaskRun};
 use super::worker::{Worker, set_title};
 use crate::limits::{KEPT_BYTES, RECORD_TIMEOUT, SLOW_TASK};
 use crate::record::{Pace, ScanStart};
-use crate::result::format::{Output, Texts};
+use crate::result::format::{Output, ResultTexts};
 use crate::result::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
 use crate::session::is_as_opened;
-use crate::session::setup::Prepared;
+use crate::session::setup::PreparedSetup;
 use crate::task_row::TaskRow;
-use crate::wire::{Chain, Heard, LinkError, QueryError, ServerError, Session, Sink, TransactionStatus};
+use crate::wire::{Chain, ChainAnswer, LinkError, QueryError, ServerError, Session, Sink, TransactionStatus};
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
-use shared::region::{TaskKey, TaskResult, Times};
+use shared::region::{TaskKey, TaskResult, TaskTimes};
 use shared::sys::sched_policy;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ enum Stop {
     /// The session was lost between two tasks.
     Broken,
     /// The session was lost at the task in this place.
-    Lost { place: usize, texts: Texts, lost: LinkError, began: Instant, unknown: bool },
+    Lost { place: usize, texts: ResultTexts, lost: LinkError, began: Instant, unknown: bool },
 }
 
 pub(super) struct Batch<'a> {
@@ -70,7 +70,7 @@ pub(super) fn run(worker: &Worker<'_>, mut session: Session, rows: &[TaskRow], s
     if rows.len() > 1 {
         sched_policy::set_batch();
     }
-    session.set_patience(RECORD_TIMEOUT);
+    session.set_answer_timeout(RECORD_TIMEOUT);
     let mut batch = Batch {
         worker,
         rows,
@@ -79,7 +79,7 @@ pub(super) fn run(worker: &Worker<'_>, mut session: Session, rows: &[TaskRow], s
         flushed: 0,
         claimed: Instant::now(),
     };
-    let stop = match Prepared::new(&mut session, worker.order(), rows) {
+    let stop = match PreparedSetup::new(&mut session, worker.order(), rows) {
         Ok(prepared) => batch.work(&mut session, &prepared),
         Err(QueryError::Server(error)) => {
             shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
@@ -133,7 +133,7 @@ struct Progress {
 
 /// What was heard of one input.
 struct Heeded {
-    texts: Texts,
+    texts: ResultTexts,
     code: Option<Vec<u8>>,
     said_timeout: bool,
     began: Instant,
@@ -141,7 +141,7 @@ struct Heeded {
 }
 
 impl<'a> Batch<'a> {
-    fn work(&mut self, session: &mut Session, prepared: &Prepared) -> Stop {
+    fn work(&mut self, session: &mut Session, prepared: &PreparedSetup) -> Stop {
         let (worker, rows) = (self.worker, self.rows);
         let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
         let quiet: Vec<bool> = rows.iter().map(|row| is_quiet(&row.input)).collect();
@@ -154,7 +154,7 @@ impl<'a> Batch<'a> {
             }
             let row = &rows[at.heard];
             // Before its answers are heard: the process that finds this worker dead must know its task, and the watchdog too.
-            worker.notes().set_running(row.task, row.attempt, session.backend_pid());
+            worker.slot_status().set_running(row.task, row.attempt, session.backend_pid());
             worker.watchdog.started(TaskRun::new(worker, row, None).watched(session, socket.clone(), true));
             fault::point("worker.after_begin");
             match self.hear(session, &mut chain, &mut at) {
@@ -165,7 +165,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes as many inputs as may be on the wire.
-    fn send<'p>(&mut self, chain: &mut Chain<'p>, prepared: &'p Prepared, quiet: &[bool], at: &mut Progress)
+    fn send<'p>(&mut self, chain: &mut Chain<'p>, prepared: &'p PreparedSetup, quiet: &[bool], at: &mut Progress)
     where
         'a: 'p,
     {
@@ -206,24 +206,24 @@ impl<'a> Batch<'a> {
         let mut ran = match at.unsent.take() {
             Some(refusal) => {
                 output.error(refusal);
-                Ok(Heard::Ran)
+                Ok(ChainAnswer::Ran)
             }
             None => session.hear_input(chain, &mut output, Some(began + SLOW_TASK), &mut || {
                 set_title(worker.order(), row);
                 self.flush();
             }),
         };
-        if matches!(ran, Ok(Heard::Ran)) && session.status() != TransactionStatus::Idle {
+        if matches!(ran, Ok(ChainAnswer::Ran)) && session.status() != TransactionStatus::Idle {
             output.own_statement();
-            ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);
+            ran = session.run(b"COMMIT", &mut output).map(|()| ChainAnswer::Ran);
         }
         let (texts, ended) = (output.into_texts(), Instant::now());
         let (stop, error) = match ran {
-            Ok(Heard::Ran) => {
+            Ok(ChainAnswer::Ran) => {
                 return Ok(Heeded { texts, code: log.code, said_timeout: log.said_timeout, began, ended });
             }
-            Ok(Heard::Refused(refusal)) => (Stop::Spent, refusal.to_string()),
-            Ok(Heard::Left(lost)) => (Stop::Broken, lost.to_string()),
+            Ok(ChainAnswer::Refused(refusal)) => (Stop::Spent, refusal.to_string()),
+            Ok(ChainAnswer::Left(lost)) => (Stop::Broken, lost.to_string()),
             Err(lost) => {
                 let unknown = at.sent > at.heard + 1;
                 return Err(Box::new(Stop::Lost { place, texts, lost, began, unknown }));
@@ -254,7 +254,7 @@ impl<'a> Batch<'a> {
             (!is_as_opened(session)).then(|| session.parameter("client_encoding").unwrap_or_default().to_vec());
         worker.count();
         let since = |moment: Instant| moment.saturating_duration_since(self.claimed);
-        let times = Some(Times { began: since(heard.began), ended: since(heard.ended) });
+        let times = Some(TaskTimes { began: since(heard.began), ended: since(heard.ended) });
         match self.result(row, heard, (cancelled, timed_out, hit || clash)) {
             Some(result) => {
                 at.kept += result.bytes();

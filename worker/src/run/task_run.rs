@@ -2,12 +2,12 @@
 
 use super::worker::Worker;
 use crate::record::{Claimant, RemoteClaimant, ScanStart};
-use crate::result::format::Texts;
+use crate::result::format::ResultTexts;
 use crate::result::outcome::{CRASH_SHUTDOWN, Ending, Server};
 use crate::task_row::TaskRow;
 use crate::wire::{LinkError, ServerError, Session};
 use shared::process::exit_code::ExitCode;
-use shared::region::Notes;
+use shared::region::SlotStatus;
 
 /// What a task leads to.
 pub(crate) enum Next {
@@ -32,8 +32,8 @@ impl<'a> TaskRun<'a> {
         TaskRun { worker, row, scan_start, remote: None }
     }
 
-    pub(super) fn notes(&self) -> Notes<'a> {
-        self.worker.notes()
+    pub(super) fn slot_status(&self) -> SlotStatus<'a> {
+        self.worker.slot_status()
     }
 
     /// This worker may claim another task after this one. If its launcher may not lead any more, that is for the one that does.
@@ -56,7 +56,7 @@ impl<'a> TaskRun<'a> {
 
 /// What came of the input.
 pub(super) struct Outcome {
-    pub(super) texts: Texts,
+    pub(super) texts: ResultTexts,
     pub(super) ending: Ending,
     /// Gone when the link was lost.
     pub(super) session: Option<Session>,
@@ -70,12 +70,12 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// The session survived.
-    pub(super) fn ran(texts: Texts, code: Option<Vec<u8>>, session: Session, said_timeout: bool) -> Outcome {
+    pub(super) fn ran(texts: ResultTexts, code: Option<Vec<u8>>, session: Session, said_timeout: bool) -> Outcome {
         let (ending, session) = (Ending::Ran { code }, Some(session));
         Outcome { texts, ending, session, last_message: None, said_timeout, severed: false }
     }
 
-    pub(super) fn lost(texts: Texts, lost: LinkError) -> Outcome {
+    pub(super) fn lost(texts: ResultTexts, lost: LinkError) -> Outcome {
         let code = lost.fatal.as_ref().and_then(farewell);
         let severed = lost.closed && lost.fatal.is_none();
         let last_message = Some(lost.fatal.unwrap_or_else(|| {

@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 /// What is watched.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedInput {
     pub key: TaskKey,
     pub canceller: Canceller,
     /// The session's, to be shut when nothing else helps.
@@ -51,7 +51,7 @@ pub(crate) struct Watched {
 /// What is going on, under one lock: its holder decides. The watchdog's thread keeps it while a cancel is under way.
 #[derive(Debug, Default)]
 struct WatchState {
-    watched: Option<Watched>,
+    watched: Option<WatchedInput>,
     cancelled: Option<Cancelled>,
     deadline: Option<Instant>,
     /// When the task of a batch is called slow. Stays after its end: the thread clears it.
@@ -65,20 +65,20 @@ struct WatchState {
 }
 
 #[derive(Debug)]
-enum Message {
+enum WatchdogMessage {
     /// The state has changed: a deadline, or a cancel that was requested before the task began.
     Check,
     Overflowed(u64),
 }
 
 /// The life pipe, and what its threads listen to.
-type Dormant = (OwnedFd, Receiver<Message>);
+type Dormant = (OwnedFd, Receiver<WatchdogMessage>);
 
 /// The task's side of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watchdog {
     parent: Pid,
-    messages: Sender<Message>,
+    messages: Sender<WatchdogMessage>,
     state: Arc<Mutex<WatchState>>,
     last: Arc<AtomicBool>,
     region: Region,
@@ -122,19 +122,19 @@ impl Watchdog {
         let awake = open_signals().and_then(|signals| self.start_threads(signals, life, heard));
         if let Err(error) = awake {
             // Its scheduler logs it, once for many.
-            self.region.slots().notes(self.slot).set_reason(&format!("cannot start the watchdog: {error}"));
+            self.region.slots().slot_status(self.slot).set_reason(&format!("cannot start the watchdog: {error}"));
             leave(ExitCode::Temporary);
         }
-        let _ = self.messages.send(Message::Check);
+        let _ = self.messages.send(WatchdogMessage::Check);
     }
 
-    fn new(parent: Pid, region: Region, slot: SlotHandle) -> (Watchdog, Receiver<Message>) {
+    fn new(parent: Pid, region: Region, slot: SlotHandle) -> (Watchdog, Receiver<WatchdogMessage>) {
         let (messages, heard) = unbounded();
         let (state, last) = (Arc::new(Mutex::new(WatchState::default())), Arc::new(AtomicBool::new(false)));
         (Watchdog { parent, messages, state, last, region, slot, asleep: Arc::default() }, heard)
     }
 
-    fn start_threads(&self, signals: SignalPipe, life: OwnedFd, heard: Receiver<Message>) -> io::Result<()> {
+    fn start_threads(&self, signals: SignalPipe, life: OwnedFd, heard: Receiver<WatchdogMessage>) -> io::Result<()> {
         let (sender, received) = unbounded();
         thread::Builder::new()
             .name("signals".into())
@@ -150,7 +150,7 @@ impl Watchdog {
     }
 
     /// The thread is only woken if there is something to do for it: a time limit, or a cancel asked for already.
-    pub(crate) fn started(&self, watched: Watched) {
+    pub(crate) fn started(&self, watched: WatchedInput) {
         let mut state = lock(&self.state);
         state.deadline = watched.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
         let watched_batch = watched.batch;
@@ -163,7 +163,7 @@ impl Watchdog {
             state.slow_at = Some(Instant::now() + SLOW_TASK);
         }
         if state.deadline.is_some() || (watched_batch && idle) || asked(&state, &self.region, self.slot).is_some() {
-            let _ = self.messages.send(Message::Check);
+            let _ = self.messages.send(WatchdogMessage::Check);
         }
     }
 
@@ -171,7 +171,7 @@ impl Watchdog {
     pub(crate) fn overflowed(&self) {
         self.wake();
         let number = lock(&self.state).number;
-        let _ = self.messages.send(Message::Overflowed(number));
+        let _ = self.messages.send(WatchdogMessage::Overflowed(number));
     }
 
     /// The worker was told to end: no task after this one.
@@ -224,7 +224,7 @@ fn listen(mut signals: SignalPipe, life: OwnedFd, sender: &Sender<Signal>) {
 
 struct WatchdogThread {
     parent: Pid,
-    heard: Receiver<Message>,
+    heard: Receiver<WatchdogMessage>,
     received: Receiver<Signal>,
     state: Arc<Mutex<WatchState>>,
     region: Region,
@@ -243,8 +243,8 @@ impl WatchdogThread {
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
                 recv(self.heard) -> word => match word {
-                    Ok(Message::Check) => self.check(&mut lock(&self.state)),
-                    Ok(Message::Overflowed(number)) => {
+                    Ok(WatchdogMessage::Check) => self.check(&mut lock(&self.state)),
+                    Ok(WatchdogMessage::Overflowed(number)) => {
                         let mut state = lock(&self.state);
                         if state.number == number {
                             cancel(&mut state, Cancelled::Overflow);
@@ -314,7 +314,7 @@ fn asked(state: &WatchState, region: &Region, slot: SlotHandle) -> Option<Cancel
     if state.interrupted {
         return Some(Cancelled::Interrupt);
     }
-    let Request { cancel, task, attempt } = region.slots().notes(slot).requested()?;
+    let Request { cancel, task, attempt } = region.slots().slot_status(slot).requested()?;
     let why = match cancel {
         Cancel::Unwanted => Cancelled::Unwanted,
         Cancel::Overrun => Cancelled::Overrun,
@@ -333,7 +333,7 @@ fn cancel(state: &mut WatchState, why: Cancelled) {
     state.deadline = Some(now + CANCEL_AGAIN);
 }
 
-fn send_cancel(watched: Option<&Watched>) {
+fn send_cancel(watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     if let Err(error) = watched.canceller.cancel(Instant::now() + CANCEL_CONNECT_TIMEOUT) {
         shared::warning!("the cancel could not be sent", task = watched.key.task, error = error);
@@ -341,7 +341,7 @@ fn send_cancel(watched: Option<&Watched>) {
 }
 
 /// The task's thread finds its session lost, and then what became of the task is found out as after any lost session.
-fn close_socket(watched: Option<&Watched>) {
+fn close_socket(watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     shared::warning!("the server pays no heed; the worker hangs up", task = watched.key.task);
     if let Some(socket) = &watched.socket {
@@ -349,7 +349,7 @@ fn close_socket(watched: Option<&Watched>) {
     }
 }
 
-fn terminate(region: &Region, watched: Option<&Watched>) {
+fn terminate(region: &Region, watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     let pid = watched.canceller.backend_pid();
     shared::warning!("the cancel did not help; the backend is terminated", task = watched.key.task, backend = pid);

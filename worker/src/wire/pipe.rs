@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
-use shared::db::tls::{Prepared, TlsError};
+use shared::db::tls::{PreparedTls, TlsError};
 
 use super::outgoing::Outgoing;
 use super::tls::Records;
@@ -81,7 +81,7 @@ impl Pipe {
 
     /// Asks for TLS and shakes hands. False: the server does not offer it. The answer is read alone, not a byte more:
     /// what stood behind it in the clear must not be taken for the server's word.
-    pub(super) fn encrypt(&mut self, tls: &Prepared) -> Result<bool, TlsError> {
+    pub(super) fn encrypt(&mut self, tls: &PreparedTls) -> Result<bool, TlsError> {
         let cut = |error: io::Error| TlsError::Cut(error.to_string());
         let mut request = Outgoing::default();
         request.own(&TLS_REQUEST);

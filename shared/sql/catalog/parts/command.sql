@@ -32,7 +32,7 @@ COMMENT ON COLUMN mill.command.made_by IS 'the role that wrote the row, and for 
 COMMENT ON COLUMN mill.command.result IS 'what the command has done';
 COMMENT ON COLUMN mill.command.run IS 'the run that it has ordered or ended, if it was one run';
 ALTER TABLE mill.command ENABLE ROW LEVEL SECURITY;
-CREATE POLICY by_maker ON mill.command FOR SELECT USING (mill_private.is_member(made_by)
+CREATE POLICY by_author ON mill.command FOR SELECT USING (mill_private.is_member(made_by)
     OR EXISTS (SELECT FROM mill.job j WHERE j.name = command.job) OR EXISTS (SELECT FROM mill.flow f WHERE f.name = command.flow));
 CREATE POLICY inserts ON mill.command FOR INSERT WITH CHECK (true);
 

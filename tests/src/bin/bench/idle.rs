@@ -79,7 +79,7 @@ fn serve<'d>(databases: &'d [Database], program: Option<&Path>) -> Supervisor<'d
     for database in databases {
         launch = launch.and(database);
     }
-    let launcher = by(launch.row_key("idle", json!(1)), program).start();
+    let launcher = by(launch.queue_key("idle", json!(1)), program).start();
     for database in databases {
         let id = database.insert("SELECT 1");
         launcher.finished(database, id);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
 use shared::process::spawn::Spawner;
-use shared::region::{Kind, Region, Ticket};
+use shared::region::{ProcessKind, Region, Ticket};
 use shared::sys::signal::{self, SignalPipe};
 use shared::sys::wait::Child;
 use std::time::{Duration, Instant};
@@ -36,8 +36,8 @@ pub fn run(kills: u64) -> Value {
     let mut ends = 0;
     let mut progress = (0, Instant::now());
     while marks::get(Mark::Kills) < kills {
-        start_missing(&top, &mut sub_parents, SUB_PARENTS, Kind::Scheduler, sub_parent);
-        start_missing(&top, &mut leaves, LEAVES, Kind::Worker, leaf);
+        start_missing(&top, &mut sub_parents, SUB_PARENTS, ProcessKind::Scheduler, sub_parent);
+        start_missing(&top, &mut leaves, LEAVES, ProcessKind::Worker, leaf);
         pass_time(800);
         kill_somebody(&top, &sub_parents, &leaves);
         ends += look_after(&top, &mut sub_parents, &mut leaves);
@@ -85,7 +85,7 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
 }
 
-fn start_missing(top: &Top, young: &mut Young, wanted: usize, kind: Kind, entry: fn(Start) -> ExitCode) {
+fn start_missing(top: &Top, young: &mut Young, wanted: usize, kind: ProcessKind, entry: fn(Start) -> ExitCode) {
     while young.len() < wanted {
         let Some(slot) = top.region.slots().reserve() else { return };
         marks::add(Mark::Spawned);
@@ -169,7 +169,7 @@ fn start_one(region: &Region, spawner: &Spawner, young: &mut Young) {
         return;
     }
     marks::add(Mark::Spawned);
-    match spawner.spawn(slot, Kind::Worker, "grandchild", &order(slot), leaf) {
+    match spawner.spawn(slot, ProcessKind::Worker, "grandchild", &order(slot), leaf) {
         Ok(child) => young.push(child),
         Err(error) => {
             eprintln!("a sub-parent could not start a child: {error}");

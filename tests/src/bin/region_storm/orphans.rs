@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
 use shared::process::spawn::Spawner;
-use shared::region::Kind;
+use shared::region::ProcessKind;
 use shared::sys::signal;
-use shared::sys::wait::End;
+use shared::sys::wait::ProcessEnd;
 use std::time::{Duration, Instant};
 
 const GONE_WITHIN: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub fn run(rounds: u64) -> Value {
     let mut slowest = Duration::ZERO;
     for _ in 0..rounds {
         let accepted = marks::get(Mark::Accepted);
-        let (head, _) = top.spawn(Kind::Launcher, head);
+        let (head, _) = top.spawn(ProcessKind::Launcher, head);
         tests::wait("four are alive").telling(|| top.tell()).until(|| marks::get(Mark::Accepted) == accepted + 4);
         assert_eq!((top.region.slots().used(), top::descendants().len()), (5, 4));
         let stubborn = Pid::from_raw(marks::get(Mark::Told) as i32);
@@ -41,7 +41,7 @@ pub fn run(rounds: u64) -> Value {
         for (pid, end) in ends {
             // The stubborn one saw end of file on its life pipe, and left by itself.
             let by_pipe = pid == stubborn;
-            assert_eq!(end, if by_pipe { End::Exited(0) } else { End::Killed(Signal::SIGKILL) }, "{pid}");
+            assert_eq!(end, if by_pipe { ProcessEnd::Exited(0) } else { ProcessEnd::Killed(Signal::SIGKILL) }, "{pid}");
         }
         top.expect_nothing_left();
     }
@@ -83,7 +83,7 @@ fn spawn_below(start: &Start, entries: &[fn(Start) -> ExitCode]) -> ExitCode {
     let spawner = Spawner::open(&start.region, start.slot, POINTS).expect("a spawner");
     for entry in entries {
         let slot = start.region.slots().reserve().expect("a free slot");
-        spawner.spawn(slot, Kind::Worker, "below", &order(slot), *entry).expect("a child");
+        spawner.spawn(slot, ProcessKind::Worker, "below", &order(slot), *entry).expect("a child");
     }
     if !top::accept(start) {
         return ExitCode::BadCell;

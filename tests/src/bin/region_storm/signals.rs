@@ -1,4 +1,4 @@
-//! Signals merge and say nothing but "look".
+//! Signals merge and carry nothing.
 
 use crate::marks::{self, Mark};
 use crate::top::{self, Top, await_readable, order};
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{Start, encode};
 use shared::process::spawn::Spawner;
-use shared::region::{Kind, Ticket};
+use shared::region::{ProcessKind, Ticket};
 use shared::sys::fork;
 use shared::sys::signal::{self, SignalPipe};
-use shared::sys::wait::{Child, End};
+use shared::sys::wait::{Child, ProcessEnd};
 use std::io::{PipeReader, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub fn all_acknowledge_at_once(children: u64) -> Value {
     while !waiting.is_empty() {
         let left = ACK_TIMEOUT.saturating_sub(began.elapsed());
         assert!(!left.is_zero(), "{} answers not seen after {ACK_TIMEOUT:?} and {wakeups} wakeups", waiting.len());
-        // No other look than after a wake-up: a lost one shows as a time-out.
+        // No other pass than after a wake-up: a lost one shows as a time-out.
         if await_readable(&top.signals, Some(left)) && top.signals.received().contains(&Signal::SIGUSR2) {
             wakeups += 1;
             let (accepted, others): (Vec<_>, Vec<_>) =
@@ -61,12 +61,12 @@ fn start_gated(top: &Top, gate: &PipeReader) -> (Child, Ticket) {
     let slot = top.reserve();
     let ticket = top.region.fill(slot, &encode(&order(slot))).expect("an empty cell");
     let gate = gate.try_clone().expect("a descriptor");
-    // This child has no life pipe of its own: the gate does for it.
+    // This child has no life pipe of its own: the pipe of the test does for it.
     let life = gate.try_clone().expect("a descriptor").into();
     let start = Start { region: top.region.clone(), slot, ticket, parent: getpid(), life };
     let keep = [gate.as_raw_fd(), start.life.as_raw_fd(), top.region.as_fd().as_raw_fd()];
     let child = fork::start(gated, Gated { start, gate }, &keep).expect("a child");
-    top.region.slots().hand_over(slot, child.pid()).expect("our slot");
+    top.region.slots().transfer(slot, child.pid()).expect("our slot");
     (child, ticket)
 }
 
@@ -83,11 +83,11 @@ fn gated(mut gated: Gated) -> ExitCode {
 /// The top listens to SIGUSR2, its child does not, its grandchild does again. The grandchild hears it.
 pub fn signal_pipe_of_a_grandchild() -> Value {
     let top = Top::open(3);
-    let (child, ticket) = top.spawn(Kind::Scheduler, deaf_parent);
+    let (child, ticket) = top.spawn(ProcessKind::Scheduler, deaf_parent);
     tests::eventually("the child has its order", || top.region.accepted(ticket));
     top.region.free(ticket);
     let end = top.await_end(child.pid());
-    assert_eq!(end, End::Exited(ExitCode::Asked.status()), "the grandchild did not get its signal");
+    assert_eq!(end, ProcessEnd::Exited(ExitCode::Asked.status()), "the grandchild did not get its signal");
     top.close();
     json!({ "heard": true })
 }
@@ -99,14 +99,15 @@ fn deaf_parent(start: Start) -> ExitCode {
     }
     let spawner = Spawner::open(&start.region, start.slot, top::POINTS).expect("a spawner");
     let slot = start.region.slots().reserve().expect("a free slot");
-    let (child, ticket) = spawner.spawn(slot, Kind::Worker, "listener", &order(slot), listener).expect("a child");
+    let (child, ticket) =
+        spawner.spawn(slot, ProcessKind::Worker, "listener", &order(slot), listener).expect("a child");
     tests::eventually("the grandchild listens", || start.region.accepted(ticket) || child.ended().is_some());
     child.signal(Signal::SIGUSR2);
     await_readable(&child, None);
     let end = child.ended();
     start.region.sweep(child.pid());
     child.reap();
-    if end == Some(End::Exited(ExitCode::Asked.status())) {
+    if end == Some(ProcessEnd::Exited(ExitCode::Asked.status())) {
         return ExitCode::Asked;
     }
     eprintln!("the grandchild ended with {end:?}");

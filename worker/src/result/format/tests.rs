@@ -12,12 +12,12 @@ const BOOL: u32 = 16;
 const VOID: u32 = 2278;
 
 #[derive(Default)]
-struct Heard {
+struct Collected {
     overflows: usize,
     notices: Vec<String>,
 }
 
-impl Watch for Heard {
+impl Watch for Collected {
     fn overflowed(&mut self) {
         self.overflows += 1;
     }
@@ -27,8 +27,8 @@ impl Watch for Heard {
     }
 }
 
-fn run_limited(format: &Format, limit: usize, feed: impl FnOnce(&mut Output<'_>)) -> (Texts, Heard) {
-    let mut heard = Heard::default();
+fn run_limited(format: &Format, limit: usize, feed: impl FnOnce(&mut Output<'_>)) -> (ResultTexts, Collected) {
+    let mut heard = Collected::default();
     let mut output = Output::new(format, Verbosity::Default, b"SELECT 1/0", limit, &mut heard);
     feed(&mut output);
     (output.into_texts(), heard)
@@ -218,7 +218,7 @@ fn r7_a_statement_with_columns_writes_no_tag_and_the_next_one_does() {
 #[test]
 fn r8_and_r12_silence_and_notices_leave_the_output_null() {
     let (texts, heard) = run_limited(&Format::default(), 10, |o| o.notice(ServerError::local("NOTICE", "00000", "n")));
-    assert_eq!(texts, Texts { output: None, error: None, overflowed: false });
+    assert_eq!(texts, ResultTexts { output: None, error: None, overflowed: false });
     assert_eq!(heard.notices, ["NOTICE: n"]);
 }
 
@@ -276,7 +276,7 @@ fn a_header_goes_with_its_first_row_or_not_at_all() {
 #[test]
 fn the_memory_of_the_output_stays_within_the_limit() {
     let limit = 100_000;
-    let mut heard = Heard::default();
+    let mut heard = Collected::default();
     let format = Format::default();
     let mut output = Output::new(&format, Verbosity::Default, b"", limit, &mut heard);
     columns(&mut output, &[("a", TEXT)]);

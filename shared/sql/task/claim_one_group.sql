@@ -1,5 +1,5 @@
--- The ends of tasks whose workers have handed in their results, and the take of what they make room for, where only one
--- group waits and runs, and all of its tasks are plain: what `end` and `claim_heads` do, in one statement. The take does
+-- The ends of tasks whose workers have left their results, and the claim of what they make room for, where only one
+-- group waits and runs, and all of its tasks are plain: what `end` and `claim_heads` do, in one statement. The claim does
 -- not see what is written here, so what is ended here is left out of what runs. Whatever is locked is skipped, so it waits for
 -- nobody. It knows whether it is exact: no other group waits, and the rows in front are due, new and plain. If not, it claims
 -- nothing and says so; the ends are written all the same.
@@ -17,7 +17,7 @@ WITH handed AS MATERIALIZED (
        AND (t.repeat > interval '0' OR t."max" < 0) IS NOT TRUE
        FOR UPDATE OF t SKIP LOCKED
 ), ended AS (
-    -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
+    -- t.state is never taken: it gives its type, which is not the same in every table, to the other two
     UPDATE {queue} t SET state = CASE WHEN h.failed THEN 'FAIL' WHEN true THEN 'DONE' ELSE t.state END, stop = statement_timestamp(),
            output = h.output, error = h.error, reason = NULL
       FROM handed h WHERE t.id = h.id AND t.id = ANY (:ids::bigint[]) AND {still_working}
