@@ -5050,13 +5050,13 @@ CREATE FUNCTION mill_private.lock_job_state(job integer) RETURNS mill_private.jo
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    book mill_private.job_state;
+    counters mill_private.job_state;
 BEGIN
-    SELECT * INTO book FROM mill_private.job_state b WHERE b.job = lock_job_state.job FOR NO KEY UPDATE;
+    SELECT * INTO counters FROM mill_private.job_state b WHERE b.job = lock_job_state.job FOR NO KEY UPDATE;
     IF FOUND AND mill_private.apply_deltas(lock_job_state.job) THEN
-        SELECT * INTO book FROM mill_private.job_state b WHERE b.job = lock_job_state.job;
+        SELECT * INTO counters FROM mill_private.job_state b WHERE b.job = lock_job_state.job;
     END IF;
-    RETURN book;
+    RETURN counters;
 END
 $$;
 
@@ -6603,7 +6603,7 @@ COMMENT ON FUNCTION mill_private.s_register(queue oid) IS 'pgmill: registers a t
 -- Name: s_set_timers(integer[], integer[], timestamp with time zone[], timestamp with time zone[], text[]); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], troubles text[]) RETURNS integer
+CREATE FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], reasons text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -6611,7 +6611,7 @@ DECLARE
     done int;
 BEGIN
     UPDATE mill.timer t SET next = u.next, due = CASE WHEN t.enabled THEN u.due END, stale = NULL, trouble = u.trouble
-      FROM unnest(ids, revisions, nexts, dues, troubles) AS u (id, revision, next, due, trouble)
+      FROM unnest(ids, revisions, nexts, dues, reasons) AS u (id, revision, next, due, trouble)
      WHERE t.id = u.id AND t.revision = u.revision AND t.stale IS NOT NULL;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
@@ -6619,10 +6619,10 @@ END
 $$;
 
 --
--- Name: FUNCTION s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], troubles text[]); Type: COMMENT; Schema: mill_private; Owner: -
+-- Name: FUNCTION s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], reasons text[]); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], troubles text[]) IS 'pgmill: stores the next times of new or edited timers';
+COMMENT ON FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], reasons text[]) IS 'pgmill: stores the next times of new or edited timers';
 
 --
 -- Name: s_stop_backfill(integer, text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7318,10 +7318,10 @@ $$;
 COMMENT ON FUNCTION public.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
 
 --
--- Name: mill_ring(); Type: FUNCTION; Schema: public; Owner: -
+-- Name: mill_wakeup(); Type: FUNCTION; Schema: public; Owner: -
 --
 
-CREATE FUNCTION public.mill_ring() RETURNS trigger
+CREATE FUNCTION public.mill_wakeup() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -7335,10 +7335,10 @@ END
 $$;
 
 --
--- Name: FUNCTION mill_ring(); Type: COMMENT; Schema: public; Owner: -
+-- Name: FUNCTION mill_wakeup(); Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON FUNCTION public.mill_ring() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
+COMMENT ON FUNCTION public.mill_wakeup() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
 
 --
 -- Name: backfill; Type: TABLE; Schema: mill; Owner: -
@@ -9551,34 +9551,34 @@ CREATE CONSTRAINT TRIGGER reconsider AFTER UPDATE OF threshold, scheduled, flow 
 CREATE TRIGGER reconsidered AFTER DELETE ON mill.job FOR EACH ROW EXECUTE FUNCTION mill_private.reconsider_job();
 
 --
--- Name: backfill ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: backfill wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE OF lo, hi, "order", paused ON mill.backfill FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE OF lo, hi, "order", paused ON mill.backfill FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: edge ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: edge wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: flow ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: flow wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: meta ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: meta wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: timer ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: timer wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup, catchup_age, enabled ON mill.timer FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup, catchup_age, enabled ON mill.timer FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
 -- Name: registration registration_1_writer; Type: TRIGGER; Schema: mill_private; Owner: -
@@ -9617,22 +9617,22 @@ CREATE TRIGGER mill_claimed BEFORE INSERT ON public.task FOR EACH ROW WHEN ((new
 CREATE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON public.task FOR EACH ROW WHEN ((new.plan > statement_timestamp())) EXECUTE FUNCTION public.mill_hold();
 
 --
--- Name: task mill_ring_delete; Type: TRIGGER; Schema: public; Owner: -
+-- Name: task mill_wakeup_delete; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER mill_ring_delete AFTER DELETE ON public.task FOR EACH ROW WHEN ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state]))) EXECUTE FUNCTION public.mill_ring();
+CREATE TRIGGER mill_wakeup_delete AFTER DELETE ON public.task FOR EACH ROW WHEN ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state]))) EXECUTE FUNCTION public.mill_wakeup();
 
 --
--- Name: task mill_ring_insert; Type: TRIGGER; Schema: public; Owner: -
+-- Name: task mill_wakeup_insert; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER mill_ring_insert AFTER INSERT ON public.task FOR EACH STATEMENT EXECUTE FUNCTION public.mill_ring();
+CREATE TRIGGER mill_wakeup_insert AFTER INSERT ON public.task FOR EACH STATEMENT EXECUTE FUNCTION public.mill_wakeup();
 
 --
--- Name: task mill_ring_update; Type: TRIGGER; Schema: public; Owner: -
+-- Name: task mill_wakeup_update; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER mill_ring_update AFTER UPDATE OF plan, state, max, priority ON public.task FOR EACH ROW WHEN (((new.state = 'PLAN'::public.state) OR ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state])) AND (new.state = 'STOP'::public.state)))) EXECUTE FUNCTION public.mill_ring();
+CREATE TRIGGER mill_wakeup_update AFTER UPDATE OF plan, state, max, priority ON public.task FOR EACH ROW WHEN (((new.state = 'PLAN'::public.state) OR ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state])) AND (new.state = 'STOP'::public.state)))) EXECUTE FUNCTION public.mill_wakeup();
 
 --
 -- Name: backfill backfill_timer_fkey; Type: FK CONSTRAINT; Schema: mill; Owner: -
@@ -9704,6 +9704,16 @@ ALTER TABLE ONLY mill.timer
 ALTER TABLE mill.backfill ENABLE ROW LEVEL SECURITY;
 
 --
+-- Name: command by_author; Type: POLICY; Schema: mill; Owner: -
+--
+
+CREATE POLICY by_author ON mill.command FOR SELECT USING ((mill_private.is_member(made_by) OR (EXISTS ( SELECT
+   FROM mill.job j
+  WHERE (j.name = command.job))) OR (EXISTS ( SELECT
+   FROM mill.flow f
+  WHERE (f.name = command.flow)))));
+
+--
 -- Name: edge by_job; Type: POLICY; Schema: mill; Owner: -
 --
 
@@ -9718,16 +9728,6 @@ CREATE POLICY by_job ON mill.edge USING ((EXISTS ( SELECT
 CREATE POLICY by_job ON mill.token FOR SELECT USING ((EXISTS ( SELECT
    FROM mill.job j
   WHERE (j.id = token.job))));
-
---
--- Name: command by_maker; Type: POLICY; Schema: mill; Owner: -
---
-
-CREATE POLICY by_maker ON mill.command FOR SELECT USING ((mill_private.is_member(made_by) OR (EXISTS ( SELECT
-   FROM mill.job j
-  WHERE (j.name = command.job))) OR (EXISTS ( SELECT
-   FROM mill.flow f
-  WHERE (f.name = command.flow)))));
 
 --
 -- Name: flow by_owner; Type: POLICY; Schema: mill; Owner: -
