@@ -64,7 +64,7 @@ pub fn run(cli: &Cli) -> u8 {
             }
         }
         Err(Unstartable::Mistakes(mistakes)) => log_mistakes(&mistakes),
-        Err(Unstartable::DbError(text)) => {
+        Err(Unstartable::Failed(text)) => {
             shared::error!("cannot start", error = text);
             launcher_status::FAILED
         }
@@ -96,13 +96,13 @@ fn warn_of_limits(config: &Config, queues: usize) {
 
 enum Unstartable {
     Mistakes(Vec<Mistake>),
-    DbError(String),
+    Failed(String),
     /// A signal came while the embedded server was being made.
     CalledOff,
 }
 
 fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
-    let unstartable = |what: &str, error: &dyn std::fmt::Display| Unstartable::DbError(format!("{what}: {error}"));
+    let unstartable = |what: &str, error: &dyn std::fmt::Display| Unstartable::Failed(format!("{what}: {error}"));
     let handled = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2, Signal::SIGCHLD];
     let mut signals =
         SignalPipe::open(&handled).map_err(|error| unstartable("cannot register the signal handlers", &error))?;
@@ -114,7 +114,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         None => None,
     };
     // Only now: it may lie in the embedded server's folder.
-    let control = ControlSocket::open(&config.control).map_err(|error| Unstartable::DbError(error.to_string()))?;
+    let control = ControlSocket::open(&config.control).map_err(|error| Unstartable::Failed(error.to_string()))?;
     let server = match &embedded {
         Some(server) => {
             Some(Conninfo::parse(&server.conninfo()).map_err(|error| unstartable("embedded server", &error))?)
@@ -127,7 +127,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     let connections = config.connections();
     let region = Region::with_connections(config.max_workers, connections)
         .map_err(|error| unstartable("cannot make the region", &error))?;
-    let slot = own_slot(&region).ok_or_else(|| Unstartable::DbError("no slot for the launcher itself".into()))?;
+    let slot = own_slot(&region).ok_or_else(|| Unstartable::Failed("no slot for the launcher itself".into()))?;
     let spawner =
         Spawner::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_transfer"])
             .map_err(|error| unstartable("cannot make a pipe", &error))?;
@@ -180,7 +180,7 @@ fn start_server(dir: PathBuf, signals: &mut SignalPipe) -> Result<Embedded, Unst
             Ok(server)
         }
         Err(_) if called_off => Err(Unstartable::CalledOff),
-        Err(error) => Err(Unstartable::DbError(error.in_full())),
+        Err(error) => Err(Unstartable::Failed(error.in_full())),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::tree::Tree;
 use std::collections::BTreeMap;
 
 /// The retired words and what stands in their place. A word is also found as a part of an identifier.
-const RETIRED: [(&str, &str); 45] = [
+const RETIRED: [(&str, &str); 52] = [
     ("asking", "a plain verb, querying"),
     ("attendant", "installer_session"),
     ("bell", "SignalPipe, wake-up lock"),
@@ -23,6 +23,7 @@ const RETIRED: [(&str, &str); 45] = [
     ("doze", "PollTimer"),
     ("dress", "setup"),
     ("dressed", "set up"),
+    ("ear", "server_watch"),
     ("errand", "Assignment, idle run"),
     ("errands", "Assignment, idle run"),
     ("eye", "Observer"),
@@ -31,6 +32,7 @@ const RETIRED: [(&str, &str); 45] = [
     ("guests", "own connections"),
     ("harvest", "a plain noun"),
     ("hearing", "server_watch"),
+    ("kit", "Assignment"),
     ("lend", "pool"),
     ("lending", "connection pool"),
     ("lends", "gives"),
@@ -44,16 +46,21 @@ const RETIRED: [(&str, &str); 45] = [
     ("mishap", "panic_guard"),
     ("nursery", "Spawner"),
     ("patience", "a timeout by its name"),
+    ("rang", "notified"),
     ("renewal", "reset"),
     ("ring", "notify, signal"),
     ("rings", "notifications, signals"),
     ("rung", "notified, stage"),
+    ("ringing", "notifying"),
     ("saying", "reported_once"),
     ("seat", "ConnectionPermit"),
     ("seats", "ConnectionPermit"),
     ("stretch", "range"),
+    ("stub", "version_check"),
     ("tally", "counts, deltas"),
     ("troubles", "errors"),
+    ("undress", "reset"),
+    ("workplace", "a plain noun"),
 ];
 
 /// Retired in Rust only: a column that users see has this name.
