@@ -6,11 +6,12 @@
 use super::claimed_rows::{Claimed, GroupCursor, read_groups, read_rows};
 use super::pass_request::{PassRequest, PassResult};
 use super::round_trip::{PassSession, StatementValues, both};
-use crate::attempt::ends::{Ends, unless_refused};
+use crate::attempt::ends::{self, unless_refused};
 use crate::attempt::group::Group;
 use crate::limits::{CANDIDATES, EXPIRY_ROUNDS, FEW_SLOTS, GROUPS_PER_PASS, LONGEST_INPUT_BYTES};
 use shared::db::db_error::DbError;
 use shared::db::statement;
+use shared::region::TaskResult;
 use std::rc::Rc;
 use tokio_postgres::Row;
 
@@ -20,7 +21,6 @@ pub(super) struct Claimer {
     idle_backends: Vec<i32>,
     reserved: Vec<i32>,
     known: Known,
-    only: Option<Rc<Group>>,
     by_fork: bool,
 }
 
@@ -48,7 +48,6 @@ impl Claimer {
             idle_backends: request.idle_backends.clone(),
             reserved: request.reserved.clone(),
             known: Known::new(&request.known),
-            only: request.only.clone(),
             by_fork: request.by_fork,
         }
     }
@@ -63,7 +62,7 @@ impl Claimer {
         &self,
         count: usize,
         running: &[i64],
-        mut ends: Option<&Ends>,
+        mut ends: Option<&[TaskResult<'static>]>,
         result: &mut PassResult,
     ) -> Result<(), DbError> {
         for _ in 0..EXPIRY_ROUNDS {
@@ -72,10 +71,7 @@ impl Claimer {
             // Nobody may see an end that a crash of the server could take back.
             let request = ClaimRequest { count, running, reserved: &reserved, lazy: ends.is_none() };
             let Claimed { claimed, expired, busy } = match ends.take() {
-                Some(ends) => match self.claim_of_one_group(ends, &request, result).await? {
-                    Some(claimed) => claimed,
-                    None => self.claim_behind(ends, &request, result).await?,
-                },
+                Some(results) => self.claim_behind(results, &request, result).await?,
                 None => self.claim_once(&request, &mut result.cursor).await?,
             };
             result.busy |= busy;
@@ -119,37 +115,12 @@ impl Claimer {
         Ok(())
     }
 
-    /// The most frequent case in one statement: short tasks of one group follow one another. None: it is not that case, or
-    /// the database refuses one of the rows, and nothing has been done.
-    async fn claim_of_one_group(
-        &self,
-        ends: &Ends,
-        request: &ClaimRequest<'_>,
-        result: &mut PassResult,
-    ) -> Result<Option<Claimed>, DbError> {
-        let name = self.only.as_ref().and_then(|group| group.plain_name());
-        let Some(name) = name.filter(|_| request.reserved.len() >= request.count) else { return Ok(None) };
-        let count = request.count as i64;
-        let values: StatementValues<'_> = &[&count, &self.known.ids, &name, &request.reserved, &LONGEST_INPUT_BYTES];
-        let rows = match self.session.many(&self.session.statements.one_group, &[&ends.values(), values].concat()).await
-        {
-            Err(db_error) if !db_error.passes() => return Ok(None),
-            rows => rows?,
-        };
-        let Some(first) = rows.first() else { return Ok(None) };
-        result.written = Some(first.get("written"));
-        if first.get("exact") {
-            return Ok(Some(read_rows(&rows)));
-        }
-        self.claim_once(request, &mut result.cursor).await.map(Some)
-    }
-
     /// The ends of earlier tasks and the claim of what they make room for, in one transaction: the ends first, since two that
     /// claim before they end can wait for each other's rows. All of it is sent at once, so that no other query on
     /// this session comes between. If the database refuses the ends, nothing is claimed.
     async fn claim_behind(
         &self,
-        ends: &Ends,
+        results: &[TaskResult<'static>],
         request: &ClaimRequest<'_>,
         result: &mut PassResult,
     ) -> Result<Claimed, DbError> {
@@ -158,7 +129,7 @@ impl Claimer {
         let rows = async { if few { self.send_groups(request, cursor).await } else { self.send_walk(request).await } };
         let begin = both(
             self.session.execute(&self.session.statements.begin),
-            ends.write(&self.session.client, &self.session.statements),
+            ends::write(results, &self.session.client, &self.session.statements),
         );
         let commit = self.session.execute(&self.session.statements.commit);
         let ((begun, written), (rows, committed)) = both(begin, both(rows, commit)).await;

@@ -1,9 +1,9 @@
 //! What a pass is asked, and what it returns.
 
 use super::claimed_rows::{ClaimedRow, GroupCursor};
-use crate::attempt::ends::Ends;
 use crate::attempt::group::Group;
 use crate::jobs::job_table::{JobsAsk, Pulse};
+use shared::region::TaskResult;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct PassRequest {
     /// Only claim: all the rest was read a moment ago.
     pub claim_only: bool,
     /// Results to be written in the transaction of the claim.
-    pub ends: Option<Ends>,
+    pub ends: Option<Vec<TaskResult<'static>>>,
     pub cursor: GroupCursor,
     /// Signs for `mill.why` to be put up or taken down: lock kind, and whether it is to be there.
     pub signs: Vec<(i32, bool)>,
@@ -31,8 +31,6 @@ pub struct PassRequest {
     pub idle_backends: Vec<i32>,
     /// Those of them that plain tasks may be begun on.
     pub reserved: Vec<i32>,
-    /// The group of all workers, each with a plain task, if no other had anything waiting a moment ago.
-    pub only: Option<Rc<Group>>,
     /// Rows are handed by the fork to workers with connections of their own.
     pub by_fork: bool,
     /// Connections are pooled: the settings of new sessions have to be known, and were these when they were last read.
@@ -65,14 +63,6 @@ pub struct PassResult {
 }
 
 impl PassResult {
-    /// The group whose plain tasks were begun, if no other had anything waiting.
-    pub fn only_group(&self) -> Option<Rc<Group>> {
-        let only = &self.claimed.first()?.group;
-        let alone = self.cursor.known && self.cursor.groups == 1 && only.plain_name().is_some();
-        let plain = self.claimed.iter().all(|row| row.begun.is_some() && row.group == *only);
-        (alone && plain).then(|| only.clone())
-    }
-
     /// The server has written something.
     pub fn has_written(&self) -> bool {
         !self.claimed.is_empty() || self.written.is_some()

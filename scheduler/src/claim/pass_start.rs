@@ -44,7 +44,12 @@ impl Claims {
     ) -> Option<PassPlan> {
         let (base, now) = (turn.base, turn.now);
         let idle = turn.leads() && self.pass.is_none() && !turn.stop.asked() && turn.session.state.working();
-        if !attempts.knows_unfinished() || !idle || !turn.session.leader_is_here(base) || now < self.timer.next_poll() {
+        if !attempts.knows_unfinished()
+            || attempts.settles_first()
+            || !idle
+            || !turn.session.leader_is_here(base)
+            || now < self.timer.next_poll()
+        {
             return None;
         }
         let unasked = self.timer.unasked();
@@ -88,9 +93,7 @@ impl Claims {
         let PassPlan { slots, reserved, signs, arm, claim_only, jobs } = plan;
         let (base, count) = (turn.base, slots.len());
         let known = attempts.table.known();
-        let plain = claim_only && attempts.table.active() == attempts.table.reporting() && reserved.len() == count;
         let request = PassRequest {
-            only: self.only.clone().filter(|only| plain && known.iter().all(|(_, group)| group == only)),
             ends: if count > 0 { attempts.take_ends() } else { None },
             signs,
             count,

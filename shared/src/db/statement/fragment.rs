@@ -11,7 +11,6 @@ macro_rules! fragments {
 
 fragments! {
     "among"
-    "begin_columns"
     "begin_one"
     "begin_unlocked"
     "busy"
@@ -22,7 +21,6 @@ fragments! {
     "end_one"
     "end_unlocked"
     "expired"
-    "group_bytes"
     "logical_time"
     "next_attempt"
     "next_time"
