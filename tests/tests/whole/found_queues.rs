@@ -147,7 +147,7 @@ fn a_row_that_names_a_user_serves_what_that_user_may() {
     must(&mut root, "ALTER TABLE strange.task OWNER TO stranger; GRANT USAGE ON SCHEMA strange TO PUBLIC");
     why(&mill, "strange", &["role \"stranger\"", "neither admitted"]);
     must(&mut root, &format!("GRANT stranger TO {LOGIN}"));
-    why(&mill, "strange", &["belongs to \"stranger\"", "give the row the user \"stranger\""]);
+    why(&mill, "strange", &["belongs to \"stranger\"", "give the queue the user \"stranger\""]);
 }
 
 #[test]

@@ -38,6 +38,7 @@ use std::time::Instant;
 const STATEMENT_EXISTS: &[u8] = b"42P05";
 
 /// How it came to its end.
+#[expect(clippy::large_enum_variant, reason = "one per batch, and passed on in a Box")]
 enum Stop {
     /// All that was sent has run, and the session is reset.
     Clean,
