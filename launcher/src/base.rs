@@ -15,7 +15,7 @@ pub struct Reloaded {
 /// Reads the config again; mistakes have been logged.
 pub type Reload = Box<dyn FnMut() -> Option<Reloaded>>;
 
-pub struct Base {
+pub struct LauncherBase {
     pub region: Region,
     /// The launcher's name, of which one launcher is active.
     pub name: String,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Runs SQL asynchronously, on time, again and again, and in the right order, for any PostgreSQL, from outside it.
 ///
-/// Without a subcommand it runs in the foreground and logs to stderr: one scheduler per row of the config, one worker
+/// Without a subcommand it runs in the foreground and logs to stderr: one scheduler per queue of the config, one worker
 /// per task. Users speak to it by SQL:
 ///
 ///     INSERT INTO task (input) VALUES ('SELECT now()');
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[command(name = "launcher", version = shared::VERSION, after_help = EXAMPLES, verbatim_doc_comment)]
 pub struct Cli {
     #[command(flatten)]
-    pub place: Place,
+    pub place: ConfigPlace,
 
     /// How log lines are written.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
@@ -28,14 +28,14 @@ pub struct Cli {
     pub log_level: LogLevel,
 
     #[command(subcommand)]
-    pub command: Option<Command>,
+    pub command: Option<CliCommand>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
   launcher --embedded ./mill-data         a private PostgreSQL, made on the spot
   launcher                                database postgres by the PG* environment
-  launcher --config mill.json             the rows of a config file
+  launcher --config mill.json             the queues of a config file
   launcher check --config mill.json       says every mistake at once
   launcher status --config mill.json      what runs, what waits, and why
   launcher status --embedded ./mill-data  the same for a launcher that was started so
@@ -72,9 +72,9 @@ Exit status: 0 ready, 4 not serving, 3 no launcher answers, 78 mistakes in the c
 const FSCK_EXAMPLES: &str = "\
 Examples:
   launcher fsck app --config mill.json          as the login of the config's connect
-  SELECT * FROM mill.fsck();                    the same in SQL, for a single look
+  SELECT * FROM mill.fsck();                    the same in SQL, for a single check
 
-It looks twice, a second apart, and tells what was wrong both times.
+It checks twice, a second apart, and prints what was wrong both times.
 
 Exit status: 0 everything adds up, 78 mistakes in the config, 1 anything else.";
 
@@ -96,8 +96,8 @@ Examples:
   launcher install app --owner dba              the catalog of another role than the queue's user
   launcher install --print | psql -d app        by hand, as any role that may create in the database
 
-The catalog belongs to the user of the queue: of the row that serves public.task, else of the first row of that database.
-The login of connect must be a member of that role. Without a row it belongs to the database's owner. A row's first start does the
+The catalog belongs to the user of the queue: of public.task, else of the first queue of that database.
+The login of connect must be a member of that role. Without a queue it belongs to the database's owner. A queue's first start does the
 same if its user may. What is there already stays as it is. The owner and the next step are printed.
 
 Exit status: 0 done (or done before), 78 mistakes in the config, 1 anything else; then nothing was changed.";
@@ -139,7 +139,7 @@ const SQL_EXAMPLES: &str = "\
 Examples:
   launcher sql                                  every statement, what it is for, and who sends it
   launcher sql claim_walk                       one of them, for public.task
-  launcher sql claim_walk --config mill.json    the same for the queue of the config's first row
+  launcher sql claim_walk --config mill.json    the same for the first queue of the config
 
 A statement that is sent in several forms is printed in each of them. {oid} stands for the OID of the table, {user} for that of
 the queue's user. Where a statement has the keys 1, 2 of a lock, each session of a scheduler draws two numbers.
@@ -157,8 +157,8 @@ Exit status: 0 done, 78 mistakes in the config, 1 anything else; then nothing wa
 
 /// Which launcher is meant: the one that runs, or is to run, with these.
 #[derive(Args, Clone, Debug)]
-pub struct Place {
-    /// The config: a JSON array of rows as in pg_task.json, or an object with connect, max_workers, json and so on.
+pub struct ConfigPlace {
+    /// The config: a JSON array of queues as in pg_task.json, or an object with connect, max_workers, json and so on.
     #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
 
@@ -168,12 +168,12 @@ pub struct Place {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Read the config and say every mistake in it, with its place. Exit 0 if there is none, else 78.
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
-        /// Also log in, as the launcher and as every row, and say which rights are missing (exit 1 if any is), and which
-        /// other roles may INSERT into each queue.
+        /// Also log in, as the launcher and as every queue's user, and say which rights are missing (exit 1 if any is),
+        /// and which other roles may INSERT into each queue.
         #[arg(long)]
         connect: bool,
     },
@@ -187,7 +187,7 @@ pub enum Command {
     /// End the schedulers of a database and start them anew. Exit 0 once its queues are served.
     #[command(after_help = ORDER_EXAMPLES)]
     Restart { database: String },
-    /// Ask the running launcher: slots and who holds them, rows and their states, why something waits.
+    /// Ask the running launcher: slots and who holds them, queues and their states, why something waits.
     #[command(after_help = STATUS_EXAMPLES)]
     Status {
         /// The whole answer as JSON.
@@ -197,7 +197,7 @@ pub enum Command {
         #[arg(long, value_name = "SECONDS")]
         wait: Option<u64>,
     },
-    /// Are the books of a database in order? Every difference is named in a sentence; nothing is changed.
+    /// Do the counters and runs of a database agree? Every difference is printed as a sentence; nothing is changed.
     #[command(after_help = FSCK_EXAMPLES)]
     Fsck { database: String },
     /// Make the catalog mill and the task table public.task in a database, in one transaction.
@@ -321,11 +321,11 @@ pub enum LogLevel {
     Debug,
 }
 
-impl From<LogFormat> for shared::log::Format {
+impl From<LogFormat> for shared::log::LineFormat {
     fn from(format: LogFormat) -> Self {
         match format {
-            LogFormat::Text => shared::log::Format::Text,
-            LogFormat::Json => shared::log::Format::Json,
+            LogFormat::Text => shared::log::LineFormat::Text,
+            LogFormat::Json => shared::log::LineFormat::Json,
         }
     }
 }

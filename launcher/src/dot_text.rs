@@ -67,17 +67,17 @@ pub fn draw(picture: &Value) -> String {
             Some(timer) => format!("timer {timer}"),
             None => format!("job {}", text(edge, "from_job")),
         };
-        let mut looks = Vec::new();
+        let mut attributes = Vec::new();
         match text(edge, "on") {
-            "failure" => looks.push("color=\"#c62828\", style=dashed".to_owned()),
-            "done" => looks.push("style=dotted".to_owned()),
+            "failure" => attributes.push("color=\"#c62828\", style=dashed".to_owned()),
+            "done" => attributes.push("style=dotted".to_owned()),
             _ => {}
         }
         if let Some(shift) = edge.get("shift").and_then(Value::as_str) {
-            looks.push(format!("label={}", quoted(&format!("+ {shift}"))));
+            attributes.push(format!("label={}", quoted(&format!("+ {shift}"))));
         }
         let to = format!("job {}", text(edge, "job"));
-        let _ = writeln!(out, "  {} -> {} [{}];", quoted(&from), quoted(&to), looks.join(", "));
+        let _ = writeln!(out, "  {} -> {} [{}];", quoted(&from), quoted(&to), attributes.join(", "));
     }
     out + "}\n"
 }

@@ -4,7 +4,7 @@
 //! SQL, no long query, nothing that blocks. The loop polls the signals, its own session, the control socket and the
 //! schedulers' pidfds; every pass compares what is wanted with what is.
 
-use crate::base::{Base, Reloaded};
+use crate::base::{LauncherBase, Reloaded};
 use crate::control::orders::{CallerRequest, Orders, not_done};
 use crate::control::service_manager::ServiceManager;
 use crate::embedded::own_server::OwnServer;
@@ -15,9 +15,9 @@ use crate::limits::STOP_MARGIN;
 use crate::loop_command::LoopCommand;
 use crate::message::messages::{MessageAnswer, Messages};
 use crate::queue::orphans::reap_orphans;
+use crate::queue::queue_counts;
 use crate::queue::queue_state::Urgency;
 use crate::queue::queue_table::QueueTable;
-use crate::queue::tally;
 use crate::queue::wanted::WantedQueue;
 use crate::server::end_sessions::end_sessions;
 use crate::server::lock_watch::{Locks, MarkerLock};
@@ -29,21 +29,21 @@ use crate::status::status_report::{Subject, report};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use shared::db::db_error::DbError;
 use shared::db::link::LinkEvent;
-use shared::db::trouble::Trouble;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::process::stopping::{self, StopEvent, Stopping};
 use shared::region::HostMoment;
 use shared::sys::memory;
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
 /// Everything that the loop needs at its start.
 pub struct Parts {
-    pub base: Base,
-    pub spawner: Nursery,
-    pub signals: Bell,
+    pub base: LauncherBase,
+    pub spawner: Spawner,
+    pub signals: SignalPipe,
     pub orders: Orders,
     pub server: OwnServer,
     pub manager: ServiceManager,
@@ -52,7 +52,7 @@ pub struct Parts {
 
 /// What comes back on the launcher's session, by component.
 #[derive(Debug)]
-enum Answer {
+enum LauncherAnswer {
     Leader(LockAnswer),
     Watch(WatchAnswer),
     Message(MessageAnswer),
@@ -60,17 +60,17 @@ enum Answer {
     Ended,
 }
 
-enum Event {
+enum LauncherEvent {
     Signalled(Signal),
-    Link(LinkEvent<Answer>),
+    Link(LinkEvent<LauncherAnswer>),
     Passed,
 }
 
 pub struct Launcher {
-    base: Base,
-    spawner: Nursery,
-    signals: Bell,
-    session: LauncherSession<Answer>,
+    base: LauncherBase,
+    spawner: Spawner,
+    signals: SignalPipe,
+    session: LauncherSession<LauncherAnswer>,
     leadership: Leadership,
     watch: ServerWatch,
     messages: Messages,
@@ -113,7 +113,7 @@ impl Launcher {
         memory::shed_heap();
         loop {
             for event in self.wait() {
-                if matches!(event, Event::Signalled(Signal::SIGQUIT)) {
+                if matches!(event, LauncherEvent::Signalled(Signal::SIGQUIT)) {
                     return self.quit();
                 }
                 self.handle(event);
@@ -127,7 +127,7 @@ impl Launcher {
     }
 
     /// Polls everything, then returns what happened; a pass is always the last event.
-    fn wait(&mut self) -> Vec<Event> {
+    fn wait(&mut self) -> Vec<LauncherEvent> {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.orders.socket.poll_fds());
         let links = [self.session.interest(), self.probe.interest(), self.provision.interest()];
@@ -137,9 +137,10 @@ impl Launcher {
         let _ = poll(&mut fds, self.timeout(Instant::now()));
         drop(fds);
         let now = Instant::now();
-        let mut events: Vec<Event> = self.signals.rung().into_iter().map(Event::Signalled).collect();
-        events.extend(self.session.drive(now).into_iter().map(Event::Link));
-        events.push(Event::Passed);
+        let mut events: Vec<LauncherEvent> =
+            self.signals.received().into_iter().map(LauncherEvent::Signalled).collect();
+        events.extend(self.session.drive(now).into_iter().map(LauncherEvent::Link));
+        events.push(LauncherEvent::Passed);
         events
     }
 
@@ -161,54 +162,54 @@ impl Launcher {
         PollTimeout::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(PollTimeout::MAX)
     }
 
-    fn handle(&mut self, event: Event) {
+    fn handle(&mut self, event: LauncherEvent) {
         let now = Instant::now();
         match event {
-            Event::Signalled(Signal::SIGTERM) => {
+            LauncherEvent::Signalled(Signal::SIGTERM) => {
                 self.stop(StopEvent::Finish { now, close: self.queues.longest_close() + STOP_MARGIN });
             }
-            Event::Signalled(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
-            Event::Signalled(Signal::SIGHUP) => self.reload(now),
+            LauncherEvent::Signalled(Signal::SIGINT) => self.stop(StopEvent::Cancel { now }),
+            LauncherEvent::Signalled(Signal::SIGHUP) => self.reload(now),
             // SIGUSR2, SIGCHLD: a pass follows anyway.
-            Event::Signalled(_) => {}
-            Event::Link(LinkEvent::Up) => {
+            LauncherEvent::Signalled(_) => {}
+            LauncherEvent::Link(LinkEvent::Up) => {
                 self.session.connected();
                 self.leader_event(LeaderEvent::Up);
             }
-            Event::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
+            LauncherEvent::Link(LinkEvent::Answered(answer)) => self.answered(answer, now),
             // It listens to nothing.
-            Event::Link(LinkEvent::Notified | LinkEvent::CatalogRang) => {}
-            Event::Link(LinkEvent::Lost(trouble)) => self.session_lost(trouble, now),
-            Event::Passed => self.pass(now),
+            LauncherEvent::Link(LinkEvent::Notified | LinkEvent::CatalogChanged) => {}
+            LauncherEvent::Link(LinkEvent::Lost(db_error)) => self.session_lost(db_error, now),
+            LauncherEvent::Passed => self.pass(now),
         }
     }
 
-    fn answered(&mut self, answer: Answer, now: Instant) {
+    fn answered(&mut self, answer: LauncherAnswer, now: Instant) {
         match answer {
-            Answer::Leader(answer) => {
+            LauncherAnswer::Leader(answer) => {
                 let session = &self.session;
                 let commands = self.leadership.answered(answer, &self.base, &|| session.place(), now);
-                self.run_commands(commands, Answer::Leader);
+                self.run_commands(commands, LauncherAnswer::Leader);
             }
-            Answer::Watch(WatchAnswer::Prepared(statements)) => self.watch.prepared(statements, now),
-            Answer::Watch(WatchAnswer::Locks { locks, asked_at }) => self.locks_read(&locks, asked_at, now),
-            Answer::Watch(WatchAnswer::Databases { found, asked_at }) => {
+            LauncherAnswer::Watch(WatchAnswer::Prepared(statements)) => self.watch.prepared(statements, now),
+            LauncherAnswer::Watch(WatchAnswer::Locks { locks, asked_at }) => self.locks_read(&locks, asked_at, now),
+            LauncherAnswer::Watch(WatchAnswer::Databases { found, asked_at }) => {
                 self.queues.databases_listed(found, now);
                 self.watch.databases_listed(asked_at);
             }
-            Answer::Message(answer) => {
+            LauncherAnswer::Message(answer) => {
                 let commands = self.messages.answered(answer, &self.queues);
-                self.run_commands(commands, Answer::Message);
+                self.run_commands(commands, LauncherAnswer::Message);
             }
-            Answer::Provision(answer) => self.queues.provided(self.provision.answered(answer, &self.base)),
-            Answer::Ended => {}
+            LauncherAnswer::Provision(answer) => self.queues.provided(self.provision.answered(answer, &self.base)),
+            LauncherAnswer::Ended => {}
         }
     }
 
     fn locks_read(&mut self, locks: &Locks, asked_at: HostMoment, now: Instant) {
         match self.leadership.prove(&locks.leaders, asked_at, &self.base) {
             LeadProof::Missing => {
-                self.session_lost(Trouble::passing("the leader lock is gone from our session"), now);
+                self.session_lost(DbError::passing("the leader lock is gone from our session"), now);
                 return;
             }
             // A slow answer: the processes that have stood still meanwhile may go on.
@@ -220,7 +221,7 @@ impl Launcher {
         }
         let alone = locks.leaders.len() <= 1;
         let commands = self.messages.seen(&locks.messages, alone, &self.queues, &self.base);
-        self.run_commands(commands, Answer::Message);
+        self.run_commands(commands, LauncherAnswer::Message);
     }
 
     /// Compares everything that is wanted with what is, whatever woke us.
@@ -233,14 +234,14 @@ impl Launcher {
         self.leader_event(LeaderEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
         let commands = self.watch.pass(&self.queues, self.base.poll, now);
-        self.run_commands(commands, Answer::Watch);
+        self.run_commands(commands, LauncherAnswer::Watch);
         // Every queue has its slot before the first scheduler runs: so all databases must be known.
         let leads = self.leadership.leads() && self.base.region.leads();
         let may_start = leads && self.watch.knows_databases && !self.stopping.asked();
         self.queues.provided(self.provision.drive(now));
         if may_start {
             let command = self.provision.pass(|| self.queues.needed(), now);
-            self.run_commands(command.into_iter().collect(), Answer::Provision);
+            self.run_commands(command.into_iter().collect(), LauncherAnswer::Provision);
         }
         if self.watch.knows_databases && self.messages.act(&mut self.queues, now) {
             self.watch.list_again(now);
@@ -250,10 +251,10 @@ impl Launcher {
         self.queues.pass(&self.spawner, may_start, &open, now);
         let outcomes = self.messages.outcomes(&self.queues, &open, now);
         let commands = self.messages.settle(outcomes, &self.queues);
-        self.run_commands(commands, Answer::Message);
+        self.run_commands(commands, LauncherAnswer::Message);
         let to_end = self.queues.take_sessions_to_end();
         self.run_commands(to_end.into_iter().map(|(pids, user)| end_sessions(pids, user)).collect(), |()| {
-            Answer::Ended
+            LauncherAnswer::Ended
         });
         self.probe_queues(may_start, now);
         // After the queues themselves: a scheduler comes before a task.
@@ -276,11 +277,11 @@ impl Launcher {
     fn leader_event(&mut self, event: LeaderEvent) {
         let session = &self.session;
         let commands = self.leadership.handle(event, &self.base, &|| session.place());
-        self.run_commands(commands, Answer::Leader);
+        self.run_commands(commands, LauncherAnswer::Leader);
     }
 
     /// Runs what a component wants done; `wrap` is how its answers come back.
-    fn run_commands<A: 'static>(&mut self, commands: Vec<LoopCommand<A>>, wrap: fn(A) -> Answer) {
+    fn run_commands<A: 'static>(&mut self, commands: Vec<LoopCommand<A>>, wrap: fn(A) -> LauncherAnswer) {
         for command in commands {
             match command {
                 LoopCommand::Query(query) => self.session.ask(query, self.leadership.signature(), wrap),
@@ -294,16 +295,16 @@ impl Launcher {
     fn lead(&mut self, now: Instant) {
         self.provision.hurry(now);
         let commands = self.messages.begin();
-        self.run_commands(commands, Answer::Message);
-        self.run_commands(vec![self.watch.begin()], Answer::Watch);
+        self.run_commands(commands, LauncherAnswer::Message);
+        self.run_commands(vec![self.watch.begin()], LauncherAnswer::Watch);
         self.leadership.begin();
         // The schedulers that were left in place may go on.
         self.queues.wake_all();
     }
 
-    fn session_lost(&mut self, trouble: Trouble, now: Instant) {
+    fn session_lost(&mut self, db_error: DbError, now: Instant) {
         self.close_session();
-        self.leader_event(LeaderEvent::Lost { trouble, now });
+        self.leader_event(LeaderEvent::Lost { db_error, now });
     }
 
     /// The session is gone, and with it the queries in flight.
@@ -379,7 +380,8 @@ impl Launcher {
     /// Once: every wanted queue is served or has its reason.
     fn announce(&mut self) {
         let waits = self.leadership.why().is_some() && !self.queues.has_schedulers();
-        let ready = waits || (self.leadership.leads() && self.watch.knows_databases && tally::is_ready(&self.queues));
+        let ready =
+            waits || (self.leadership.leads() && self.watch.knows_databases && queue_counts::is_ready(&self.queues));
         if ready && !self.stopping.asked() {
             let status = self.leadership.why().unwrap_or("serving");
             self.manager.announce(status, self.base.region.slots().limit());

@@ -1,7 +1,7 @@
 //! The launcher's own session in its database: one at a time, with whatever answers the event loop wants from it.
 
 use crate::host::Signature;
-use crate::loop_command::Query;
+use crate::loop_command::LauncherQuery;
 use nix::poll::PollFlags;
 use shared::conninfo::{Preferred, Target};
 use shared::db::link::{Link, LinkEvent};
@@ -53,12 +53,12 @@ impl<A: 'static> LauncherSession<A> {
     }
 
     pub fn drive(&mut self, now: Instant) -> Vec<LinkEvent<A>> {
-        self.link.as_mut().map(|link| link.turn(now)).unwrap_or_default()
+        self.link.as_mut().map(|link| link.drive(now)).unwrap_or_default()
     }
 
     /// Sends a component's query, if there is a session; `wrap` is how the answer comes back.
-    pub fn ask<B: 'static>(&mut self, query: Query<B>, signature: Signature, wrap: fn(B) -> A) {
-        let Query { what, timeout, question } = query;
+    pub fn ask<B: 'static>(&mut self, query: LauncherQuery<B>, signature: Signature, wrap: fn(B) -> A) {
+        let LauncherQuery { what, timeout, question } = query;
         if let Some(link) = &mut self.link {
             link.ask(what, timeout, |client| {
                 let answer = question(client, signature);

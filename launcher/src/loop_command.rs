@@ -5,26 +5,26 @@
 use crate::host::Signature;
 use crate::limits::ANSWER_TIMEOUT;
 use shared::conninfo::Target;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio_postgres::Client;
 
-pub type Answering<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
+pub type AnswerFuture<A> = Pin<Box<dyn Future<Output = Result<A, DbError>>>>;
 
 /// A query on the launcher's session. Without a session it is dropped.
-pub struct Query<A> {
+pub struct LauncherQuery<A> {
     /// For the log, should no answer come in time.
     pub what: &'static str,
     pub timeout: Duration,
     /// Every statement of the launcher is signed: that is how a standby launcher knows the leader.
-    pub question: Box<dyn FnOnce(Rc<Client>, Signature) -> Answering<A>>,
+    pub question: Box<dyn FnOnce(Rc<Client>, Signature) -> AnswerFuture<A>>,
 }
 
 pub enum LoopCommand<A> {
-    Query(Query<A>),
+    Query(LauncherQuery<A>),
     /// Opens the launcher's session with this target.
     Open(Box<Target>),
     /// The leader lock is ours: locks are watched, schedulers may start.
@@ -38,7 +38,7 @@ pub enum LoopCommand<A> {
 /// Asks the server on the launcher's session; the answer comes back to the component.
 pub fn query<A, F>(what: &'static str, question: impl FnOnce(Rc<Client>, Signature) -> F + 'static) -> LoopCommand<A>
 where
-    F: Future<Output = Result<A, Trouble>> + 'static,
+    F: Future<Output = Result<A, DbError>> + 'static,
 {
     query_within(what, ANSWER_TIMEOUT, question)
 }
@@ -50,10 +50,10 @@ pub fn query_within<A, F>(
     question: impl FnOnce(Rc<Client>, Signature) -> F + 'static,
 ) -> LoopCommand<A>
 where
-    F: Future<Output = Result<A, Trouble>> + 'static,
+    F: Future<Output = Result<A, DbError>> + 'static,
 {
-    let question = move |client, signature| Box::pin(question(client, signature)) as Answering<A>;
-    LoopCommand::Query(Query { what, timeout, question: Box::new(question) })
+    let question = move |client, signature| Box::pin(question(client, signature)) as AnswerFuture<A>;
+    LoopCommand::Query(LauncherQuery { what, timeout, question: Box::new(question) })
 }
 
 impl<A> std::fmt::Debug for LoopCommand<A> {

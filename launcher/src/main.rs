@@ -27,7 +27,7 @@ mod server;
 mod status;
 
 use clap::Parser;
-use cli::{Cli, Command, ImportSource};
+use cli::{Cli, CliCommand, ImportSource};
 use command::output;
 use shared::sys::child_allocator::ChildAllocator;
 use std::process::ExitCode;
@@ -45,29 +45,29 @@ fn main() -> ExitCode {
     shared::log::start(cli.log_level.into(), cli.log.into());
     ExitCode::from(output::settled(match &cli.command {
         None => command::serve::run(&cli),
-        Some(Command::Check { connect }) => command::check::run(&cli.place, *connect),
-        Some(Command::Start { database }) => command::order::run(&cli.place, "start", database),
-        Some(Command::Stop { database }) => command::order::run(&cli.place, "stop", database),
-        Some(Command::Restart { database }) => command::order::run(&cli.place, "restart", database),
-        Some(Command::Install { print: true, .. }) => command::install::print_text(),
-        Some(Command::Install { database, owner, print: false }) => {
+        Some(CliCommand::Check { connect }) => command::check::run(&cli.place, *connect),
+        Some(CliCommand::Start { database }) => command::order::run(&cli.place, "start", database),
+        Some(CliCommand::Stop { database }) => command::order::run(&cli.place, "stop", database),
+        Some(CliCommand::Restart { database }) => command::order::run(&cli.place, "restart", database),
+        Some(CliCommand::Install { print: true, .. }) => command::install::print_text(),
+        Some(CliCommand::Install { database, owner, print: false }) => {
             command::install::run(&cli.place, database.as_deref().unwrap_or_default(), owner.as_deref())
         }
-        Some(Command::Upgrade { print: Some(from), .. }) => command::upgrade::print_text(from),
-        Some(Command::Upgrade { database, print: None }) => {
+        Some(CliCommand::Upgrade { print: Some(from), .. }) => command::upgrade::print_text(from),
+        Some(CliCommand::Upgrade { database, print: None }) => {
             command::upgrade::run(&cli.place, database.as_deref().unwrap_or_default())
         }
-        Some(Command::Uninstall { database }) => command::uninstall::run(&cli.place, database),
-        Some(Command::Import { source: ImportSource::PgCron, options }) => {
+        Some(CliCommand::Uninstall { database }) => command::uninstall::run(&cli.place, database),
+        Some(CliCommand::Import { source: ImportSource::PgCron, options }) => {
             command::import::pg_cron(&cli.place, options)
         }
-        Some(Command::Fsck { database }) => command::fsck::run(&cli.place, database),
-        Some(Command::Sql { name }) => command::sql::run(&cli.place, name.as_deref()),
-        Some(Command::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
-        Some(Command::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),
-        Some(Command::Graph { flow, database, at, svg }) => {
+        Some(CliCommand::Fsck { database }) => command::fsck::run(&cli.place, database),
+        Some(CliCommand::Sql { name }) => command::sql::run(&cli.place, name.as_deref()),
+        Some(CliCommand::Apply { file, database }) => command::flow::apply(&cli.place, database.as_deref(), file),
+        Some(CliCommand::Export { flow, database }) => command::flow::export(&cli.place, database.as_deref(), flow),
+        Some(CliCommand::Graph { flow, database, at, svg }) => {
             command::flow::graph(&cli.place, database.as_deref(), flow, at.as_deref(), *svg)
         }
-        Some(Command::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
+        Some(CliCommand::Status { json, wait }) => command::status::run(&cli.place, *json, *wait),
     }))
 }

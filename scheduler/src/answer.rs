@@ -10,8 +10,8 @@ use crate::session::installer_session::InstallerAnswer;
 use crate::session::queue_session::SessionAnswer;
 use crate::table::upkeep::TableAnswer;
 use nix::sys::signal::Signal;
+use shared::db::db_error::DbError;
 use shared::db::link::LinkEvent;
-use shared::db::trouble::Trouble;
 
 #[derive(Debug)]
 pub enum Answer {
@@ -24,7 +24,7 @@ pub enum Answer {
     Job(JobAnswer),
     Graph(GraphAnswer),
     /// The server has refused it, and the session is alive.
-    Refused(Refused, Trouble),
+    Refused(Refused, DbError),
 }
 
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use shared::config::Settings;
 use shared::db::statement::Queue;
 use shared::process::order::{SchedulerOrder, Start};
-use shared::region::Notes;
+use shared::region::SlotStatus;
 
 #[derive(Debug)]
 pub struct Base {
@@ -15,23 +15,23 @@ pub struct Base {
     /// The config's settings with the server's over them.
     pub settings: Settings,
     /// This process was another version's before.
-    pub handed_down: bool,
+    pub reexecuted: bool,
 }
 
 impl Base {
-    pub fn new(start: Start, order: SchedulerOrder, handed_down: bool) -> Base {
+    pub fn new(start: Start, order: SchedulerOrder, reexecuted: bool) -> Base {
         Base {
             queue: Queue { schema: order.schema.clone(), table: order.table.clone() },
             label: format!("{} {}.{}", order.target.database, order.schema, order.table),
             settings: order.settings.clone(),
             start,
             order,
-            handed_down,
+            reexecuted,
         }
     }
 
-    pub fn notes(&self) -> Notes<'_> {
-        self.start.region.slots().notes(self.start.slot)
+    pub fn slot_status(&self) -> SlotStatus<'_> {
+        self.start.region.slots().slot_status(self.start.slot)
     }
 
     /// What pg_stat_activity shows of this scheduler.

@@ -6,7 +6,7 @@ use crate::limits::ANSWER_TIMEOUT;
 use crate::session::catalog::Access;
 use crate::session::session_state::SessionEvent;
 use shared::conninfo::Target;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use shared::process::exit_code::ExitCode;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
 
-pub type Answering<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
+pub type Answering<A> = Pin<Box<dyn Future<Output = Result<A, DbError>>>>;
 
 /// The database sessions of this process but those on remotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +87,10 @@ pub enum Command<A> {
     /// Looks at the table and the catalog once more: the catalog was upgraded.
     Prepare,
     /// The queue is not served, or not fully: log it once, show it in the slot status.
-    Report(Trouble),
-    /// The reason in the slot status has changed where no trouble of the session hides it.
+    Report(DbError),
+    /// The reason in the slot status has changed where no error of the session hides it.
     ShowReason,
-    /// The trouble that was reported is over.
+    /// The error that was reported is over.
     ReportEnd,
     /// Tells `mill.why` what keeps workers from beginning, or that nothing does any more.
     Note(Option<String>),
@@ -128,7 +128,7 @@ impl Opening {
 /// Asks the server on the queue's session; the answer comes back to the component.
 pub fn query<A, F>(what: &'static str, question: impl FnOnce(Rc<Client>) -> F + 'static) -> Command<A>
 where
-    F: Future<Output = Result<A, Trouble>> + 'static,
+    F: Future<Output = Result<A, DbError>> + 'static,
 {
     query_on(SessionName::Queue, what, ANSWER_TIMEOUT, question)
 }
@@ -140,7 +140,7 @@ pub fn refusable<A, F>(
     question: impl FnOnce(Rc<Client>) -> F + 'static,
 ) -> Command<A>
 where
-    F: Future<Output = Result<A, Trouble>> + 'static,
+    F: Future<Output = Result<A, DbError>> + 'static,
 {
     let question: Box<dyn FnOnce(Rc<Client>) -> Answering<A>> = Box::new(move |client| Box::pin(question(client)));
     let (session, refusable) = (SessionName::Queue, Some(refused));
@@ -155,7 +155,7 @@ pub fn query_on<A, F>(
     question: impl FnOnce(Rc<Client>) -> F + 'static,
 ) -> Command<A>
 where
-    F: Future<Output = Result<A, Trouble>> + 'static,
+    F: Future<Output = Result<A, DbError>> + 'static,
 {
     let question: Box<dyn FnOnce(Rc<Client>) -> Answering<A>> = Box::new(move |client| Box::pin(question(client)));
     Command::Query(Query { session, what, timeout, refusable: None, question })

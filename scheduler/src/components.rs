@@ -19,21 +19,21 @@ use crate::session::queue_session::QueueSession;
 use crate::session::reload;
 use crate::session::session_state::SessionEvent;
 use crate::session::version_check::{self, OtherVersion};
-use crate::stop::Stop;
+use crate::stop::SchedulerStop;
 use crate::table::make::Ready;
 use crate::table::upkeep::Upkeep;
 use crate::turn::{Turn, turn};
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{SchedulerOrder, Start};
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::process::stopping::StopEvent;
 use std::time::Instant;
 
 #[derive(Debug)]
 pub struct Components {
     pub base: Base,
-    pub spawner: Nursery,
+    pub spawner: Spawner,
     pub links: Links,
     pub session: QueueSession,
     pub installer: Installer,
@@ -43,15 +43,15 @@ pub struct Components {
     pub pool: ConnectionPool,
     pub jobs: Jobs,
     pub graph: Graph,
-    pub stop: Stop,
+    pub stop: SchedulerStop,
 }
 
 impl Components {
-    pub fn new(start: Start, order: SchedulerOrder, handed_down: bool) -> std::io::Result<Components> {
+    pub fn new(start: Start, order: SchedulerOrder, reexecuted: bool) -> std::io::Result<Components> {
         let now = Instant::now();
-        let points = ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"];
-        let spawner = Nursery::open(&start.region, start.slot, points)?;
-        let base = Base::new(start, order, handed_down);
+        let points = ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_transfer"];
+        let spawner = Spawner::open(&start.region, start.slot, points)?;
+        let base = Base::new(start, order, reexecuted);
         Ok(Components {
             spawner,
             links: Links::default(),
@@ -63,12 +63,12 @@ impl Components {
             pool: ConnectionPool::open()?,
             jobs: Jobs::new(),
             graph: Graph::new(now),
-            stop: Stop::new(),
+            stop: SchedulerStop::new(),
             base,
         })
     }
 
-    pub fn session_lost(&mut self, trouble: Trouble, now: Instant) {
+    pub fn session_lost(&mut self, db_error: DbError, now: Instant) {
         for name in [SessionName::Queue, SessionName::Repair, SessionName::Installer] {
             self.links.close(name);
         }
@@ -80,7 +80,7 @@ impl Components {
         self.claims.session_lost(&mut self.pool, &turn!(self, now));
         self.attempts.session_lost(now);
         self.pool.session_lost(now);
-        self.session_event(SessionEvent::Lost { now, trouble });
+        self.session_event(SessionEvent::Lost { now, db_error });
     }
 
     pub fn session_event(&mut self, event: SessionEvent) {
@@ -129,11 +129,11 @@ impl Components {
                     let command = self.session.prepare(&self.base);
                     self.run(vec![command], Answer::Session);
                 }
-                Command::Report(trouble) => self.session.report(trouble, &self.base),
+                Command::Report(db_error) => self.session.report(db_error, &self.base),
                 Command::ReportEnd => self.session.report_end(&self.base),
                 Command::ShowReason => self.show_reason(),
-                Command::Note(trouble) if self.jobs.has_catalog() => {
-                    let command = self.session.note(trouble, &self.base);
+                Command::Note(db_error) if self.jobs.has_catalog() => {
+                    let command = self.session.note(db_error, &self.base);
                     self.run(vec![command], Answer::Session);
                 }
                 Command::Note(_) => {}
@@ -151,19 +151,19 @@ impl Components {
         }
     }
 
-    /// In the slot status, where no trouble of the session hides it: why fewer tasks run, or why there is no catalog.
+    /// In the slot status, where no error of the session hides it: why fewer tasks run, or why there is no catalog.
     pub fn show_reason(&mut self) {
         if self.session.said.current().is_none() {
             let reason = self.claims.process_limit.reason().or(self.installer.said());
-            self.base.notes().set_reason(reason.unwrap_or_default());
-            self.base.start.ring_parent();
+            self.base.slot_status().set_reason(reason.unwrap_or_default());
+            self.base.start.signal_parent();
         }
     }
 
     /// The queue is ours, on this server.
     pub fn ready(&mut self, ready: Ready, now: Instant) {
         self.session.serves(&ready, &mut self.base);
-        let Ready { home, leader, settings, unfinished, mends, access, .. } = ready;
+        let Ready { home, leader, settings, unfinished, repairs, access, .. } = ready;
         let proof = home.proof;
         let moved = self.session.settle_in(home, leader, &self.base);
         self.attempts.settle_in(moved, proof, &mut self.pool, &turn!(self, now));
@@ -171,7 +171,7 @@ impl Components {
         self.apply(settings, now);
         self.attempts.adopt(unfinished, &self.base, now);
         self.claims.settle_in(now);
-        self.table.begin(mends, now);
+        self.table.begin(repairs, now);
         let commands = self.installer.found(access, &turn!(self, now));
         self.run(commands, Answer::Installer);
     }
@@ -195,7 +195,7 @@ impl Components {
             }
             OtherVersion::Leave { why } => why,
         };
-        self.base.notes().set_reason(&format!("no code for version {version} of the catalog: {why}"));
+        self.base.slot_status().set_reason(&format!("no code for version {version} of the catalog: {why}"));
         self.stop.exit = Some(ExitCode::NoCode);
     }
 
@@ -213,8 +213,8 @@ impl Components {
     }
 
     /// The server has refused a query, and the session lives: it is sent again later.
-    pub fn refused(&mut self, what: Refused, trouble: &Trouble, now: Instant) {
-        self.session.refused(&what, trouble, &self.base, now);
+    pub fn refused(&mut self, what: Refused, db_error: &DbError, now: Instant) {
+        self.session.refused(&what, db_error, &self.base, now);
         self.attempts.refused(&what, now);
         match what {
             Refused::Pass => {

@@ -23,14 +23,14 @@ use crate::turn::{Turn, turn};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use shared::db::db_error::DbError;
 use shared::db::link::LinkEvent;
-use shared::db::trouble::Trouble;
 use shared::limits::LET_GO;
 use shared::log::Level;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{SchedulerOrder, Start};
 use shared::process::stopping::StopEvent;
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -47,14 +47,19 @@ enum Waited {
 
 #[derive(Debug)]
 pub struct Scheduler {
-    signals: Bell,
+    signals: SignalPipe,
     events: (Sender<Event>, Receiver<Event>),
     parts: Components,
 }
 
 impl Scheduler {
-    pub fn new(start: Start, order: SchedulerOrder, signals: Bell, handed_down: bool) -> std::io::Result<Scheduler> {
-        let parts = Components::new(start, order, handed_down)?;
+    pub fn new(
+        start: Start,
+        order: SchedulerOrder,
+        signals: SignalPipe,
+        reexecuted: bool,
+    ) -> std::io::Result<Scheduler> {
+        let parts = Components::new(start, order, reexecuted)?;
         Ok(Scheduler { signals, events: unbounded(), parts })
     }
 
@@ -89,7 +94,7 @@ impl Scheduler {
 
     /// Polls everything, then turns what happened into events.
     fn wait(&mut self) -> Waited {
-        self.parts.base.notes().count_beat();
+        self.parts.base.slot_status().count_beat();
         let timeout = self.timeout(Instant::now());
         let absorbed = self.parts.claims.absorbs_for(&self.parts.attempts).and_then(to_timeout);
         let timeout = absorbed.map_or(timeout, |left| timeout.min(left));
@@ -122,7 +127,7 @@ impl Scheduler {
         if parent_gone {
             send(Event::ParentGone);
         }
-        self.signals.rung().into_iter().for_each(|signal| send(Event::Signal(signal)));
+        self.signals.received().into_iter().for_each(|signal| send(Event::Signal(signal)));
         let events = self.parts.links.drive(SessionName::Queue, now);
         if only_own && events.is_empty() && self.parts.links.is_open(SessionName::Queue) {
             return Waited::ForMore;
@@ -184,9 +189,9 @@ impl Scheduler {
             }
             Event::Session(SessionName::Queue, event) => self.queue_event(event, now),
             Event::Session(name, LinkEvent::Up) => self.up(name, now),
-            Event::Session(name, LinkEvent::Lost(trouble)) => self.lost(name, trouble, now),
-            Event::Session(SessionName::Graph, LinkEvent::CatalogRang) => self.parts.graph.notified(now),
-            Event::Session(_, LinkEvent::Notified | LinkEvent::CatalogRang) => {}
+            Event::Session(name, LinkEvent::Lost(db_error)) => self.lost(name, db_error, now),
+            Event::Session(SessionName::Graph, LinkEvent::CatalogChanged) => self.parts.graph.notified(now),
+            Event::Session(_, LinkEvent::Notified | LinkEvent::CatalogChanged) => {}
             Event::Passed => self.turn(now),
         }
     }
@@ -203,8 +208,8 @@ impl Scheduler {
                 self.parts.jobs.hurry(now);
                 self.parts.claims.timer.notify(now);
             }
-            LinkEvent::CatalogRang => self.parts.graph_event(GraphEvent::Rang, now),
-            LinkEvent::Lost(trouble) => self.parts.session_lost(trouble, now),
+            LinkEvent::CatalogChanged => self.parts.graph_event(GraphEvent::CatalogChanged, now),
+            LinkEvent::Lost(db_error) => self.parts.session_lost(db_error, now),
             LinkEvent::Answered(answer) => self.answered(answer, now),
         }
     }
@@ -225,7 +230,7 @@ impl Scheduler {
     }
 
     /// A session beside the service is lost.
-    fn lost(&mut self, name: SessionName, trouble: Trouble, now: Instant) {
+    fn lost(&mut self, name: SessionName, db_error: DbError, now: Instant) {
         if name.answers_once() {
             self.parts.links.close(name);
         }
@@ -235,15 +240,15 @@ impl Scheduler {
             // Without a server the config's settings hold; the next session reads the rest.
             SessionName::Settings => self.parts.apply(Vec::new(), now),
             SessionName::Repair => {
-                let commands = self.parts.table.repair_lost(trouble, &turn);
+                let commands = self.parts.table.repair_lost(db_error, &turn);
                 self.parts.run(commands, Answer::Table);
             }
             SessionName::Installer => {
-                let commands = self.parts.installer.lost(trouble, &turn);
+                let commands = self.parts.installer.lost(db_error, &turn);
                 self.parts.run(commands, Answer::Installer);
             }
             SessionName::Graph => {
-                let commands = self.parts.graph.lost(trouble, &turn);
+                let commands = self.parts.graph.lost(db_error, &turn);
                 self.parts.run(commands, Answer::Graph);
             }
         }
@@ -255,7 +260,7 @@ impl Scheduler {
         let lapsed = self.parts.base.start.region.lapsed_since();
         if self.parts.links.is_open(SessionName::Queue) && lapsed.is_some_and(|since| since >= LET_GO) {
             self.parts.links.close(SessionName::Settings);
-            self.parts.session_lost(Trouble::passing(UNLED), Instant::now());
+            self.parts.session_lost(DbError::passing(UNLED), Instant::now());
         }
     }
 
@@ -297,7 +302,7 @@ impl Scheduler {
                 let commands = self.parts.graph.answered(answer, &turn!(self.parts, now));
                 self.parts.run(commands, Answer::Graph);
             }
-            Answer::Refused(what, trouble) => self.parts.refused(what, &trouble, now),
+            Answer::Refused(what, db_error) => self.parts.refused(what, &db_error, now),
         }
     }
 

@@ -31,20 +31,20 @@ use shared::log;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
 use shared::process::order::{SchedulerOrder, Start};
-use shared::region::{Kind, Phase};
-use shared::sys::signal::Bell;
+use shared::region::{Phase, ProcessKind};
+use shared::sys::signal::SignalPipe;
 use shared::sys::title;
 
 const SIGNALS: [Signal; 5] = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2];
 
 /// The entry of a scheduler process.
 pub fn run(start: Start) -> ExitCode {
-    log::speak_as(Kind::Scheduler);
+    log::speak_as(ProcessKind::Scheduler);
     title::set("pgmill: scheduler");
-    let bell = match Bell::hang(&SIGNALS) {
-        Ok(bell) => bell,
+    let signals = match SignalPipe::open(&SIGNALS) {
+        Ok(signals) => signals,
         Err(error) => {
-            shared::error!("cannot hang the signal bell", error = error);
+            shared::error!("cannot register the signal handlers", error = error);
             return ExitCode::Temporary;
         }
     };
@@ -56,26 +56,26 @@ pub fn run(start: Start) -> ExitCode {
             return ExitCode::BadCell;
         }
     };
-    serve(start, order, bell, false)
+    serve(start, order, signals, false)
 }
 
 /// The entry of a scheduler that another version's process has become.
-pub fn run_handed_down(start: Start, order: SchedulerOrder) -> ExitCode {
-    log::speak_as(Kind::Scheduler);
+pub fn run_reexecuted(start: Start, order: SchedulerOrder) -> ExitCode {
+    log::speak_as(ProcessKind::Scheduler);
     fault::attach();
-    match Bell::hang(&SIGNALS) {
-        Ok(bell) => serve(start, order, bell, true),
+    match SignalPipe::open(&SIGNALS) {
+        Ok(signals) => serve(start, order, signals, true),
         Err(error) => {
-            shared::error!("cannot hang the signal bell", error = error);
+            shared::error!("cannot register the signal handlers", error = error);
             ExitCode::Temporary
         }
     }
 }
 
-fn serve(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> ExitCode {
+fn serve(start: Start, order: SchedulerOrder, signals: SignalPipe, reexecuted: bool) -> ExitCode {
     title::set(&format!("pgmill: scheduler {} {}.{}", order.target.database, order.schema, order.table));
-    start.region.slots().notes(start.slot).set_phase(Phase::Waiting);
-    match event_loop::Scheduler::new(start, order, bell, handed_down) {
+    start.region.slots().slot_status(start.slot).set_phase(Phase::Waiting);
+    match event_loop::Scheduler::new(start, order, signals, reexecuted) {
         Ok(scheduler) => scheduler.run(),
         Err(error) => {
             shared::error!("cannot start the scheduler", error = error);

@@ -3,8 +3,8 @@
 use crate::answer::Answer;
 use crate::command::{Opening, Query, SessionName};
 use nix::poll::PollFlags;
+use shared::db::db_error::DbErrorKind;
 use shared::db::link::{Link, LinkEvent};
-use shared::db::trouble::TroubleKind;
 use shared::region::Region;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -51,8 +51,8 @@ impl Links {
         let Some(link) = self.get_mut(session) else { return };
         link.ask(what, timeout, move |client| async move {
             match (question(client).await, refusable) {
-                (Err(trouble), Some(what)) if matches!(trouble.kind, TroubleKind::Short | TroubleKind::Busy) => {
-                    Ok(Answer::Refused(what, trouble))
+                (Err(db_error), Some(what)) if matches!(db_error.kind, DbErrorKind::Short | DbErrorKind::Busy) => {
+                    Ok(Answer::Refused(what, db_error))
                 }
                 (answer, _) => Ok(wrap(answer?)),
             }
@@ -72,7 +72,7 @@ impl Links {
 
     /// Drives one session as far as it goes without waiting.
     pub fn drive(&mut self, session: SessionName, now: Instant) -> Vec<LinkEvent<Answer>> {
-        self.get_mut(session).map(|link| link.turn(now)).unwrap_or_default()
+        self.get_mut(session).map(|link| link.drive(now)).unwrap_or_default()
     }
 
     /// The sessions beside the one that serves the queue.

@@ -23,7 +23,7 @@ fn main() -> Status {
         return Status::SUCCESS;
     }
     let code = match reexec::take_over(&arguments) {
-        Ok((start, order)) => scheduler::run_handed_down(start, order),
+        Ok((start, order)) => scheduler::run_reexecuted(start, order),
         Err(error @ TakeOverError::NotHandedDown) => {
             let _ = writeln!(io::stderr(), "{error}");
             return Status::FAILURE;

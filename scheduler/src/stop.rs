@@ -9,7 +9,7 @@ use shared::region::Phase;
 use std::time::Instant;
 
 #[derive(Debug)]
-pub struct Stop {
+pub struct SchedulerStop {
     pub state: Stopping,
     /// It exits at once.
     pub exit: Option<ExitCode>,
@@ -17,9 +17,9 @@ pub struct Stop {
     pub exit_when_stopped: Option<ExitCode>,
 }
 
-impl Stop {
-    pub fn new() -> Stop {
-        Stop { state: Stopping::No, exit: None, exit_when_stopped: None }
+impl SchedulerStop {
+    pub fn new() -> SchedulerStop {
+        SchedulerStop { state: Stopping::No, exit: None, exit_when_stopped: None }
     }
 
     pub fn event(&mut self, event: StopEvent, attempts: &mut Attempts, base: &Base) {
@@ -33,7 +33,7 @@ impl Stop {
         let level = if base.start.region.leads() { Level::Info } else { Level::Debug };
         let tasks = attempts.table.active();
         shared::log_line!(level, "scheduler stops", queue = base.label, how = how, tasks = tasks);
-        base.notes().set_phase(Phase::Stopping);
+        base.slot_status().set_phase(Phase::Stopping);
         if step.cancel_tasks {
             attempts.table.cancel_all(Instant::now());
         } else {

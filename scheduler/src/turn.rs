@@ -2,7 +2,7 @@
 
 use crate::base::Base;
 use crate::session::queue_session::QueueSession;
-use crate::table::make::Prepared;
+use crate::table::make::QueueStatements;
 use shared::process::stopping::Stopping;
 use std::rc::Rc;
 use std::time::Instant;
@@ -19,12 +19,12 @@ pub struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// The statements of the session, while it serves the queue.
-    pub fn statements(&self) -> Option<&'a Rc<Prepared>> {
+    pub fn statements(&self) -> Option<&'a Rc<QueueStatements>> {
         self.session.statements.as_ref().filter(|_| self.session.state.working())
     }
 
     /// The same, where the statement writes and the server is not known to refuse that.
-    pub fn writing(&self) -> Option<&'a Rc<Prepared>> {
+    pub fn writing(&self) -> Option<&'a Rc<QueueStatements>> {
         self.statements().filter(|_| !self.session.write_pause.pauses(self.now))
     }
 

@@ -5336,7 +5336,7 @@ CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE(name nam
             'PERFORM mill_private.fill_next_start(%s, job, stamp, next, wrong)'),
         ('delete_old_runs', 'behind int', 'TABLE (tasks bigint[], runs bigint[], last int)',
             'RETURN QUERY SELECT * FROM mill_private.delete_old_runs(%s, behind)'),
-        ('note_trouble', 'reason text', 'void', 'UPDATE mill.queue q SET trouble = reason WHERE q.relid = %s'),
+        ('record_error', 'reason text', 'void', 'UPDATE mill.queue q SET trouble = reason WHERE q.relid = %s'),
         -- for the SQL of a run
         ('set_next_start', 'job int, next timestamptz', 'bool', 'RETURN mill_private.set_next_start(%s, job, next)'),
         ('get_stash', 'job int, at timestamptz, key text', 'text', 'RETURN mill_private.get_stash(%s, job, at, key)'),
@@ -5525,13 +5525,13 @@ CREATE FUNCTION mill_private.lock_job_state(job integer) RETURNS mill_private.jo
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    book mill_private.job_state;
+    counters mill_private.job_state;
 BEGIN
-    SELECT * INTO book FROM mill_private.job_state b WHERE b.job = lock_job_state.job FOR NO KEY UPDATE;
+    SELECT * INTO counters FROM mill_private.job_state b WHERE b.job = lock_job_state.job FOR NO KEY UPDATE;
     IF FOUND AND mill_private.apply_deltas(lock_job_state.job) THEN
-        SELECT * INTO book FROM mill_private.job_state b WHERE b.job = lock_job_state.job;
+        SELECT * INTO counters FROM mill_private.job_state b WHERE b.job = lock_job_state.job;
     END IF;
-    RETURN book;
+    RETURN counters;
 END
 $$;
 
@@ -5665,14 +5665,14 @@ COMMENT ON FUNCTION mill_private.make_entry_points(relid oid, "user" name, owner
 -- Name: mark_job(mill.job, timestamp with time zone, boolean, name); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.mark_job(job_row mill.job, at timestamp with time zone, success boolean, maker name) RETURNS bigint
+CREATE FUNCTION mill_private.mark_job(job_row mill.job, at timestamp with time zone, success boolean, author name) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
     run_row record;
     marked bigint;
-    error text := CASE WHEN NOT success THEN format('ERROR:  marked as failed by %s', maker) END;
+    error text := CASE WHEN NOT success THEN format('ERROR:  marked as failed by %s', author) END;
 BEGIN
     FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(ARRAY[job_row.id], mark_job.at) open_run LOOP
         PERFORM mill_private.close_run(run_row.id, success, 'marked', error);
@@ -5689,10 +5689,10 @@ END
 $$;
 
 --
--- Name: FUNCTION mark_job(job_row mill.job, at timestamp with time zone, success boolean, maker name); Type: COMMENT; Schema: mill_private; Owner: -
+-- Name: FUNCTION mark_job(job_row mill.job, at timestamp with time zone, success boolean, author name); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.mark_job(job_row mill.job, at timestamp with time zone, success boolean, maker name) IS 'pgmill: ends the open runs of a job for a user, or records such a run if none is open';
+COMMENT ON FUNCTION mill_private.mark_job(job_row mill.job, at timestamp with time zone, success boolean, author name) IS 'pgmill: ends the open runs of a job for a user, or records such a run if none is open';
 
 --
 -- Name: may_start(mill.job); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7063,7 +7063,7 @@ COMMENT ON FUNCTION mill_private.s_register(queue oid) IS 'pgmill: registers a t
 -- Name: s_set_timers(integer[], integer[], timestamp with time zone[], timestamp with time zone[], text[]); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], troubles text[]) RETURNS integer
+CREATE FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], reasons text[]) RETURNS integer
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
@@ -7071,7 +7071,7 @@ DECLARE
     done int;
 BEGIN
     UPDATE mill.timer t SET next = u.next, due = CASE WHEN t.enabled THEN u.due END, stale = NULL, trouble = u.trouble
-      FROM unnest(ids, revisions, nexts, dues, troubles) AS u (id, revision, next, due, trouble)
+      FROM unnest(ids, revisions, nexts, dues, reasons) AS u (id, revision, next, due, trouble)
      WHERE t.id = u.id AND t.revision = u.revision AND t.stale IS NOT NULL;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;
@@ -7079,10 +7079,10 @@ END
 $$;
 
 --
--- Name: FUNCTION s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], troubles text[]); Type: COMMENT; Schema: mill_private; Owner: -
+-- Name: FUNCTION s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], reasons text[]); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], troubles text[]) IS 'pgmill: stores the next times of new or edited timers';
+COMMENT ON FUNCTION mill_private.s_set_timers(ids integer[], revisions integer[], nexts timestamp with time zone[], dues timestamp with time zone[], reasons text[]) IS 'pgmill: stores the next times of new or edited timers';
 
 --
 -- Name: s_stop_backfill(integer, text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7809,10 +7809,10 @@ $$;
 COMMENT ON FUNCTION public.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
 
 --
--- Name: mill_ring(); Type: FUNCTION; Schema: public; Owner: -
+-- Name: mill_wakeup(); Type: FUNCTION; Schema: public; Owner: -
 --
 
-CREATE FUNCTION public.mill_ring() RETURNS trigger
+CREATE FUNCTION public.mill_wakeup() RETURNS trigger
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -7826,10 +7826,10 @@ END
 $$;
 
 --
--- Name: FUNCTION mill_ring(); Type: COMMENT; Schema: public; Owner: -
+-- Name: FUNCTION mill_wakeup(); Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON FUNCTION public.mill_ring() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
+COMMENT ON FUNCTION public.mill_wakeup() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
 
 --
 -- Name: backfill; Type: TABLE; Schema: mill; Owner: -
@@ -9945,34 +9945,34 @@ CREATE CONSTRAINT TRIGGER reconsider AFTER UPDATE OF threshold, scheduled, flow 
 CREATE TRIGGER reconsidered AFTER DELETE ON mill.job FOR EACH ROW EXECUTE FUNCTION mill_private.reconsider_job();
 
 --
--- Name: backfill ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: backfill wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE OF lo, hi, "order", paused ON mill.backfill FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE OF lo, hi, "order", paused ON mill.backfill FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: edge ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: edge wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: flow ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: flow wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: meta ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: meta wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
--- Name: timer ring; Type: TRIGGER; Schema: mill; Owner: -
+-- Name: timer wake_keeper; Type: TRIGGER; Schema: mill; Owner: -
 --
 
-CREATE TRIGGER ring AFTER INSERT OR DELETE OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup, catchup_age, enabled ON mill.timer FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR DELETE OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup, catchup_age, enabled ON mill.timer FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 --
 -- Name: registration registration_1_writer; Type: TRIGGER; Schema: mill_private; Owner: -
@@ -10011,22 +10011,22 @@ CREATE TRIGGER mill_claimed BEFORE INSERT ON public.task FOR EACH ROW WHEN ((new
 CREATE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON public.task FOR EACH ROW WHEN ((new.plan > statement_timestamp())) EXECUTE FUNCTION public.mill_hold();
 
 --
--- Name: task mill_ring_delete; Type: TRIGGER; Schema: public; Owner: -
+-- Name: task mill_wakeup_delete; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER mill_ring_delete AFTER DELETE ON public.task FOR EACH ROW WHEN ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state]))) EXECUTE FUNCTION public.mill_ring();
+CREATE TRIGGER mill_wakeup_delete AFTER DELETE ON public.task FOR EACH ROW WHEN ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state]))) EXECUTE FUNCTION public.mill_wakeup();
 
 --
--- Name: task mill_ring_insert; Type: TRIGGER; Schema: public; Owner: -
+-- Name: task mill_wakeup_insert; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER mill_ring_insert AFTER INSERT ON public.task FOR EACH STATEMENT EXECUTE FUNCTION public.mill_ring();
+CREATE TRIGGER mill_wakeup_insert AFTER INSERT ON public.task FOR EACH STATEMENT EXECUTE FUNCTION public.mill_wakeup();
 
 --
--- Name: task mill_ring_update; Type: TRIGGER; Schema: public; Owner: -
+-- Name: task mill_wakeup_update; Type: TRIGGER; Schema: public; Owner: -
 --
 
-CREATE TRIGGER mill_ring_update AFTER UPDATE OF plan, state, max, priority ON public.task FOR EACH ROW WHEN (((new.state = 'PLAN'::public.state) OR ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state])) AND (new.state = 'STOP'::public.state)))) EXECUTE FUNCTION public.mill_ring();
+CREATE TRIGGER mill_wakeup_update AFTER UPDATE OF plan, state, max, priority ON public.task FOR EACH ROW WHEN (((new.state = 'PLAN'::public.state) OR ((old.state = ANY (ARRAY['TAKE'::public.state, 'WORK'::public.state])) AND (new.state = 'STOP'::public.state)))) EXECUTE FUNCTION public.mill_wakeup();
 
 --
 -- Name: backfill backfill_timer_fkey; Type: FK CONSTRAINT; Schema: mill; Owner: -
@@ -10098,6 +10098,16 @@ ALTER TABLE ONLY mill.timer
 ALTER TABLE mill.backfill ENABLE ROW LEVEL SECURITY;
 
 --
+-- Name: command by_author; Type: POLICY; Schema: mill; Owner: -
+--
+
+CREATE POLICY by_author ON mill.command FOR SELECT USING ((mill_private.is_member(made_by) OR (EXISTS ( SELECT
+   FROM mill.job j
+  WHERE (j.name = command.job))) OR (EXISTS ( SELECT
+   FROM mill.flow f
+  WHERE (f.name = command.flow)))));
+
+--
 -- Name: edge by_job; Type: POLICY; Schema: mill; Owner: -
 --
 
@@ -10112,16 +10122,6 @@ CREATE POLICY by_job ON mill.edge USING ((EXISTS ( SELECT
 CREATE POLICY by_job ON mill.token FOR SELECT USING ((EXISTS ( SELECT
    FROM mill.job j
   WHERE (j.id = token.job))));
-
---
--- Name: command by_maker; Type: POLICY; Schema: mill; Owner: -
---
-
-CREATE POLICY by_maker ON mill.command FOR SELECT USING ((mill_private.is_member(made_by) OR (EXISTS ( SELECT
-   FROM mill.job j
-  WHERE (j.name = command.job))) OR (EXISTS ( SELECT
-   FROM mill.flow f
-  WHERE (f.name = command.flow)))));
 
 --
 -- Name: flow by_owner; Type: POLICY; Schema: mill; Owner: -

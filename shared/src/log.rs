@@ -40,7 +40,7 @@ impl Level {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum LineFormat {
     Text,
     Json,
 }
@@ -55,9 +55,9 @@ static WHO: AtomicU8 = AtomicU8::new(0);
 const NAMES: [&str; 3] = ["launcher", "scheduler", "worker"];
 
 /// Sets level and format for this process and its children to come; makes a panic one line too.
-pub fn start(level: Level, format: Format) {
+pub fn start(level: Level, format: LineFormat) {
     LEVEL.store(level as u8, Relaxed);
-    JSON.store(u8::from(format == Format::Json), Relaxed);
+    JSON.store(u8::from(format == LineFormat::Json), Relaxed);
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
         let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
@@ -70,13 +70,13 @@ pub fn start(level: Level, format: Format) {
 }
 
 /// What was set, for a program that this process becomes.
-pub fn in_force() -> (Level, Format) {
+pub fn in_force() -> (Level, LineFormat) {
     let level = Level::ALL.into_iter().find(|level| *level as u8 == LEVEL.load(Relaxed)).unwrap_or(Level::Info);
-    (level, if JSON.load(Relaxed) == 1 { Format::Json } else { Format::Text })
+    (level, if JSON.load(Relaxed) == 1 { LineFormat::Json } else { LineFormat::Text })
 }
 
 /// In a fresh child: whose lines these are.
-pub fn speak_as(kind: crate::region::Kind) {
+pub fn speak_as(kind: crate::region::ProcessKind) {
     WHO.store(kind as u8, Relaxed);
 }
 
@@ -201,7 +201,7 @@ fn escape_into(line: &mut String, text: &str) {
 }
 
 /// For a process that must not wait for its log's reader, and for its children: makes writes to the log fail where
-/// they would wait. Asking first is not enough: between the answer and the write another process fills the pipe.
+/// they would wait. A query first is not enough: between the answer and the write another process fills the pipe.
 ///
 /// O_NONBLOCK belongs to what was opened, which we share with whoever started us, so a pipe or a terminal is opened
 /// anew. Where that is refused, the question alone must do; a socket has a flag for a single write.

@@ -335,7 +335,7 @@ impl Cluster {
 
     /// Has the server ended, by itself too?
     pub fn is_down(&self) -> bool {
-        self.postmaster().is_none_or(|pid| process::look(pid).is_none_or(|found| found.zombie))
+        self.postmaster().is_none_or(|pid| process::find(pid).is_none_or(|found| found.zombie))
     }
 
     /// Starts it after a stop.

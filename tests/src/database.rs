@@ -29,18 +29,18 @@ pub struct Database {
     name: String,
     owner: String,
     login: String,
-    eye: Mutex<Eye>,
+    observer: Mutex<Observer>,
     /// Dropped at the end; a copy on another server is not.
     made: bool,
 }
 
 /// The superuser's session, or none yet.
 #[derive(Default)]
-struct Eye(Option<Client>);
+struct Observer(Option<Client>);
 
-impl std::fmt::Debug for Eye {
+impl std::fmt::Debug for Observer {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Eye({})", self.0.is_some())
+        write!(formatter, "Observer({})", self.0.is_some())
     }
 }
 
@@ -61,7 +61,7 @@ impl Database {
             name: name.to_owned(),
             owner: owner.to_owned(),
             login,
-            eye: Mutex::default(),
+            observer: Mutex::default(),
             made: true,
         }
     }
@@ -73,7 +73,7 @@ impl Database {
             name: self.name.clone(),
             owner: self.owner.clone(),
             login: self.login.clone(),
-            eye: Mutex::default(),
+            observer: Mutex::default(),
             made: false,
         }
     }
@@ -86,7 +86,7 @@ impl Database {
         &self.name
     }
 
-    /// The row user.
+    /// The queue's user.
     pub fn owner(&self) -> &str {
         &self.owner
     }
@@ -104,7 +104,7 @@ impl Database {
         }
     }
 
-    /// A new session of the row user.
+    /// A new session of the queue's user.
     pub fn connect(&self) -> Client {
         self.server
             .try_connect(&self.owner, &self.name)
@@ -125,7 +125,7 @@ impl Database {
         }
     }
 
-    /// Inserts a task into public.task as the row user; gives its id.
+    /// Inserts a task into public.task as the queue's user; gives its id.
     #[track_caller]
     pub fn insert(&self, input: &str) -> i64 {
         self.insert_with(input, "")
@@ -150,14 +150,14 @@ impl Database {
     /// there (deleted, no table yet) or the server is away.
     #[track_caller]
     pub fn task(&self, id: i64) -> Option<Value> {
-        let rows = self.look("SELECT to_jsonb(t)::text FROM public.task t WHERE id = $1", &[&id])?;
+        let rows = self.query("SELECT to_jsonb(t)::text FROM public.task t WHERE id = $1", &[&id])?;
         rows.first().map(to_json)
     }
 
     /// All tasks of public.task in order of id; empty as above.
     #[track_caller]
     pub fn tasks(&self) -> Vec<Value> {
-        let rows = self.look("SELECT to_jsonb(t)::text FROM public.task t ORDER BY id", &[]);
+        let rows = self.query("SELECT to_jsonb(t)::text FROM public.task t ORDER BY id", &[]);
         rows.unwrap_or_default().iter().map(to_json).collect()
     }
 
@@ -168,13 +168,13 @@ impl Database {
         self.task(id).filter(|row| row["state"].as_str().is_some_and(|state| finals.contains(&state)))
     }
 
-    /// Our sessions on the server: all of the row user's and the launcher's, in any
+    /// Our sessions on the server: all of the queue's user's and the launcher's, in any
     /// database, but those that tests opened.
     #[track_caller]
     pub fn sessions(&self) -> Vec<Session> {
         let sql = "SELECT pid, usename::text, application_name, coalesce(state, '') FROM pg_stat_activity \
                    WHERE usename::text IN ($1, $2) AND application_name <> 'tests' ORDER BY pid";
-        let rows = self.look(sql, &[&self.owner, &self.login]).unwrap_or_default();
+        let rows = self.query(sql, &[&self.owner, &self.login]).unwrap_or_default();
         rows.iter()
             .map(|row| Session { pid: row.get(0), user: row.get(1), application_name: row.get(2), state: row.get(3) })
             .collect()
@@ -183,8 +183,8 @@ impl Database {
     /// A query of the superuser. `None` if the server or the table is not there (it may
     /// come: that is what waiting is for); any other error is the test's mistake.
     #[track_caller]
-    pub fn look(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Option<Vec<Row>> {
-        match self.try_look(sql, parameters) {
+    pub fn query(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Option<Vec<Row>> {
+        match self.try_query(sql, parameters) {
             Ok(rows) => Some(rows),
             Err(error) => match error.as_db_error() {
                 None => None,
@@ -194,12 +194,12 @@ impl Database {
         }
     }
 
-    fn try_look(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, postgres::Error> {
-        let mut eye = self.eye.lock().unwrap_or_else(PoisonError::into_inner);
-        if eye.0.as_ref().is_none_or(Client::is_closed) {
-            eye.0 = Some(self.server.try_connect(SUPERUSER, &self.name)?);
+    fn try_query(&self, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, postgres::Error> {
+        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        if observer.0.as_ref().is_none_or(Client::is_closed) {
+            observer.0 = Some(self.server.try_connect(SUPERUSER, &self.name)?);
         }
-        match eye.0.as_mut() {
+        match observer.0.as_mut() {
             Some(client) => client.query(sql, parameters),
             None => unreachable!("just opened"),
         }
@@ -207,7 +207,7 @@ impl Database {
 
     /// Closes the session that looks, for whoever wants to have the database for himself.
     pub fn leave(&self) {
-        self.eye.lock().unwrap_or_else(PoisonError::into_inner).0 = None;
+        self.observer.lock().unwrap_or_else(PoisonError::into_inner).0 = None;
     }
 
     /// Rows and sessions, for a message.
@@ -216,14 +216,14 @@ impl Database {
                    'plan=' || plan, 'start=' || start, 'stop=' || stop, 'input=' || left(input, 60), \
                    'output=' || left(output, 60), 'error=' || left(error, 200)) \
                    FROM public.task ORDER BY id DESC LIMIT 20";
-        let rows = match self.try_look(sql, &[]) {
+        let rows = match self.try_query(sql, &[]) {
             Ok(rows) => rows.iter().map(|row| row.get(0)).collect::<Vec<String>>().join("\n"),
             Err(error) => format!("({})", tell(&error)),
         };
         format!(
             "-- tasks of {}, the last first\n{rows}\n-- sessions\n{}",
             self.name,
-            match self.try_look(
+            match self.try_query(
                 "SELECT concat_ws(' ', pid, usename, datname, application_name, state, wait_event, left(query, 80)) \
                 FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
                 &[]
@@ -238,7 +238,7 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         // a test may have stopped its cluster: then all goes with its folder
-        self.eye.get_mut().unwrap_or_else(PoisonError::into_inner).0 = None;
+        self.observer.get_mut().unwrap_or_else(PoisonError::into_inner).0 = None;
         if !self.made {
             return;
         }
@@ -253,7 +253,7 @@ impl Drop for Database {
     }
 }
 
-/// Trouble that goes by itself: the server is starting or stopping, or the table is not made yet.
+/// Errors that pass by themselves: the server is starting or stopping, or the table is not made yet.
 fn is_passing(code: &SqlState) -> bool {
     code.code().starts_with("57P")
         || code.code().starts_with("08")

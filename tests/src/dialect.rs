@@ -1,6 +1,6 @@
 //! A conninfo in the hands of psql and of pgmill's two clients: the same verdict, the same server?
 //!
-//! A [`Desk`] is a folder with the files that conninfos name and an environment that is empty but for what a case
+//! A [`ConninfoFiles`] is a folder with the files that conninfos name and an environment that is empty but for what a case
 //! sets. The table-driven tests of the dialect and of TLS give it cases; it tells all that disagree at once.
 
 use std::fs::{self, Permissions};
@@ -45,18 +45,18 @@ impl Case {
 
 /// A folder, and words to be put into cases: `{dir}` is the folder.
 #[derive(Debug)]
-pub struct Desk {
+pub struct ConninfoFiles {
     guardian: Guardian,
     dial: PathBuf,
     words: Vec<(String, String)>,
 }
 
-impl Desk {
+impl ConninfoFiles {
     /// `dial` is the program of that name.
-    pub fn new(dial: &str) -> Desk {
+    pub fn new(dial: &str) -> ConninfoFiles {
         let guardian = Guardian::start(&ServerUser::own_self(), "");
         let folder = guardian.home().display().to_string();
-        Desk { guardian, dial: dial.into(), words: vec![("{dir}".into(), folder)] }
+        ConninfoFiles { guardian, dial: dial.into(), words: vec![("{dir}".into(), folder)] }
     }
 
     pub fn folder(&self) -> &Path {

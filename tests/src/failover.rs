@@ -119,7 +119,7 @@ impl Pair {
         let mut client = self.primary().connect("postgres");
         let mut is = |state: &str| {
             let sql = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND $1 IN ('', sync_state)";
-            client.query_one(sql, &[&state]).expect("look at the stand-by").get::<_, i64>(0) > 0
+            client.query_one(sql, &[&state]).expect("read the stand-by").get::<_, i64>(0) > 0
         };
         wait("the stand-by streams").within(Duration::from_secs(60)).until(|| is(""));
         if self.synchronous {

@@ -44,7 +44,7 @@ for file in "$home"/*/postmaster.pid "$home"/*/*/postmaster.pid; do
 done
 "#;
 
-/// PGMILL_LEND and PGMILL_BATCH, on or off: every row so; for running the same tests in each of these ways.
+/// PGMILL_LEND and PGMILL_BATCH, on or off: every queue so; for running the same tests in each of these ways.
 fn asked_for(variable: &str) -> Option<bool> {
     match std::env::var(variable).as_deref() {
         Ok("on") => Some(true),
@@ -78,7 +78,7 @@ enum LogReader {
 pub struct Launch<'d> {
     databases: Vec<&'d Database>,
     keys: Map<String, Value>,
-    rows: Vec<Value>,
+    queues: Vec<Value>,
     file: ConfigFile,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
@@ -93,21 +93,21 @@ pub struct Launch<'d> {
 
 impl std::fmt::Debug for Launch<'_> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Launch({:?}, {:?})", self.keys, self.rows)
+        write!(formatter, "Launch({:?}, {:?})", self.keys, self.queues)
     }
 }
 
 impl<'d> Launch<'d> {
-    /// Serves one more database, and prints its rows when a wait is in vain.
+    /// Serves one more database, and prints its tasks when a wait is in vain.
     pub fn and(mut self, database: &'d Database) -> Self {
         self.databases.push(database);
-        let mut row = json!({"data": database.name(), "user": database.owner()});
-        for (variable, key) in [("PGMILL_LEND", "lend"), ("PGMILL_BATCH", "batch")] {
+        let mut queue = json!({"data": database.name(), "user": database.owner()});
+        for (variable, key) in [("PGMILL_LEND", "pool"), ("PGMILL_BATCH", "batch")] {
             if let Some(asked) = asked_for(variable) {
-                row[key] = asked.into();
+                queue[key] = asked.into();
             }
         }
-        self.rows.push(row);
+        self.queues.push(queue);
         self
     }
 
@@ -117,18 +117,18 @@ impl<'d> Launch<'d> {
         self
     }
 
-    /// A key of every config row so far, such as `sleep` or `schema`.
-    pub fn row_key(mut self, name: &str, value: impl Into<Value>) -> Self {
+    /// A key of every queue of the config so far, such as `sleep` or `schema`.
+    pub fn queue_key(mut self, name: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
-        for row in &mut self.rows {
-            row[name] = value.clone();
+        for queue in &mut self.queues {
+            queue[name] = value.clone();
         }
         self
     }
 
-    /// One more config row.
-    pub fn row(mut self, row: Value) -> Self {
-        self.rows.push(row);
+    /// One more queue of the config.
+    pub fn queue(mut self, queue: Value) -> Self {
+        self.queues.push(queue);
         self
     }
 
@@ -325,7 +325,7 @@ impl<'d> Launch<'d> {
                     let connect = first.server().conninfo(first.login());
                     object.insert("connect".into(), json!(connect));
                 }
-                object.insert("json".into(), json!(self.rows));
+                object.insert("json".into(), json!(self.queues));
                 object.extend(self.keys.clone());
                 serde_json::to_string_pretty(&object).expect("JSON")
             }

@@ -20,11 +20,11 @@ pub struct Process {
 /// All processes that can be seen.
 pub fn all() -> Vec<Process> {
     let entries = fs::read_dir("/proc").expect("/proc is mounted");
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(look).collect()
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).filter_map(find).collect()
 }
 
 /// One process, if it is there (a zombie is).
-pub fn look(pid: i32) -> Option<Process> {
+pub fn find(pid: i32) -> Option<Process> {
     let folder = Path::new("/proc").join(pid.to_string());
     let stat = fs::read(folder.join("stat")).ok()?;
     let stat = String::from_utf8_lossy(&stat);
@@ -40,7 +40,7 @@ pub fn look(pid: i32) -> Option<Process> {
 
 /// Is there a process of that pid which is not a zombie?
 pub fn is_alive(pid: i32) -> bool {
-    look(pid).is_some_and(|process| !process.zombie)
+    find(pid).is_some_and(|process| !process.zombie)
 }
 
 /// Descendants of `root`, and everybody else who writes to `stderr`: a child that lost

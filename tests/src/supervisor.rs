@@ -42,7 +42,7 @@ pub struct Supervisor<'d> {
 }
 
 impl<'d> Supervisor<'d> {
-    /// Serves this database: its login, its owner as the row's user, one row.
+    /// Serves this database: its login, its owner as the queue's user, one row.
     pub fn of(database: &'d Database) -> Launch<'d> {
         Supervisor::bare().and(database)
     }

@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use shared::config::Config;
 use shared::conninfo::Conninfo;
 use shared::process::order::{SchedulerOrder, WorkerOrder};
-use shared::region::{CELL_PAYLOAD_BYTES, Kind, Region};
+use shared::region::{CELL_PAYLOAD_BYTES, ProcessKind, Region};
 use tests::sized;
 
 /// In all seeds: nothing that is ever said may contain it.
@@ -133,8 +133,8 @@ proptest! {
         match Config::parse(&text, Path::new("/etc/mill"), &nothing) {
             Ok(config) => {
                 let _ = config.target(&nothing);
-                for row in &config.rows {
-                    let _ = config.row_target(row, &nothing);
+                for row in &config.queues {
+                    let _ = config.queue_target(row, &nothing);
                 }
                 // Bent, it may have become the value of something that is no secret.
                 if bends.is_empty() {
@@ -186,8 +186,8 @@ proptest! {
         let region = Region::create(2).unwrap();
         let slot = region.slots().reserve().unwrap();
         let ticket = region.fill(slot, &payload).unwrap();
-        let notes = region.slots().notes(slot);
-        notes.open(Kind::Worker, 0, 1, "label");
+        let status = region.slots().slot_status(slot);
+        status.open(ProcessKind::Worker, 0, 1, "label");
         let memory = File::from(region.as_fd().try_clone_to_owned().unwrap());
         let size = memory.metadata().unwrap().len() as usize;
         // the head is written once, before anybody else is there
@@ -199,11 +199,11 @@ proptest! {
         }
         let _ = region.accept_published(slot.index());
         for holder in region.slots().holders() {
-            let notes = region.slots().notes(holder.handle);
-            let _ = (notes.kind(), notes.phase(), notes.label(), notes.reason(), notes.running(), notes.requested());
-            let _ = (notes.started_ms(), notes.parent(), notes.beat(), notes.size(), notes.wants_slot());
+            let status = region.slots().slot_status(holder.handle);
+            let _ = (status.kind(), status.phase(), status.label(), status.reason(), status.running(), status.requested());
+            let _ = (status.started_ms(), status.parent(), status.beat(), status.size(), status.wants_slot());
         }
-        let _ = (region.seats(), region.take_seat(), region.take_permit(1), region.slots().used(), region.cells_in_use());
+        let _ = (region.connections(), region.take_connection_permit(), region.take_connect_permit(1), region.slots().used(), region.cells_in_use());
         region.free(ticket);
         region.sweep(getpid());
         let _ = region.slots().reserve();

@@ -12,7 +12,7 @@ use tests::sized;
 /// Far above what any scenario needs: it is for hangs only.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// Starts a scenario: the program, what it says, and its troubles.
+/// Starts a scenario: the program, what it says, and its errors.
 fn start(scenario: &str, size: u64) -> (Child, Log, Log) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_region_storm"))
         .args([scenario, &size.to_string()])
@@ -113,5 +113,5 @@ fn a_killed_parent_takes_its_children_and_grandchildren_with_it() {
 /// A default action set behind signal-hook's back: it believes that its handler still stands, and does not set it again.
 #[test]
 fn a_grandchild_hears_a_signal_that_its_parent_had_given_up() {
-    run("bell_of_a_grandchild", 1);
+    run("signal_pipe_of_a_grandchild", 1);
 }

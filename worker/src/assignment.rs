@@ -13,7 +13,7 @@
 use crate::record::TaskStatements;
 use crate::task_row::TaskRow;
 use shared::conninfo::Target;
-use shared::process::order::{ForkStart, Lent, Start, WorkerOrder};
+use shared::process::order::{ForkStart, PooledConnection, Start, WorkerOrder};
 use shared::region::TaskResult;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ pub struct QueueContext {
 
 /// Where the parameters are.
 #[derive(Debug)]
-pub enum Parameters<'a> {
+pub enum ParameterSource<'a> {
     /// A `WorkerOrder`, which the worker accepts.
     Cell(Start),
     /// In the memory that the fork has copied.
@@ -38,11 +38,11 @@ pub enum Parameters<'a> {
 
 /// Whose connection is used.
 #[derive(Clone, Copy, Debug)]
-pub enum Connection<'a> {
+pub enum WorkerConnection<'a> {
     /// The worker connects. It offers the connection to the pool of its scheduler, where that is wanted.
     Own { offer_to: Option<&'a OwnedFd> },
     /// A connection of the pool, which is reset.
-    Pooled { description: &'a Lent, socket: &'a OwnedFd },
+    Pooled { description: &'a PooledConnection, socket: &'a OwnedFd },
 }
 
 /// Who writes that the task begins.
@@ -73,16 +73,16 @@ pub struct Reporting<'a> {
 
 #[derive(Debug)]
 pub struct Assignment<'a> {
-    pub parameters: Parameters<'a>,
-    pub connection: Connection<'a>,
+    pub parameters: ParameterSource<'a>,
+    pub connection: WorkerConnection<'a>,
     pub reporting: Reporting<'a>,
 }
 
 impl<'a> Assignment<'a> {
     /// Any task.
-    pub fn in_cell(start: Start, connection: Connection<'a>) -> Assignment<'a> {
+    pub fn in_cell(start: Start, connection: WorkerConnection<'a>) -> Assignment<'a> {
         let reporting = Reporting { begin: Begin::Worker, end: End::Worker };
-        Assignment { parameters: Parameters::Cell(start), connection, reporting }
+        Assignment { parameters: ParameterSource::Cell(start), connection, reporting }
     }
 
     /// A plain task that the claim has begun on a connection of the pool.
@@ -90,11 +90,11 @@ impl<'a> Assignment<'a> {
         start: ForkStart,
         context: &'a QueueContext,
         row: &'a TaskRow,
-        (description, socket): (&'a Lent, &'a OwnedFd),
+        (description, socket): (&'a PooledConnection, &'a OwnedFd),
     ) -> Assignment<'a> {
-        let connection = Connection::Pooled { description, socket };
+        let connection = WorkerConnection::Pooled { description, socket };
         let reporting = Reporting { begin: Begin::Claim, end: End::Scheduler };
-        Assignment { parameters: Parameters::Fork { start, context, row }, connection, reporting }
+        Assignment { parameters: ParameterSource::Fork { start, context, row }, connection, reporting }
     }
 
     /// A plain task with a connection of its own.
@@ -104,9 +104,9 @@ impl<'a> Assignment<'a> {
         row: &'a TaskRow,
         scheduler: &'a OwnedFd,
     ) -> Assignment<'a> {
-        let connection = Connection::Own { offer_to: None };
+        let connection = WorkerConnection::Own { offer_to: None };
         let reporting = Reporting { begin: Begin::Scheduler(scheduler), end: End::Scheduler };
-        Assignment { parameters: Parameters::Fork { start, context, row }, connection, reporting }
+        Assignment { parameters: ParameterSource::Fork { start, context, row }, connection, reporting }
     }
 
     /// A result that the scheduler could not record together with others: the row was locked, has come to repeat, or the
@@ -117,8 +117,8 @@ impl<'a> Assignment<'a> {
         row: &'a TaskRow,
         result: &'a TaskResult<'static>,
     ) -> Assignment<'a> {
-        let connection = Connection::Own { offer_to: None };
+        let connection = WorkerConnection::Own { offer_to: None };
         let reporting = Reporting { begin: Begin::Claim, end: End::RecordRetry(result) };
-        Assignment { parameters: Parameters::Fork { start, context, row }, connection, reporting }
+        Assignment { parameters: ParameterSource::Fork { start, context, row }, connection, reporting }
     }
 }

@@ -16,7 +16,7 @@ mod session;
 mod task_row;
 pub mod wire;
 
-pub use assignment::{Assignment, Begin, Connection, End, Parameters, QueueContext, Reporting};
+pub use assignment::{Assignment, Begin, End, ParameterSource, QueueContext, Reporting, WorkerConnection};
 pub use record::TaskStatements;
 pub use task_row::{TaskRow, task_row};
 
@@ -27,7 +27,7 @@ use shared::log;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
 use shared::process::order::{ForkStart, Start, WorkerOrder};
-use shared::region::{Kind, Region, SlotHandle, TaskKey};
+use shared::region::{ProcessKind, Region, SlotHandle, TaskKey};
 use shared::sys::{child_allocator, title};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -36,15 +36,15 @@ use std::sync::Arc;
 pub fn run(assignment: Assignment<'_>) -> ExitCode {
     let Assignment { parameters, connection, reporting } = assignment;
     match parameters {
-        Parameters::Fork { start: ForkStart { region, slot, life }, context, row } => {
+        ParameterSource::Fork { start: ForkStart { region, slot, life }, context, row } => {
             child_allocator::activate();
-            log::speak_as(Kind::Worker);
+            log::speak_as(ProcessKind::Worker);
             set_title(&context.order, row);
             let watchdog = Watchdog::dormant(life, region.clone(), slot);
             let process = Process { context, watchdog: &watchdog, region: &region, slot };
             process.work(row.key(), Some(row), connection, reporting)
         }
-        Parameters::Cell(start) => match accept(&start) {
+        ParameterSource::Cell(start) => match accept(&start) {
             Ok((context, watchdog)) => {
                 let key = TaskKey { task: context.order.task, attempt: context.order.attempt };
                 let (region, slot) = (&start.region, start.slot);
@@ -57,10 +57,10 @@ pub fn run(assignment: Assignment<'_>) -> ExitCode {
 
 /// Takes the order out of the cell, which frees it, and starts the watchdog.
 fn accept(start: &Start) -> Result<(QueueContext, Watchdog), ExitCode> {
-    log::speak_as(Kind::Worker);
+    log::speak_as(ProcessKind::Worker);
     title::set("pgmill: worker");
     let signals = open_signals().map_err(|error| {
-        shared::error!("cannot hang the signal bell", error = error);
+        shared::error!("cannot register the signal handlers", error = error);
         ExitCode::Temporary
     })?;
     fault::point("worker.before_accept");
@@ -74,7 +74,7 @@ fn accept(start: &Start) -> Result<(QueueContext, Watchdog), ExitCode> {
     let (region, slot) = (&start.region, start.slot);
     let cannot_watch = |error: std::io::Error| {
         // Its scheduler logs it, once for many.
-        region.slots().notes(slot).set_reason(&format!("cannot start the watchdog: {error}"));
+        region.slots().slot_status(slot).set_reason(&format!("cannot start the watchdog: {error}"));
         ExitCode::Temporary
     };
     let life = start.life.try_clone().map_err(cannot_watch)?;
@@ -99,13 +99,13 @@ impl Process<'_> {
         &self,
         key: TaskKey,
         row: Option<&TaskRow>,
-        connection: Connection<'_>,
+        connection: WorkerConnection<'_>,
         reporting: Reporting<'_>,
     ) -> ExitCode {
         let Process { context, watchdog, region, slot } = *self;
         let offer_to = match connection {
-            Connection::Own { offer_to } => offer_to,
-            Connection::Pooled { .. } => None,
+            WorkerConnection::Own { offer_to } => offer_to,
+            WorkerConnection::Pooled { .. } => None,
         };
         let connector = Connector::new(&context.order, region, slot, offer_to);
         let worker = |row: &TaskRow, leaves_results: bool| {
@@ -115,8 +115,8 @@ impl Process<'_> {
             watchdog.wake();
             return record_retry(&worker(row, false), row, result);
         }
-        let notes = region.slots().notes(slot);
-        let by = BegunBy { context, connector: &connector, watchdog, notes, connection };
+        let slot_status = region.slots().slot_status(slot);
+        let by = BegunBy { context, connector: &connector, watchdog, slot_status, connection };
         match begin(&by, key, row, reporting.begin) {
             Ok((session, row)) => worker(&row, matches!(reporting.end, End::Scheduler)).run_tasks(session, row),
             Err(code) => code,

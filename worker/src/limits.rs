@@ -9,8 +9,8 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a closing session may take to send its last message.
 pub const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often a worker asks again for its permit to connect: soon at first, since a connect is short.
-pub const PERMIT_PAUSE: Duration = Duration::from_millis(1);
-pub const LONGEST_PERMIT_PAUSE: Duration = Duration::from_millis(100);
+pub const CONNECT_PERMIT_PAUSE: Duration = Duration::from_millis(1);
+pub const LONGEST_CONNECT_PERMIT_PAUSE: Duration = Duration::from_millis(100);
 /// The largest number that statement_timeout takes.
 pub const LONGEST_TIMEOUT_MS: i64 = i32::MAX as i64;
 /// The longest name of a group that is written into a statement which stays prepared.

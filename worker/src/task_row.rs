@@ -75,9 +75,9 @@ fn character(value: Option<Vec<u8>>) -> Option<u8> {
 }
 
 /// The values of a row, in the order of the statement's RETURNING list.
-struct Values(std::vec::IntoIter<Option<Vec<u8>>>);
+struct RowValues(std::vec::IntoIter<Option<Vec<u8>>>);
 
-impl Values {
+impl RowValues {
     fn bytes(&mut self) -> Option<Vec<u8>> {
         self.0.next().flatten()
     }
@@ -108,7 +108,7 @@ impl Values {
 }
 
 pub fn task_row(row: Row) -> TaskRow {
-    let mut values = Values(row.into_iter());
+    let mut values = RowValues(row.into_iter());
     TaskRow {
         task: values.number(),
         attempt: values.number(),
@@ -143,7 +143,7 @@ pub struct BatchCommon<'a> {
 }
 
 pub fn batch_row(row: Row, common: BatchCommon<'_>) -> TaskRow {
-    let mut values = Values(row.into_iter());
+    let mut values = RowValues(row.into_iter());
     TaskRow {
         task: values.number(),
         attempt: values.number(),

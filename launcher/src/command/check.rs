@@ -2,11 +2,11 @@
 
 use super::resolve::unresolved;
 use super::{check_rights, environment, on_its_server, print, print_error, print_mistakes, read_config};
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use shared::config::Mistake;
 use shared::process::exit_code::launcher_status;
 
-pub fn run(place: &Place, connect: bool) -> u8 {
+pub fn run(place: &ConfigPlace, connect: bool) -> u8 {
     let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());
     let mut config = match read_config(place) {
         Ok(config) => config,
@@ -22,10 +22,10 @@ pub fn run(place: &Place, connect: bool) -> u8 {
     if !mistakes.is_empty() {
         return print_mistakes(&name, &mistakes);
     }
-    let rows = config.rows.len();
+    let queues = config.queues.len();
     print(&format!(
-        "{name}: good: {rows} row{}, {} workers at most",
-        if rows == 1 { "" } else { "s" },
+        "{name}: good: {queues} queue{}, {} workers at most",
+        if queues == 1 { "" } else { "s" },
         config.max_workers
     ));
     if connect { check_rights::run(&config, place, &name) } else { launcher_status::ORDERLY }

@@ -7,19 +7,19 @@
 
 use super::resolve::wanted;
 use super::{environment, print, print_error};
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use crate::limits::CHECK_TIMEOUT;
 use crate::queue::found_queue::{is_news, list_queues};
 use crate::queue::login_refusal::owner_refused;
 use crate::queue::wanted::WantedQueue;
 use shared::VERSION;
-use shared::config::{Config, Row};
+use shared::config::{Config, QueueConfig};
 use shared::conninfo::Target;
+use shared::db::db_error::DbError;
 use shared::db::identifier::{qualified, quoted};
 use shared::db::statement::{
-    self, CHECK_LAUNCHER, CHECK_ROW, LIST_DATABASES, LIST_INSERTERS, LOOK_VERSION, Queue, bare,
+    self, CHECK_LAUNCHER, CHECK_QUEUE, LIST_DATABASES, LIST_INSERTERS, Queue, READ_VERSION, bare,
 };
-use shared::db::trouble::Trouble;
 use shared::db::{catalog, one_shot};
 use shared::process::exit_code::launcher_status;
 use std::rc::Rc;
@@ -35,9 +35,9 @@ struct RightsReport<'a> {
 }
 
 impl RightsReport<'_> {
-    fn print(&mut self, who: &str, found: Result<Lacks, Trouble>) {
+    fn print(&mut self, who: &str, found: Result<Lacks, DbError>) {
         let name = self.name;
-        let lacks = found.unwrap_or_else(|trouble| vec![trouble.text]);
+        let lacks = found.unwrap_or_else(|db_error| vec![db_error.text]);
         if lacks.is_empty() {
             print(&format!("{name}: {who}: good"));
         }
@@ -53,23 +53,23 @@ impl RightsReport<'_> {
     }
 }
 
-pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
+pub fn run(config: &Config, place: &ConfigPlace, name: &str) -> u8 {
     let environment = environment(place);
     let mut findings = RightsReport { name, good: true };
     // Resolved before: the caller has printed the mistakes of the config.
     let own = config.target(&environment).ok();
-    let rows = config.rows.iter().filter_map(|row| wanted(config, row, &environment).ok());
-    let (every, rows): (Vec<WantedQueue>, Vec<WantedQueue>) = rows.partition(|one| one.row.is_every());
+    let queues = config.queues.iter().filter_map(|queue| wanted(config, queue, &environment).ok());
+    let (every, queues): (Vec<WantedQueue>, Vec<WantedQueue>) = queues.partition(|one| one.config.is_every());
     let local = |one: &WantedQueue| own.as_ref().is_some_and(|own| one.target.places == own.places);
     let (found, unseen) = match (&own, every.is_empty()) {
-        (Some(own), false) => find_queues(own, &every, rows.iter().filter(|one| local(one))),
+        (Some(own), false) => find_queues(own, &every, queues.iter().filter(|one| local(one))),
         _ => (Vec::new(), Vec::new()),
     };
     let mut to_be_made = Vec::new();
     if let Some(own) = &own {
         let served = found.iter().filter(|one| one.refusal.is_none());
-        let here = rows.iter().chain(served).filter(|one| local(one));
-        let pairs: Vec<(String, String)> = here.map(|one| (one.row.user.clone(), one.row.data.clone())).collect();
+        let here = queues.iter().chain(served).filter(|one| local(one));
+        let pairs: Vec<(String, String)> = here.map(|one| (one.config.user.clone(), one.config.data.clone())).collect();
         let lacks = one_shot::ask(own, "pgmill check", CHECK_TIMEOUT, |client| launcher_lacks(client, pairs));
         let lacks = lacks.map(|(lacks, made)| {
             to_be_made = made;
@@ -77,24 +77,24 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
         });
         findings.print(&format!("launcher as {}", quoted(&own.user)), lacks);
     }
-    for one in &rows {
-        if to_be_made.contains(&(one.row.user.clone(), one.row.data.clone())) {
+    for one in &queues {
+        if to_be_made.contains(&(one.config.user.clone(), one.config.data.clone())) {
             findings.remark(&who(one), "will be made at the first start");
             continue;
         }
         check_queue(&mut findings, one);
     }
-    for row in &every {
+    for queue in &every {
         // The login by which its databases are searched.
-        let login = row.probe_login(&row.target.database);
+        let login = queue.probe_login(&queue.target.database);
         let answer = one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move {
-            client.batch_execute("SELECT 1").await.map_err(|error| Trouble::of(&error))?;
+            client.batch_execute("SELECT 1").await.map_err(|error| DbError::of(&error))?;
             Ok(Lacks::new())
         });
-        findings.print(&format!("{} every database as {}", row.row.place, quoted(&login.user)), answer);
+        findings.print(&format!("{} every database as {}", queue.config.place, quoted(&login.user)), answer);
     }
-    for (database, trouble) in unseen {
-        findings.remark(&format!("every database: {database}"), &format!("cannot list its queues: {trouble}"));
+    for (database, db_error) in unseen {
+        findings.remark(&format!("every database: {database}"), &format!("cannot list its queues: {db_error}"));
     }
     for one in &found {
         match &one.refusal {
@@ -108,7 +108,7 @@ pub fn run(config: &Config, place: &Place, name: &str) -> u8 {
 }
 
 fn who(one: &WantedQueue) -> String {
-    let Row { place, data, schema, table, user, .. } = &one.row;
+    let QueueConfig { place, data, schema, table, user, .. } = &one.config;
     format!("{place} {data} {schema}.{table} as {}", quoted(user))
 }
 
@@ -117,10 +117,10 @@ fn find_queues<'a>(
     own: &Target,
     every: &[WantedQueue],
     named: impl Iterator<Item = &'a WantedQueue>,
-) -> (Vec<WantedQueue>, Vec<(String, Trouble)>) {
-    let named: Vec<&str> = named.map(|one| one.row.data.as_str()).collect();
+) -> (Vec<WantedQueue>, Vec<(String, DbError)>) {
+    let named: Vec<&str> = named.map(|one| one.config.data.as_str()).collect();
     let databases = one_shot::ask(own, "pgmill check", CHECK_TIMEOUT, |client| async move {
-        let rows = client.query(&bare(LIST_DATABASES), &[]).await.map_err(|error| Trouble::of(&error))?;
+        let rows = client.query(&bare(LIST_DATABASES), &[]).await.map_err(|error| DbError::of(&error))?;
         let servable = rows.iter().filter(|row| row.get("servable"));
         Ok(servable.map(|row| row.get("name")).collect::<Vec<String>>())
     });
@@ -132,7 +132,7 @@ fn find_queues<'a>(
         let login = first.probe_login(&database);
         match one_shot::ask(&login, "pgmill check", CHECK_TIMEOUT, |client| async move { list_queues(&client).await }) {
             Ok(queues) => found.extend(queues.iter().filter_map(|queue| WantedQueue::found(every, &database, queue))),
-            Err(trouble) => unseen.push((database, trouble)),
+            Err(db_error) => unseen.push((database, db_error)),
         }
     }
     (found, unseen)
@@ -142,17 +142,17 @@ fn find_queues<'a>(
 fn check_queue(findings: &mut RightsReport<'_>, one: &WantedQueue) {
     let helper = one.installer.as_ref().and_then(|login| {
         one_shot::ask(login, "pgmill check", CHECK_TIMEOUT, |client| async move {
-            let found = catalog::look(&client, None).await.map_err(|error| Trouble::of(&error))?;
+            let found = catalog::read(&client, None).await.map_err(|error| DbError::of(&error))?;
             Ok(Helper { makes: found.get("may"), admits: found.get("ours") })
         })
         .ok()
     });
-    let (schema, table) = (one.row.schema.clone(), one.row.table.clone());
+    let (schema, table) = (one.config.schema.clone(), one.config.table.clone());
     let answer = one_shot::ask(&one.target, "pgmill check", CHECK_TIMEOUT, |client| async move {
         let inserters = inserters(&client, &schema, &table).await?;
-        Ok((row_lacks(client, schema, table, helper).await?, inserters))
+        Ok((queue_lacks(client, schema, table, helper).await?, inserters))
     });
-    let user = &one.row.user;
+    let user = &one.config.user;
     match answer {
         Ok((lacks, inserters)) => {
             findings.print(&who(one), Ok(lacks));
@@ -164,15 +164,15 @@ fn check_queue(findings: &mut RightsReport<'_>, one: &WantedQueue) {
                 }
             }
         }
-        Err(trouble) => {
-            let refused = owner_refused(user, &trouble.text).filter(|_| one.as_owner);
-            findings.print(&who(one), refused.map_or(Err(trouble), |refused| Ok(vec![refused])));
+        Err(db_error) => {
+            let refused = owner_refused(user, &db_error.text).filter(|_| one.as_owner);
+            findings.print(&who(one), refused.map_or(Err(db_error), |refused| Ok(vec![refused])));
         }
     }
 }
 
-async fn inserters(client: &Client, schema: &str, table: &str) -> Result<Vec<String>, Trouble> {
-    let rows = client.query(&bare(LIST_INSERTERS), &[&schema, &table]).await.map_err(|error| Trouble::of(&error))?;
+async fn inserters(client: &Client, schema: &str, table: &str) -> Result<Vec<String>, DbError> {
+    let rows = client.query(&bare(LIST_INSERTERS), &[&schema, &table]).await.map_err(|error| DbError::of(&error))?;
     let name = |role: Option<String>| role.map_or_else(|| "PUBLIC".to_owned(), |role| quoted(&role));
     Ok(rows.iter().map(|row| name(row.get("role"))).collect())
 }
@@ -188,11 +188,11 @@ struct Helper {
 async fn launcher_lacks(
     client: Rc<Client>,
     pairs: Vec<(String, String)>,
-) -> Result<(Lacks, Vec<(String, String)>), Trouble> {
+) -> Result<(Lacks, Vec<(String, String)>), DbError> {
     let (roles, databases): (Vec<String>, Vec<String>) = pairs.into_iter().unzip();
     let rows = client.query(&bare(CHECK_LAUNCHER), &[&roles, &databases]).await;
     let (mut lacks, mut made) = (Lacks::new(), Vec::new());
-    for row in rows.map_err(|error| Trouble::of(&error))? {
+    for row in rows.map_err(|error| DbError::of(&error))? {
         let (role, database): (String, String) = (row.get("role"), row.get("database"));
         let (there, database_there): (bool, bool) = (row.get("there"), row.get("database_there"));
         let role_comes = there || row.get("makes_roles");
@@ -227,21 +227,21 @@ async fn launcher_lacks(
     Ok((lacks, made))
 }
 
-async fn row_lacks(
+async fn queue_lacks(
     client: Rc<Client>,
     schema: String,
     table: String,
     helper: Option<Helper>,
-) -> Result<Lacks, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let found = client.query_one(&bare(CHECK_ROW), &[&schema, &table]).await.map_err(trouble)?;
+) -> Result<Lacks, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    let found = client.query_one(&bare(CHECK_QUEUE), &[&schema, &table]).await.map_err(db_error)?;
     let queue = Queue { schema: schema.clone(), table: table.clone() };
-    let installed = catalog::look(&client, Some(&queue)).await.map_err(trouble)?;
+    let installed = catalog::read(&client, Some(&queue)).await.map_err(db_error)?;
     let is = |name: &str| found.get::<_, bool>(name);
     let (me, database) = (quoted(installed.get("me")), quoted(installed.get("database")));
     let mut lacks = Lacks::new();
     if is("superuser") {
-        lacks.push("tasks would run as a superuser; give the row a user of its own".to_owned());
+        lacks.push("tasks would run as a superuser; give the queue a user of its own".to_owned());
     }
     if !is("schema") && !is("makes_schemas") {
         lacks.push(format!("cannot make its schema; run: CREATE SCHEMA {} AUTHORIZATION {me}", quoted(&schema)));
@@ -274,7 +274,7 @@ async fn row_lacks(
             lacks.push(format!("cannot use the catalog mill; run as {owner}: {advice}"));
         }
     } else if has("trusted") {
-        let row = client.query_one(&statement::bare(LOOK_VERSION), &[]).await.map_err(trouble)?;
+        let row = client.query_one(&statement::bare(READ_VERSION), &[]).await.map_err(db_error)?;
         let version: String = row.get("version");
         if version != VERSION {
             lacks.push(format!(

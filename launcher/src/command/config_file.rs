@@ -1,7 +1,7 @@
 //! The config that a subcommand reads, and the launcher's own login.
 
 use super::output::print_error;
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use crate::embedded::conninfo_of;
 use shared::config::{Config, Mistake};
 use shared::conninfo::{Conninfo, ConninfoError, Target};
@@ -9,13 +9,13 @@ use shared::process::exit_code::launcher_status;
 
 /// The process's environment, as far as it is text. Without PG* for an embedded server: these are meant for another
 /// one.
-pub fn environment(place: &Place) -> impl Fn(&str) -> Option<String> + use<> {
+pub fn environment(place: &ConfigPlace) -> impl Fn(&str) -> Option<String> + use<> {
     let embedded = place.embedded.is_some();
     move |name| if embedded && name.starts_with("PG") { None } else { std::env::var(name).ok() }
 }
 
 /// The config file, or the defaults without one. An embedded launcher without a config has its socket in its folder.
-pub fn read_config(place: &Place) -> Result<Config, Vec<Mistake>> {
+pub fn read_config(place: &ConfigPlace) -> Result<Config, Vec<Mistake>> {
     let environment = environment(place);
     match (&place.config, &place.embedded) {
         (Some(path), _) => Config::read(path, &environment),
@@ -27,7 +27,7 @@ pub fn read_config(place: &Place) -> Result<Config, Vec<Mistake>> {
 }
 
 /// With an embedded server everything goes there; hosts of the config do not count.
-pub fn on_its_server(place: &Place, config: &mut Config) -> Result<(), ConninfoError> {
+pub fn on_its_server(place: &ConfigPlace, config: &mut Config) -> Result<(), ConninfoError> {
     if let Some(dir) = &place.embedded {
         config.connect = Conninfo::parse(&conninfo_of(dir))?.over(&config.connect);
     }
@@ -36,7 +36,7 @@ pub fn on_its_server(place: &Place, config: &mut Config) -> Result<(), ConninfoE
 
 /// The config, and the launcher's own login in a database; mistakes have been printed, and the
 /// exit status is left.
-pub fn login_in(place: &Place, database: &str) -> Result<(Config, Target), u8> {
+pub fn login_in(place: &ConfigPlace, database: &str) -> Result<(Config, Target), u8> {
     let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());
     let mut config = read_config(place).map_err(|mistakes| print_mistakes(&name, &mistakes))?;
     let fail = |text: String| {

@@ -4,11 +4,11 @@
 //! The picture is `dot_text`'s; as SVG it is drawn by Graphviz, where that is installed.
 
 use super::{login_in, print, print_error, read_config};
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use crate::dot_text;
 use crate::limits::INSTALL_TIMEOUT;
 use serde_json::Value;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use shared::db::{catalog, one_shot};
 use shared::process::exit_code::launcher_status;
 use std::io::Write;
@@ -18,12 +18,12 @@ use std::rc::Rc;
 use tokio_postgres::Client;
 
 /// The only database of the config, where none is named.
-fn database_of(place: &Place, named: Option<&str>) -> Result<String, u8> {
+fn database_of(place: &ConfigPlace, named: Option<&str>) -> Result<String, u8> {
     if let Some(database) = named {
         return Ok(database.to_owned());
     }
     let mut databases: Vec<String> = match read_config(place) {
-        Ok(config) => config.rows.into_iter().map(|row| row.data).filter(|data| data != "*").collect(),
+        Ok(config) => config.queues.into_iter().map(|queue| queue.data).filter(|data| data != "*").collect(),
         // Printed by `login_in`, which reads the config too.
         Err(_) => return Ok(String::new()),
     };
@@ -38,11 +38,11 @@ fn database_of(place: &Place, named: Option<&str>) -> Result<String, u8> {
     }
 }
 
-fn ask(place: &Place, named: Option<&str>, question: FlowRequest) -> Result<String, u8> {
+fn ask(place: &ConfigPlace, named: Option<&str>, question: FlowRequest) -> Result<String, u8> {
     let database = database_of(place, named)?;
     let (_, target) = login_in(place, &database)?;
-    one_shot::ask(&target, "pgmill flow", INSTALL_TIMEOUT, |client| put(client, question)).map_err(|trouble| {
-        print_error(&format!("{database}: {trouble}"));
+    one_shot::ask(&target, "pgmill flow", INSTALL_TIMEOUT, |client| put(client, question)).map_err(|db_error| {
+        print_error(&format!("{database}: {db_error}"));
         launcher_status::FAILED
     })
 }
@@ -53,24 +53,24 @@ struct FlowRequest {
     values: [Option<String>; 2],
 }
 
-async fn put(client: Rc<Client>, question: FlowRequest) -> Result<String, Trouble> {
-    catalog::look_trusted(&client).await?;
+async fn put(client: Rc<Client>, question: FlowRequest) -> Result<String, DbError> {
+    catalog::read_trusted(&client).await?;
     // What is made belongs to the catalog's owner, not to the login that happened to carry it.
     let owner = "SELECT n.nspowner::pg_catalog.regrole::text FROM pg_catalog.pg_namespace n WHERE n.nspname = 'mill' \
                  AND pg_catalog.pg_has_role(n.nspowner, 'MEMBER')";
-    let owner = client.query_opt(owner, &[]).await.map_err(|error| Trouble::of(&error))?;
+    let owner = client.query_opt(owner, &[]).await.map_err(|error| DbError::of(&error))?;
     if let Some(owner) = owner {
         let role = format!("SET ROLE {}", owner.get::<_, String>(0));
-        client.batch_execute(&role).await.map_err(|error| Trouble::of(&error))?;
+        client.batch_execute(&role).await.map_err(|error| DbError::of(&error))?;
     }
     let [first, second] = &question.values;
     let values: &[&(dyn tokio_postgres::types::ToSql + Sync)] =
         if question.text.contains("$2") { &[first, second] } else { &[first] };
-    let row = client.query_one(question.text, values).await.map_err(|error| Trouble::of(&error))?;
+    let row = client.query_one(question.text, values).await.map_err(|error| DbError::of(&error))?;
     Ok(row.get(0))
 }
 
-pub fn apply(place: &Place, database: Option<&str>, file: &Path) -> u8 {
+pub fn apply(place: &ConfigPlace, database: Option<&str>, file: &Path) -> u8 {
     let shown = file.display();
     let text = match if file == Path::new("-") {
         std::io::read_to_string(std::io::stdin())
@@ -91,7 +91,7 @@ pub fn apply(place: &Place, database: Option<&str>, file: &Path) -> u8 {
     tell(ask(place, database, question))
 }
 
-pub fn export(place: &Place, database: Option<&str>, flow: &str) -> u8 {
+pub fn export(place: &ConfigPlace, database: Option<&str>, flow: &str) -> u8 {
     let question = FlowRequest { text: "SELECT mill.export($1)::text", values: [Some(flow.to_owned()), None] };
     tell(ask(place, database, question).map(|text| match serde_json::from_str::<Value>(&text) {
         Ok(document) => serde_json::to_string_pretty(&document).unwrap_or(text),
@@ -99,7 +99,7 @@ pub fn export(place: &Place, database: Option<&str>, flow: &str) -> u8 {
     }))
 }
 
-pub fn graph(place: &Place, database: Option<&str>, flow: &str, at: Option<&str>, svg: bool) -> u8 {
+pub fn graph(place: &ConfigPlace, database: Option<&str>, flow: &str, at: Option<&str>, svg: bool) -> u8 {
     let text = "SELECT mill.picture($1, $2::text::timestamptz)::text";
     let question = FlowRequest { text, values: [Some(flow.to_owned()), at.map(str::to_owned)] };
     let dot =

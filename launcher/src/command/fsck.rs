@@ -3,10 +3,10 @@
 //! with processes too, where a launcher answers.
 
 use super::{login_in, print, print_error, status};
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use crate::limits::{FSCK_PAUSE, INSTALL_TIMEOUT};
 use serde_json::Value;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use shared::db::{catalog, one_shot};
 use shared::process::exit_code::launcher_status;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::rc::Rc;
 use tokio_postgres::Client;
 
-pub fn run(place: &Place, database: &str) -> u8 {
+pub fn run(place: &ConfigPlace, database: &str) -> u8 {
     let (config, target) = match login_in(place, database) {
         Ok(login) => login,
         Err(status) => return status,
@@ -26,8 +26,8 @@ pub fn run(place: &Place, database: &str) -> u8 {
         }
         let found = match one_shot::ask(&target, "pgmill fsck", INSTALL_TIMEOUT, differences) {
             Ok(found) => found,
-            Err(trouble) => {
-                print_error(&format!("{database}: cannot be looked at: {trouble}"));
+            Err(db_error) => {
+                print_error(&format!("{database}: cannot be looked at: {db_error}"));
                 return launcher_status::FAILED;
             }
         };
@@ -50,11 +50,11 @@ pub fn run(place: &Place, database: &str) -> u8 {
     }
 }
 
-async fn differences(client: Rc<Client>) -> Result<Vec<String>, Trouble> {
-    catalog::look_trusted(&client).await?;
+async fn differences(client: Rc<Client>) -> Result<Vec<String>, DbError> {
+    catalog::read_trusted(&client).await?;
     let sql = "SELECT pg_catalog.concat_ws(' ', f.queue || ':', 'task ' || f.task || ':', f.problem) AS line \
                FROM mill.fsck() AS f";
-    let rows = client.query(sql, &[]).await.map_err(|error| Trouble::of(&error))?;
+    let rows = client.query(sql, &[]).await.map_err(|error| DbError::of(&error))?;
     Ok(rows.iter().map(|row| row.get("line")).collect())
 }
 

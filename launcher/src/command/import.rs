@@ -7,12 +7,12 @@
 //! paused, because the queue's user may have more rights.
 
 use super::{login_in, print, print_error};
-use crate::cli::{ImportOptions, Place};
+use crate::cli::{ConfigPlace, ImportOptions};
 use crate::import::pg_cron::{CronRow, Job, Journey, names};
 use crate::limits::INSTALL_TIMEOUT;
 use shared::calendar::Interval;
 use shared::config::Config;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use shared::db::{catalog, one_shot, statement};
 use shared::process::exit_code::launcher_status;
 use std::collections::HashMap;
@@ -49,10 +49,10 @@ struct Made {
     different: Vec<String>,
 }
 
-pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
+pub fn pg_cron(place: &ConfigPlace, options: &ImportOptions) -> u8 {
     let from = options.from.as_deref().unwrap_or(&options.database);
-    let fail = |database: &str, trouble: &dyn std::fmt::Display| {
-        print_error(&format!("{database}: nothing was imported: {trouble}"));
+    let fail = |database: &str, db_error: &dyn std::fmt::Display| {
+        print_error(&format!("{database}: nothing was imported: {db_error}"));
         launcher_status::FAILED
     };
     let journey = Journey {
@@ -72,7 +72,7 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
     };
     let found = match one_shot::ask(&source, "pgmill import", INSTALL_TIMEOUT, |client| read(client, journey)) {
         Ok(found) => found,
-        Err(trouble) => return fail(from, &trouble),
+        Err(db_error) => return fail(from, &db_error),
     };
     if found.only_own {
         print_error(&format!("{from}: cron.job shows the role {:?} its own jobs only", found.me));
@@ -82,47 +82,47 @@ pub fn pg_cron(place: &Place, options: &ImportOptions) -> u8 {
     let write = |client| write(client, config, rows, options_here);
     match one_shot::ask(&target, "pgmill import", INSTALL_TIMEOUT, write) {
         Ok(fates) => tell(options, &found.rows, &fates),
-        Err(trouble) => return fail(&options.database, &trouble),
+        Err(db_error) => return fail(&options.database, &db_error),
     }
     launcher_status::ORDERLY
 }
 
-async fn read(client: Rc<Client>, journey: Journey) -> Result<FoundSchedules, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    client.batch_execute(SEE).await.map_err(trouble)?;
-    let look = client.query_one(&statement::bare(statement::LOOK_CRON), &[]).await.map_err(trouble)?;
-    if !look.get::<_, bool>("there") {
-        return Err(Trouble::standing(
+async fn read(client: Rc<Client>, journey: Journey) -> Result<FoundSchedules, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    client.batch_execute(SEE).await.map_err(db_error)?;
+    let found = client.query_one(&statement::bare(statement::READ_CRON), &[]).await.map_err(db_error)?;
+    if !found.get::<_, bool>("there") {
+        return Err(DbError::standing(
             "there is no table cron.job; it stands in the database that cron.database_name says",
         ));
     }
-    let listed = client.query(&statement::bare(statement::LIST_CRON_JOBS), &[]).await.map_err(trouble)?;
+    let listed = client.query(&statement::bare(statement::LIST_CRON_JOBS), &[]).await.map_err(db_error)?;
     let mut rows = Vec::with_capacity(listed.len());
     for row in listed {
         let json: String = row.get("job");
         let strange =
-            || Trouble::standing("cron.job has not the columns of pg_cron: jobid, schedule, command are needed");
+            || DbError::standing("cron.job has not the columns of pg_cron: jobid, schedule, command are needed");
         rows.push(CronRow::read(&json).ok_or_else(strange)?);
     }
-    if journey.zone.is_none() && look.get::<_, bool>("hidden") {
-        return Err(Trouble::standing(
+    if journey.zone.is_none() && found.get::<_, bool>("hidden") {
+        return Err(DbError::standing(
             "pg_cron's time zone cannot be seen from here; let this role read cron.timezone (GRANT pg_read_all_settings), or \
              say it: --timezone GMT",
         ));
     }
-    let zone = journey.zone.clone().or_else(|| look.get("zone"));
-    let journey = Journey { port: i64::from(look.get::<_, i32>("port")), zone, ..journey };
-    Ok(FoundSchedules { journey, rows, only_own: look.get("only_own"), me: look.get("me") })
+    let zone = journey.zone.clone().or_else(|| found.get("zone"));
+    let journey = Journey { port: i64::from(found.get::<_, i32>("port")), zone, ..journey };
+    Ok(FoundSchedules { journey, rows, only_own: found.get("only_own"), me: found.get("me") })
 }
 
-/// Who runs a table's tasks: the user of the row that names it, or of a row "*", else its owner.
-fn user_of(config: &Config, database: &str, look: &tokio_postgres::Row) -> Option<String> {
-    let owner: String = look.get::<_, Option<String>>("owner")?;
-    let (schema, table): (String, String) = (look.get("schema"), look.get("table"));
-    let named = config.rows.iter().find(|row| row.identity() == (database, schema.as_str(), table.as_str()));
-    let in_database = config.rows.iter().any(|row| row.data == database);
-    let every = config.rows.iter().find(|row| row.is_every() && !in_database && !row.user.is_empty());
-    Some(named.or(every).map_or(owner, |row| row.user.clone()))
+/// Who runs a table's tasks: the user of the queue in the config, or of the queue "*", else its owner.
+fn user_of(config: &Config, database: &str, found: &tokio_postgres::Row) -> Option<String> {
+    let owner: String = found.get::<_, Option<String>>("owner")?;
+    let (schema, table): (String, String) = (found.get("schema"), found.get("table"));
+    let named = config.queues.iter().find(|queue| queue.identity() == (database, schema.as_str(), table.as_str()));
+    let in_database = config.queues.iter().any(|queue| queue.data == database);
+    let every = config.queues.iter().find(|queue| queue.is_every() && !in_database && !queue.user.is_empty());
+    Some(named.or(every).map_or(owner, |queue| queue.user.clone()))
 }
 
 async fn write(
@@ -130,25 +130,25 @@ async fn write(
     config: Config,
     found: Rc<FoundSchedules>,
     options: ImportOptions,
-) -> Result<Vec<Fate>, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    client.batch_execute(SEE).await.map_err(trouble)?;
-    let look = catalog::look_trusted(&client).await?;
-    if !look.get::<_, bool>("there") || !look.get::<_, bool>("marked") {
+) -> Result<Vec<Fate>, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    client.batch_execute(SEE).await.map_err(db_error)?;
+    let installed = catalog::read_trusted(&client).await?;
+    if !installed.get::<_, bool>("there") || !installed.get::<_, bool>("marked") {
         let database = &options.database;
-        return Err(Trouble::standing(format!("it has no catalog mill; make it with: launcher install {database}")));
+        return Err(DbError::standing(format!("it has no catalog mill; make it with: launcher install {database}")));
     }
-    client.batch_execute("BEGIN").await.map_err(trouble)?;
-    let look = client.query_one(&statement::bare(statement::LOOK_IMPORT_QUEUE), &[&options.queue]).await;
-    let look = look.map_err(trouble)?;
-    let queue: String = look.get("name");
-    let Some(runs_as) = user_of(&config, &options.database, &look) else {
-        return Err(Trouble::standing(format!("{queue} is no task table that pgmill has served")));
+    client.batch_execute("BEGIN").await.map_err(db_error)?;
+    let table = client.query_one(&statement::bare(statement::READ_IMPORT_QUEUE), &[&options.queue]).await;
+    let table = table.map_err(db_error)?;
+    let queue: String = table.get("name");
+    let Some(runs_as) = user_of(&config, &options.database, &table) else {
+        return Err(DbError::standing(format!("{queue} is no task table that pgmill has served")));
     };
     let names = names(&found.rows);
-    let same = client.query(&statement::bare(statement::LIST_SAME_NAMES), &[&names]).await.map_err(trouble)?;
+    let same = client.query(&statement::bare(statement::LIST_SAME_NAMES), &[&names]).await.map_err(db_error)?;
     let same: HashMap<String, tokio_postgres::Row> = same.into_iter().map(|row| (row.get("name"), row)).collect();
-    let insert = client.prepare(&statement::bare(statement::INSERT_JOB)).await.map_err(trouble)?;
+    let insert = client.prepare(&statement::bare(statement::INSERT_JOB)).await.map_err(db_error)?;
     let mut fates = Vec::with_capacity(found.rows.len());
     for (row, name) in found.rows.iter().zip(names) {
         let job = match row.job(&found.journey, name) {
@@ -163,7 +163,7 @@ async fn write(
             continue;
         }
         // one that the catalog refuses must not take the others with it
-        client.batch_execute("SAVEPOINT job").await.map_err(trouble)?;
+        client.batch_execute("SAVEPOINT job").await.map_err(db_error)?;
         let Job { name, input, cron, schedule_interval, timezone, scheduled } = &job;
         let made = client
             .query_one(
@@ -184,18 +184,18 @@ async fn write(
             .await;
         match made {
             Ok(made) => {
-                client.batch_execute("RELEASE job").await.map_err(trouble)?;
+                client.batch_execute("RELEASE job").await.map_err(db_error)?;
                 fates.push(Fate::Made(told(row, &job, &made, &runs_as)));
             }
             Err(error) if error.as_db_error().is_some() => {
-                client.batch_execute("ROLLBACK TO job").await.map_err(trouble)?;
-                fates.push(Fate::Left(Trouble::of(&error).text));
+                client.batch_execute("ROLLBACK TO job").await.map_err(db_error)?;
+                fates.push(Fate::Left(DbError::of(&error).text));
             }
-            Err(error) => return Err(Trouble::of(&error)),
+            Err(error) => return Err(DbError::of(&error)),
         }
     }
     let end = if options.dry_run { "ROLLBACK" } else { "COMMIT" };
-    client.batch_execute(end).await.map_err(trouble)?;
+    client.batch_execute(end).await.map_err(db_error)?;
     Ok(fates)
 }
 

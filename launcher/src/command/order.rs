@@ -2,11 +2,11 @@
 
 use super::status::{no_launcher, put};
 use super::{print, print_error, print_mistakes, read_config};
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use serde_json::{Value, json};
 use shared::process::exit_code::launcher_status;
 
-pub fn run(place: &Place, command: &str, database: &str) -> u8 {
+pub fn run(place: &ConfigPlace, command: &str, database: &str) -> u8 {
     let config = match read_config(place) {
         Ok(config) => config,
         Err(mistakes) => return print_mistakes("config", &mistakes),

@@ -2,7 +2,7 @@
 
 use crate::limits::LEARNT_BYTES;
 use crate::queue::wanted::{Origin, WantedQueue};
-use shared::config::{Config, Environment, Mistake, Row};
+use shared::config::{Config, Environment, Mistake, QueueConfig};
 use shared::conninfo::ConninfoError;
 use shared::process::order::{WaitFor, encode};
 use shared::region::CELL_PAYLOAD_BYTES;
@@ -12,22 +12,35 @@ use std::path::PathBuf;
 pub fn unresolved(config: &Config, environment: Environment<'_>) -> Vec<Mistake> {
     let general =
         config.target(environment).err().map(|error| Mistake { place: "connect".into(), text: error.to_string() });
-    let rows = config.rows.iter().filter_map(|row| match wanted(config, row, environment) {
-        Err(error) => Some(Mistake { place: row.place.clone(), text: error.to_string() }),
+    let queues = config.queues.iter().filter_map(|queue| match wanted(config, queue, environment) {
+        Err(error) => Some(Mistake { place: queue.place.clone(), text: error.to_string() }),
         Ok(wanted) => untellable(config, &wanted),
     });
-    let mut mistakes: Vec<Mistake> = general.into_iter().chain(rows).collect();
+    let mut mistakes: Vec<Mistake> = general.into_iter().chain(queues).collect();
     mistakes.dedup();
     mistakes
 }
 
 /// A queue with its login and all parameters of its scheduler.
-pub fn wanted(config: &Config, row: &Row, environment: Environment<'_>) -> Result<WantedQueue, ConninfoError> {
-    let target = config.row_target(row, environment)?;
-    let installer = config.installer(row, &target, environment);
+pub fn wanted(
+    config: &Config,
+    queue: &QueueConfig,
+    environment: Environment<'_>,
+) -> Result<WantedQueue, ConninfoError> {
+    let target = config.queue_target(queue, environment)?;
+    let installer = config.installer(queue, &target, environment);
     let versions = config.versions.clone().unwrap_or_else(beside_us);
     let (remotes, launcher) = (config.remotes.clone(), config.name.clone());
-    Ok(WantedQueue { row: row.clone(), target, installer, versions, remotes, launcher, refusal: None, as_owner: false })
+    Ok(WantedQueue {
+        config: queue.clone(),
+        target,
+        installer,
+        versions,
+        remotes,
+        launcher,
+        refusal: None,
+        as_owner: false,
+    })
 }
 
 /// Where the programs of other versions are, unless the config names a folder: beside this one.
@@ -45,9 +58,9 @@ fn untellable(config: &Config, wanted: &WantedQueue) -> Option<Mistake> {
     }
     let too_much = length - CELL_PAYLOAD_BYTES;
     let (place, advice) = if config.remotes.is_empty() {
-        (wanted.row.place.clone(), "shorten its connect")
+        (wanted.config.place.clone(), "shorten its connect")
     } else {
-        ("remotes".to_owned(), "name fewer or shorten them; a row is told all of them at once")
+        ("remotes".to_owned(), "name fewer or shorten them; a scheduler gets all of them at once")
     };
-    Some(Mistake { place, text: format!("take {too_much} bytes more than fit with {}: {advice}", wanted.row.place) })
+    Some(Mistake { place, text: format!("take {too_much} bytes more than fit with {}: {advice}", wanted.config.place) })
 }

@@ -3,8 +3,8 @@
 
 use super::resolve::{unresolved, wanted};
 use super::{environment, read_config};
-use crate::base::{Base, Reloaded};
-use crate::cli::{Cli, Place};
+use crate::base::{LauncherBase, Reloaded};
+use crate::cli::{Cli, ConfigPlace};
 use crate::control::control_socket::ControlSocket;
 use crate::control::orders::Orders;
 use crate::control::service_manager::ServiceManager;
@@ -17,9 +17,9 @@ use shared::conninfo::Conninfo;
 use shared::process::exit_code::launcher_status;
 use shared::process::fault;
 use shared::process::kernel_limits;
-use shared::process::spawn::Nursery;
-use shared::region::{Kind, Region};
-use shared::sys::signal::Bell;
+use shared::process::spawn::Spawner;
+use shared::region::{ProcessKind, Region};
+use shared::sys::signal::SignalPipe;
 use shared::sys::title;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,19 +38,19 @@ pub fn run(cli: &Cli) -> u8 {
         shared::info!("max_workers is 0: nothing may run, so there is nothing to do");
         return launcher_status::ORDERLY;
     }
-    let named = config.rows.iter().filter(|row| !row.is_every()).count();
+    let named = config.queues.iter().filter(|queue| !queue.is_every()).count();
     if (config.max_workers as usize) < named + 2 {
         shared::warning!(
-            "max_workers is too small for all rows; one is needed for the launcher, one per row, and one for a worker",
+            "max_workers is too small for all queues; one is needed for the launcher, one per queue, and one for a worker",
             max_workers = config.max_workers,
-            rows = named,
+            queues = named,
         );
     }
     if (config.connections() as usize) < named + 2 {
         shared::warning!(
-            "connections is too small for all rows; one is needed for the launcher, one per row, and one for a worker",
+            "connections is too small for all queues; one is needed for the launcher, one per queue, and one for a worker",
             connections = config.connections(),
-            rows = named,
+            queues = named,
         );
     }
     kernel_limits::raise();
@@ -64,7 +64,7 @@ pub fn run(cli: &Cli) -> u8 {
             }
         }
         Err(Unstartable::Mistakes(mistakes)) => log_mistakes(&mistakes),
-        Err(Unstartable::Trouble(text)) => {
+        Err(Unstartable::Failed(text)) => {
             shared::error!("cannot start", error = text);
             launcher_status::FAILED
         }
@@ -73,8 +73,8 @@ pub fn run(cli: &Cli) -> u8 {
 }
 
 /// What certainly does not fit; the rest is found out when it fails.
-fn warn_of_limits(config: &Config, rows: usize) {
-    let wanted = u64::from(config.max_workers).saturating_sub(1 + rows as u64);
+fn warn_of_limits(config: &Config, queues: usize) {
+    let wanted = u64::from(config.max_workers).saturating_sub(1 + queues as u64);
     let files = kernel_limits::fit_files();
     if files.workers < wanted {
         shared::warning!(
@@ -84,7 +84,7 @@ fn warn_of_limits(config: &Config, rows: usize) {
             workers_that_fit = files.workers,
         );
     }
-    if let Some(processes) = kernel_limits::fit_processes(rows as u64).filter(|fit| fit.workers < wanted) {
+    if let Some(processes) = kernel_limits::fit_processes(queues as u64).filter(|fit| fit.workers < wanted) {
         shared::warning!(
             "max_workers does not fit into the limit of processes; fewer tasks run at once; raise it (LimitNPROC=), or lower max_workers",
             max_workers = config.max_workers,
@@ -96,49 +96,52 @@ fn warn_of_limits(config: &Config, rows: usize) {
 
 enum Unstartable {
     Mistakes(Vec<Mistake>),
-    Trouble(String),
+    Failed(String),
     /// A signal came while the embedded server was being made.
     CalledOff,
 }
 
 fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
-    let trouble = |what: &str, error: &dyn std::fmt::Display| Unstartable::Trouble(format!("{what}: {error}"));
+    let unstartable = |what: &str, error: &dyn std::fmt::Display| Unstartable::Failed(format!("{what}: {error}"));
     let handled = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2, Signal::SIGCHLD];
-    let mut signals = Bell::hang(&handled).map_err(|error| trouble("cannot hang the signal bell", &error))?;
+    let mut signals =
+        SignalPipe::open(&handled).map_err(|error| unstartable("cannot register the signal handlers", &error))?;
     fault::attach();
     // Workers of a scheduler that died become our children.
-    nix::sys::prctl::set_child_subreaper(true).map_err(|error| trouble("cannot become a subreaper", &error))?;
+    nix::sys::prctl::set_child_subreaper(true).map_err(|error| unstartable("cannot become a subreaper", &error))?;
     let embedded = match &cli.place.embedded {
         Some(dir) => Some(start_server(dir.clone(), &mut signals)?),
         None => None,
     };
     // Only now: it may lie in the embedded server's folder.
-    let control = ControlSocket::open(&config.control).map_err(|error| Unstartable::Trouble(error.to_string()))?;
+    let control = ControlSocket::open(&config.control).map_err(|error| Unstartable::Failed(error.to_string()))?;
     let server = match &embedded {
-        Some(server) => Some(Conninfo::parse(&server.conninfo()).map_err(|error| trouble("embedded server", &error))?),
+        Some(server) => {
+            Some(Conninfo::parse(&server.conninfo()).map_err(|error| unstartable("embedded server", &error))?)
+        }
         None => None,
     };
     connect_to(config, server.as_ref());
     let Reloaded { target, queues, operators } =
         logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
-    let seats = config.connections();
-    let region =
-        Region::with_seats(config.max_workers, seats).map_err(|error| trouble("cannot make the region", &error))?;
-    let slot = own_slot(&region).ok_or_else(|| Unstartable::Trouble("no slot for the launcher itself".into()))?;
+    let connections = config.connections();
+    let region = Region::with_connections(config.max_workers, connections)
+        .map_err(|error| unstartable("cannot make the region", &error))?;
+    let slot = own_slot(&region).ok_or_else(|| Unstartable::Failed("no slot for the launcher itself".into()))?;
     let spawner =
-        Nursery::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_hand_over"])
-            .map_err(|error| trouble("cannot make a pipe", &error))?;
+        Spawner::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_transfer"])
+            .map_err(|error| unstartable("cannot make a pipe", &error))?;
     shared::info!(
         "launcher started",
         version = shared::VERSION,
         name = config.name,
-        rows = queues.len(),
+        queues = queues.len(),
         control = config.control.display(),
     );
     let place = cli.place.clone();
     let fixed = Fixed::of(config);
     Ok(Launcher::new(Parts {
-        base: Base {
+        base: LauncherBase {
             region,
             name: config.name.clone(),
             target,
@@ -156,12 +159,12 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     }))
 }
 
-fn start_server(dir: PathBuf, signals: &mut Bell) -> Result<Embedded, Unstartable> {
+fn start_server(dir: PathBuf, signals: &mut SignalPipe) -> Result<Embedded, Unstartable> {
     shared::info!("starting the embedded server", dir = dir.display());
     let mut called_off = false;
     let started = Embedded::start_unless(&dir, &mut || {
         let stop = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
-        called_off |= signals.rung().iter().any(|signal| stop.contains(signal));
+        called_off |= signals.received().iter().any(|signal| stop.contains(signal));
         called_off
     });
     match started {
@@ -177,7 +180,7 @@ fn start_server(dir: PathBuf, signals: &mut Bell) -> Result<Embedded, Unstartabl
             Ok(server)
         }
         Err(_) if called_off => Err(Unstartable::CalledOff),
-        Err(error) => Err(Unstartable::Trouble(error.in_full())),
+        Err(error) => Err(Unstartable::Failed(error.in_full())),
     }
 }
 
@@ -191,8 +194,8 @@ fn connect_to(config: &mut Config, server: Option<&Conninfo>) {
 fn own_slot(region: &Region) -> Option<shared::region::SlotHandle> {
     let slots = region.slots();
     let slot = slots.reserve()?;
-    slots.notes(slot).open(Kind::Launcher, slot.index(), 0, "");
-    slots.hand_over(slot, nix::unistd::getpid()).ok()?;
+    slots.slot_status(slot).open(ProcessKind::Launcher, slot.index(), 0, "");
+    slots.transfer(slot, nix::unistd::getpid()).ok()?;
     Some(slot)
 }
 
@@ -205,7 +208,7 @@ fn logins(config: &Config, environment: Environment<'_>) -> Result<Reloaded, Vec
     let target = config
         .target(environment)
         .map_err(|error| vec![Mistake { place: "connect".into(), text: error.to_string() }])?;
-    let queues = config.rows.iter().filter_map(|row| wanted(config, row, environment).ok());
+    let queues = config.queues.iter().filter_map(|queue| wanted(config, queue, environment).ok());
     Ok(Reloaded { target, queues: queues.collect(), operators: config.operators.clone() })
 }
 
@@ -227,7 +230,7 @@ impl Fixed {
     }
 }
 
-fn reload(place: &Place, server: Option<&Conninfo>, fixed: &Fixed) -> Option<Reloaded> {
+fn reload(place: &ConfigPlace, server: Option<&Conninfo>, fixed: &Fixed) -> Option<Reloaded> {
     let config = read_config(place);
     let read = config.and_then(|mut config| {
         if Fixed::of(&config) != *fixed {

@@ -2,14 +2,14 @@
 
 use super::config_file::{print_mistakes, read_config};
 use super::{output, print};
-use crate::cli::{Cli, Place};
+use crate::cli::{Cli, ConfigPlace};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use shared::config::nearest::nearest;
 use shared::db::statement::{Queue, STATEMENTS, forms, head};
 use shared::process::exit_code::launcher_status;
 
-pub fn run(place: &Place, name: Option<&str>) -> u8 {
+pub fn run(place: &ConfigPlace, name: Option<&str>) -> u8 {
     let queue = match queue(place) {
         Ok(queue) => queue,
         Err(status) => return status,
@@ -27,13 +27,13 @@ pub fn run(place: &Place, name: Option<&str>) -> u8 {
     }
 }
 
-/// That of the first row of the config.
-fn queue(place: &Place) -> Result<Queue, u8> {
+/// That of the first queue of the config.
+fn queue(place: &ConfigPlace) -> Result<Queue, u8> {
     let Some(path) = &place.config else {
         return Ok(Queue { schema: "public".to_owned(), table: "task".to_owned() });
     };
     let config = read_config(place).map_err(|mistakes| print_mistakes(&path.display().to_string(), &mistakes))?;
-    let names = config.rows.first().map_or(("public", "task"), |row| (row.schema.as_str(), row.table.as_str()));
+    let names = config.queues.first().map_or(("public", "task"), |queue| (queue.schema.as_str(), queue.table.as_str()));
     Ok(Queue { schema: names.0.to_owned(), table: names.1.to_owned() })
 }
 
@@ -121,8 +121,8 @@ mod tests {
     fn a_statement_is_found_by_its_path_or_by_its_name_alone() {
         assert_eq!(find("task/claim_walk").map(|(path, _)| path), Ok("task/claim_walk"));
         assert_eq!(find("claim_walk").map(|(path, _)| path), Ok("task/claim_walk"));
-        let several = find("look_queue").expect_err("two");
-        assert!(several.contains("task/look_queue, import/look_queue"), "{several}");
+        let several = find("read_queue").expect_err("two");
+        assert!(several.contains("task/read_queue, import/read_queue"), "{several}");
         let none = find("clam_walk").expect_err("none");
         assert_eq!(none, "no statement has the name clam_walk; did you mean task/claim_walk?");
         assert!(find("claim").expect_err("a part").contains("task/claim_walk, task/claim_heads"));

@@ -1,7 +1,7 @@
 //! `launcher status`: asks the running launcher over its control socket.
 
 use super::{print, print_error, print_mistakes, read_config};
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use crate::limits::{COMMAND_TIMEOUT, STATUS_PERIOD};
 use crate::status::status_report::as_text;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-pub fn run(place: &Place, json: bool, wait: Option<u64>) -> u8 {
+pub fn run(place: &ConfigPlace, json: bool, wait: Option<u64>) -> u8 {
     let config = match read_config(place) {
         Ok(config) => config,
         Err(mistakes) => return print_mistakes("config", &mistakes),

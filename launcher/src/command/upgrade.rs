@@ -1,7 +1,7 @@
 //! `launcher upgrade`: the catalog of a database to the version of this program, in one transaction.
 
 use super::{login_in, print, print_error};
-use crate::cli::Place;
+use crate::cli::ConfigPlace;
 use crate::limits::UPGRADE_TIMEOUT;
 use shared::VERSION;
 use shared::db::migrate::{self, Upgraded};
@@ -21,7 +21,7 @@ pub fn print_text(from: &str) -> u8 {
     }
 }
 
-pub fn run(place: &Place, database: &str) -> u8 {
+pub fn run(place: &ConfigPlace, database: &str) -> u8 {
     let (_, target) = match login_in(place, database) {
         Ok(login) => login,
         Err(status) => return status,
@@ -38,8 +38,8 @@ pub fn run(place: &Place, database: &str) -> u8 {
             print(&format!("{database}: catalog mill has version {VERSION} already"));
             launcher_status::ORDERLY
         }
-        Err(trouble) => {
-            print_error(&format!("{database}: not upgraded, nothing was changed: {trouble}"));
+        Err(db_error) => {
+            print_error(&format!("{database}: not upgraded, nothing was changed: {db_error}"));
             launcher_status::FAILED
         }
     }

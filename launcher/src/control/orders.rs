@@ -3,9 +3,9 @@
 
 use crate::control::control_socket::{CallerId, ControlSocket};
 use crate::limits::ORDER_TIMEOUT;
+use crate::queue::queue_counts;
 use crate::queue::queue_table::QueueTable;
 use crate::queue::request::QueueRequest;
-use crate::queue::tally;
 use crate::status::queue_report::queue_report;
 use serde_json::{Value, json};
 use shared::process::order::WaitFor;
@@ -72,7 +72,7 @@ impl Orders {
             queues.databases.search_again(oid);
         }
         if !queues.request(oid, request, WaitFor::default(), now) && !queues.databases.covers(oid) {
-            return Some(not_done(&format!("no row of its config serves database \"{database}\"")));
+            return Some(not_done(&format!("no queue of its config serves database \"{database}\"")));
         }
         shared::info!("order", order = request.name(), database = database);
         self.open.push(OpenOrder { caller, request, database: oid, until: now + ORDER_TIMEOUT });
@@ -83,7 +83,7 @@ impl Orders {
     pub fn settle(&mut self, queues: &QueueTable, now: Instant) {
         for order in std::mem::take(&mut self.open) {
             let searched = order.request == QueueRequest::Stop || !queues.databases.is_to_be_searched(order.database);
-            let arrived = tally::arrived(queues, order.database, order.request, None);
+            let arrived = queue_counts::arrived(queues, order.database, order.request, None);
             match arrived.filter(|_| searched) {
                 None if now < order.until => self.open.push(order),
                 arrived => {

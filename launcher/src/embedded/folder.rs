@@ -217,19 +217,19 @@ impl DataFolder {
     pub fn lock(&self, user: &SystemUser) -> Result<File, FolderError> {
         let path = self.path.join("launcher.lock");
         let file = open_own(&path, user)?;
-        let mut wish = libc::flock {
+        let mut request = libc::flock {
             l_type: libc::F_WRLCK as libc::c_short,
             l_whence: libc::SEEK_SET as libc::c_short,
             l_start: 0,
             l_len: 0,
             l_pid: 0,
         };
-        match fcntl(&file, FcntlArg::F_SETLK(&wish)) {
+        match fcntl(&file, FcntlArg::F_SETLK(&request)) {
             Ok(_) => Ok(file),
             Err(Errno::EAGAIN | Errno::EACCES) => {
-                fcntl(&file, FcntlArg::F_GETLK(&mut wish))
-                    .map_err(|errno| system("asking who holds", &path)(errno.into()))?;
-                Err(FolderError::InUse { path: self.path.clone(), pid: Pid::from_raw(wish.l_pid) })
+                fcntl(&file, FcntlArg::F_GETLK(&mut request))
+                    .map_err(|errno| system("finding who holds", &path)(errno.into()))?;
+                Err(FolderError::InUse { path: self.path.clone(), pid: Pid::from_raw(request.l_pid) })
             }
             Err(errno) => Err(system("locking", &path)(errno.into())),
         }

@@ -118,7 +118,7 @@ impl Embedded {
 
     /// Looks after the server, without waiting: one event at most per call.
     pub fn check(&mut self, now: Instant) -> Option<ServerEvent> {
-        let step = self.phase.seen(self.look(), now);
+        let step = self.phase.seen(self.observe(), now);
         self.phase = step.next;
         match step.effect {
             Effect::Nothing => None,
@@ -171,7 +171,7 @@ impl Embedded {
 
     /// Has the server ended after `stop`? Does not wait.
     pub fn stopped(&mut self) -> bool {
-        let step = self.phase.seen(self.look(), Instant::now());
+        let step = self.phase.seen(self.observe(), Instant::now());
         match step.next {
             ServerState::Stopped => {
                 self.phase = ServerState::Stopped;
@@ -211,9 +211,9 @@ impl Embedded {
         self.programs.major
     }
 
-    fn look(&mut self) -> Condition {
+    fn observe(&mut self) -> Condition {
         match &mut self.server {
-            Some(server) => server.look(&self.folder),
+            Some(server) => server.observe(&self.folder),
             None => Condition::Gone,
         }
     }

@@ -92,7 +92,7 @@ impl PostgresServer {
         &self.log
     }
 
-    /// How it ended, once `look` has returned `Gone`.
+    /// How it ended, once `observe` has returned `Gone`.
     pub fn status(&self) -> &str {
         match &self.process {
             ServerProcess::Child(_) | ServerProcess::Adopted { .. } => "alive",
@@ -101,7 +101,7 @@ impl PostgresServer {
     }
 
     /// Looks at the process and its pid file, without waiting.
-    pub fn look(&mut self, folder: &DataFolder) -> Condition {
+    pub fn observe(&mut self, folder: &DataFolder) -> Condition {
         let ended = match &mut self.process {
             ServerProcess::Child(child) => match child.try_wait() {
                 Ok(None) => None,
@@ -134,7 +134,7 @@ impl PostgresServer {
 
     /// Sends a signal to the server itself, if it is still the same process.
     pub fn signal(&mut self, folder: &DataFolder, signal: Signal) {
-        match self.look(folder) {
+        match self.observe(folder) {
             Condition::Gone => {}
             Condition::NotReady | Condition::Accepting => {
                 // It may end in this moment, which is what the signal is for.

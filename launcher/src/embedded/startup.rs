@@ -55,7 +55,7 @@ pub fn start_server(
         let mut server = launch(folder, programs, user)?;
         let adopted = server.is_adopted();
         loop {
-            match server.look(folder) {
+            match server.observe(folder) {
                 Condition::Accepting => return Ok(server),
                 // The one we found was about to end.
                 Condition::Gone if adopted => break,

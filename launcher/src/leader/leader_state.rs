@@ -7,7 +7,7 @@
 
 use crate::limits::{FORMER_PERIOD, RECONNECT_FIRST, RECONNECT_LAST, REGAIN_TIMEOUT, STANDBY_PERIOD};
 use shared::db::back_off::BackOff;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use std::time::Instant;
 
 /// `regain_by`: this launcher has led, and its schedulers are let go then.
@@ -22,7 +22,7 @@ pub enum LeaderState {
         regain_by: Option<Instant>,
     },
     /// The lock has been asked for.
-    Asking {
+    Locking {
         regain_by: Option<Instant>,
     },
     /// The lock is not to be had: it is another launcher's or our former session's, or the server is a stand-by.
@@ -55,7 +55,7 @@ pub enum LeaderEvent {
         now: Instant,
     },
     Lost {
-        trouble: Trouble,
+        db_error: DbError,
         now: Instant,
     },
     /// The config has another login: the session is gone, and nothing is known of the new one.
@@ -68,7 +68,7 @@ pub enum LeaderEvent {
 pub enum LeaderEffect {
     Dial,
     AskLock,
-    Report(Trouble),
+    Report(DbError),
     /// The lock is ours: schedulers may start.
     Lead,
     /// It may not be ours any more: nothing is begun for now.
@@ -97,7 +97,7 @@ impl Leader {
             LeaderState::Down { retry_at, regain_by } | LeaderState::StandingBy { retry_at, regain_by } => {
                 regain_by.into_iter().chain([retry_at]).min()
             }
-            LeaderState::Dialling { regain_by } | LeaderState::Asking { regain_by } => regain_by,
+            LeaderState::Dialling { regain_by } | LeaderState::Locking { regain_by } => regain_by,
             LeaderState::Leading => None,
         }
     }
@@ -117,7 +117,7 @@ impl LeaderState {
             LeaderState::Leading => Some(now + REGAIN_TIMEOUT),
             LeaderState::Down { regain_by, .. }
             | LeaderState::Dialling { regain_by }
-            | LeaderState::Asking { regain_by }
+            | LeaderState::Locking { regain_by }
             | LeaderState::StandingBy { regain_by, .. } => *regain_by,
         }
     }
@@ -130,13 +130,13 @@ impl LeaderState {
                 Some(LeaderState::Down { retry_at: *retry_at, regain_by: None })
             }
             LeaderState::Dialling { regain_by } if over(*regain_by) => Some(LeaderState::Dialling { regain_by: None }),
-            LeaderState::Asking { regain_by } if over(*regain_by) => Some(LeaderState::Asking { regain_by: None }),
+            LeaderState::Locking { regain_by } if over(*regain_by) => Some(LeaderState::Locking { regain_by: None }),
             LeaderState::StandingBy { retry_at, regain_by } if over(*regain_by) => {
                 Some(LeaderState::StandingBy { retry_at: *retry_at, regain_by: None })
             }
             LeaderState::Down { .. }
             | LeaderState::Dialling { .. }
-            | LeaderState::Asking { .. }
+            | LeaderState::Locking { .. }
             | LeaderState::StandingBy { .. }
             | LeaderState::Leading => None,
         }
@@ -156,36 +156,36 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
             (S::Dialling { regain_by }, vec![F::Dial])
         }
         (S::StandingBy { retry_at, regain_by }, E::Passed { now }) if now >= retry_at => {
-            (S::Asking { regain_by }, vec![F::AskLock])
+            (S::Locking { regain_by }, vec![F::AskLock])
         }
-        (S::Dialling { regain_by }, E::Up) => (S::Asking { regain_by }, vec![F::AskLock]),
-        (S::Asking { .. }, E::Held) => {
+        (S::Dialling { regain_by }, E::Up) => (S::Locking { regain_by }, vec![F::AskLock]),
+        (S::Locking { .. }, E::Held) => {
             back_off.succeeded();
             (S::Leading, vec![F::Lead])
         }
-        (S::Asking { .. }, E::Refused { by: RefusedBy::Others, why, now }) => {
+        (S::Locking { .. }, E::Refused { by: RefusedBy::Others, why, now }) => {
             let retry_at = now + STANDBY_PERIOD;
-            (S::StandingBy { retry_at, regain_by: None }, vec![F::Report(Trouble::standing(why)), F::Resign])
+            (S::StandingBy { retry_at, regain_by: None }, vec![F::Report(DbError::standing(why)), F::Resign])
         }
-        (S::Asking { regain_by }, E::Refused { by: RefusedBy::Formers, why, now }) => {
+        (S::Locking { regain_by }, E::Refused { by: RefusedBy::Formers, why, now }) => {
             let retry_at = now + FORMER_PERIOD;
-            (S::StandingBy { retry_at, regain_by }, vec![F::Report(Trouble::passing(why))])
+            (S::StandingBy { retry_at, regain_by }, vec![F::Report(DbError::passing(why))])
         }
-        (S::Leading, E::Lost { trouble, now }) => {
+        (S::Leading, E::Lost { db_error, now }) => {
             // At once: nobody knows better than us that the lock has come free.
             let regain_by = S::Leading.regain_by(now);
-            (S::Down { retry_at: now, regain_by }, vec![F::Doubt, F::Report(trouble)])
+            (S::Down { retry_at: now, regain_by }, vec![F::Doubt, F::Report(db_error)])
         }
         (
-            state @ (S::Down { .. } | S::Dialling { .. } | S::Asking { .. } | S::StandingBy { .. }),
-            E::Lost { trouble, now },
+            state @ (S::Down { .. } | S::Dialling { .. } | S::Locking { .. } | S::StandingBy { .. }),
+            E::Lost { db_error, now },
         ) => {
-            back_off.set_cap(trouble.retry_cap());
+            back_off.set_cap(db_error.retry_cap());
             let regain_by = state.regain_by(now);
-            (S::Down { retry_at: back_off.next(now), regain_by }, vec![F::Report(trouble)])
+            (S::Down { retry_at: back_off.next(now), regain_by }, vec![F::Report(db_error)])
         }
         (
-            state @ (S::Down { .. } | S::Dialling { .. } | S::Asking { .. } | S::StandingBy { .. } | S::Leading),
+            state @ (S::Down { .. } | S::Dialling { .. } | S::Locking { .. } | S::StandingBy { .. } | S::Leading),
             E::LoginChanged { now },
         ) => {
             back_off.succeeded();
@@ -193,10 +193,10 @@ fn step(state: LeaderState, event: LeaderEvent, back_off: &mut BackOff) -> (Lead
             (S::Down { retry_at: now, regain_by: state.regain_by(now) }, effects)
         }
         (
-            state @ (S::Down { .. } | S::StandingBy { .. } | S::Dialling { .. } | S::Asking { .. } | S::Leading),
+            state @ (S::Down { .. } | S::StandingBy { .. } | S::Dialling { .. } | S::Locking { .. } | S::Leading),
             E::Passed { .. },
         ) => (state, vec![]),
-        (state @ (S::Down { .. } | S::Asking { .. } | S::StandingBy { .. } | S::Leading), E::Up) => (state, vec![]),
+        (state @ (S::Down { .. } | S::Locking { .. } | S::StandingBy { .. } | S::Leading), E::Up) => (state, vec![]),
         (
             state @ (S::Down { .. } | S::Dialling { .. } | S::StandingBy { .. } | S::Leading),
             E::Held | E::Refused { .. },
@@ -214,7 +214,7 @@ mod tests {
     }
 
     fn lost(now: Instant) -> LeaderEvent {
-        LeaderEvent::Lost { trouble: Trouble::passing("gone"), now }
+        LeaderEvent::Lost { db_error: DbError::passing("gone"), now }
     }
 
     fn leading(now: Instant) -> Leader {
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
         let said = leader.handle(refused(RefusedBy::Others, now));
-        assert_eq!(said, [LeaderEffect::Report(Trouble::standing("taken")), LeaderEffect::Resign]);
+        assert_eq!(said, [LeaderEffect::Report(DbError::standing("taken")), LeaderEffect::Resign]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), []);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + STANDBY_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
@@ -240,9 +240,9 @@ mod tests {
     fn a_lost_session_is_dialled_at_once_and_a_lock_regained_in_time_ends_nobody() {
         let now = Instant::now();
         let mut leader = leading(now);
-        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Doubt, LeaderEffect::Report(Trouble::passing("gone"))]);
+        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Doubt, LeaderEffect::Report(DbError::passing("gone"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now }), [LeaderEffect::Dial]);
-        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Report(Trouble::passing("gone"))]);
+        assert_eq!(leader.handle(lost(now)), [LeaderEffect::Report(DbError::passing("gone"))]);
         let soon = now + REGAIN_TIMEOUT - Duration::from_millis(1);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: soon }), [LeaderEffect::Dial]);
         assert_eq!(leader.handle(LeaderEvent::Up), [LeaderEffect::AskLock]);
@@ -280,7 +280,7 @@ mod tests {
         leader.handle(LeaderEvent::Passed { now });
         leader.handle(LeaderEvent::Up);
         let said = leader.handle(refused(RefusedBy::Formers, now));
-        assert_eq!(said, [LeaderEffect::Report(Trouble::passing("taken"))]);
+        assert_eq!(said, [LeaderEffect::Report(DbError::passing("taken"))]);
         assert_eq!(leader.handle(LeaderEvent::Passed { now: now + FORMER_PERIOD }), [LeaderEffect::AskLock]);
         assert_eq!(leader.handle(LeaderEvent::Held), [LeaderEffect::Lead]);
     }

@@ -6,17 +6,17 @@
 //! (`server_watch`) proves that this launcher still leads, and prolongs the lease in the region, which all its
 //! processes go by.
 
-use crate::base::Base;
+use crate::base::LauncherBase;
 use crate::host::{Host, LeaderSeen, Signature, now_ms};
 use crate::leader::leader_state::{Leader, LeaderEffect, LeaderEvent, LeaderState, RefusedBy};
 use crate::limits::{LEASE_DOUBT, WATCH_TIMEOUT};
 use crate::loop_command::{LoopCommand, query_within};
 use shared::conninfo::{Preferred, SessionAttributes, Target};
+use shared::db::db_error::DbError;
 use shared::db::lock_key;
-use shared::db::saying::Saying;
+use shared::db::reported_once::ReportedOnce;
 use shared::db::server::{draw_proof, halves, name_server};
 use shared::db::statement;
-use shared::db::trouble::Trouble;
 use shared::limits::SILENCE_MS;
 use shared::region::{HostMoment, LeaderServer, server_key};
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub struct LeaderSession {
     pub began: String,
 }
 
-/// What came of asking for the lock.
+/// What came of the request for the lock.
 #[derive(Clone, Debug)]
 pub enum LockAnswer {
     Held {
@@ -70,7 +70,7 @@ pub struct Leadership {
     /// The place among the hosts of the server on which we lead, or led last.
     place: Option<usize>,
     /// Why this launcher does not lead.
-    waits: Saying,
+    waits: ReportedOnce,
 }
 
 impl Leadership {
@@ -82,7 +82,7 @@ impl Leadership {
             since_ms: 0,
             seen: None,
             place: None,
-            waits: Saying::default(),
+            waits: ReportedOnce::default(),
         }
     }
 
@@ -92,7 +92,7 @@ impl Leadership {
 
     /// Another launcher leads, and is seen.
     pub fn stands_by(&self) -> bool {
-        let refused = matches!(self.leader.state, LeaderState::StandingBy { .. } | LeaderState::Asking { .. });
+        let refused = matches!(self.leader.state, LeaderState::StandingBy { .. } | LeaderState::Locking { .. });
         refused && self.seen.is_some()
     }
 
@@ -122,7 +122,7 @@ impl Leadership {
     }
 
     /// A read of pg_locks, asked for at that moment: are we among the leaders?
-    pub fn prove(&self, leaders: &[i32], asked_at: HostMoment, base: &Base) -> LeadProof {
+    pub fn prove(&self, leaders: &[i32], asked_at: HostMoment, base: &LauncherBase) -> LeadProof {
         if !self.session.as_ref().is_some_and(|session| leaders.contains(&session.backend)) {
             return LeadProof::Missing;
         }
@@ -141,7 +141,7 @@ impl Leadership {
     pub fn answered(
         &mut self,
         answer: LockAnswer,
-        base: &Base,
+        base: &LauncherBase,
         place: PlaceOfSession<'_>,
         now: Instant,
     ) -> Vec<LoopCommand<LockAnswer>> {
@@ -180,7 +180,7 @@ impl Leadership {
     pub fn handle(
         &mut self,
         event: LeaderEvent,
-        base: &Base,
+        base: &LauncherBase,
         place: PlaceOfSession<'_>,
     ) -> Vec<LoopCommand<LockAnswer>> {
         let mut commands = Vec::new();
@@ -188,9 +188,9 @@ impl Leadership {
             match effect {
                 LeaderEffect::Dial => commands.push(LoopCommand::Open(Box::new(self.target(&base.target)))),
                 LeaderEffect::AskLock => commands.extend(self.ask_lock(base, place)),
-                LeaderEffect::Report(trouble) => {
-                    let reason = trouble.text.clone();
-                    if self.waits.begin(trouble) {
+                LeaderEffect::Report(db_error) => {
+                    let reason = db_error.text.clone();
+                    if self.waits.begin(db_error) {
                         shared::warning!("launcher waits", reason = reason);
                     }
                 }
@@ -217,11 +217,11 @@ impl Leadership {
         Target { prefer, ..target.clone() }
     }
 
-    fn ask_lock(&self, base: &Base, place: PlaceOfSession<'_>) -> Option<LoopCommand<LockAnswer>> {
+    fn ask_lock(&self, base: &LauncherBase, place: PlaceOfSession<'_>) -> Option<LoopCommand<LockAnswer>> {
         let (name, former, hosts) = (base.name.clone(), self.session.clone(), server_key(&base.target));
         let (preferred, place) = place()?;
         let at = LeaderServer { hosts, place: preferred.place, proof: draw_proof(), name: place };
-        Some(query_within("asking for the leader lock", WATCH_TIMEOUT, |client, signature| {
+        Some(query_within("requesting the leader lock", WATCH_TIMEOUT, |client, signature| {
             let signature = Signature { since_ms: now_ms(), ..signature };
             ask_lock(client, name, former, signature, at)
         }))
@@ -243,13 +243,13 @@ async fn ask_lock(
     former: Option<LeaderSession>,
     signature: Signature,
     at: LeaderServer,
-) -> Result<LockAnswer, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+) -> Result<LockAnswer, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
     let server = name_server(&client, at.name.clone()).await?;
     let (asked_at, silence) = (HostMoment::now(), SILENCE_MS.to_string());
     let (high, low) = halves(at.proof);
     let hold = signature.sign(statement::HOLD_LEADER);
-    let row = client.query_one(&hold, &[&lock_key::LEADER, &name, &silence, &high, &low]).await.map_err(trouble)?;
+    let row = client.query_one(&hold, &[&lock_key::LEADER, &name, &silence, &high, &low]).await.map_err(db_error)?;
     if row.get("standby") {
         return Ok(LockAnswer::Nobodys);
     }
@@ -259,8 +259,8 @@ async fn ask_lock(
         let server = LeaderServer { name: server.to_string(), ..at };
         return Ok(LockAnswer::Held { session, asked_at, server });
     }
-    let look = signature.sign(statement::LOOK_LEADER);
-    let seen = client.query_opt(&look, &[&lock_key::LEADER, &name]).await.map_err(trouble)?;
+    let text = signature.sign(statement::READ_LEADER);
+    let seen = client.query_opt(&text, &[&lock_key::LEADER, &name]).await.map_err(db_error)?;
     let seen = seen.map(|row| LeaderSeen {
         backend: row.get("backend"),
         began: row.get("began"),
@@ -275,7 +275,7 @@ async fn ask_lock(
         && seen.began.as_ref().is_none_or(|seen| *seen == began)
     {
         let end = signature.sign(statement::END_FORMER);
-        client.query_opt(&end, &[&backend, &began]).await.map_err(trouble)?;
+        client.query_opt(&end, &[&backend, &began]).await.map_err(db_error)?;
         return Ok(LockAnswer::Formers(backend));
     }
     Ok(LockAnswer::Anothers(seen))

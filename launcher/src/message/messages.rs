@@ -3,15 +3,15 @@
 //! The lock of a message is seen by `server_watch`; what has become of each message is in `message_table`. The answer
 //! is another lock, which the launcher's session takes and the sender looks for.
 
-use crate::base::Base;
+use crate::base::LauncherBase;
 use crate::loop_command::{LoopCommand, query};
 use crate::message::message_table::{AnswerKey, MessageKey, MessageTable, SeenMessage};
+use crate::queue::queue_counts;
 use crate::queue::queue_table::QueueTable;
 use crate::queue::request::QueueRequest;
 use crate::queue::start_conditions::StartConditions;
-use crate::queue::tally;
+use shared::db::db_error::DbError;
 use shared::db::statement;
-use shared::db::trouble::Trouble;
 use shared::process::fault;
 use shared::process::order::WaitFor;
 use std::time::Instant;
@@ -39,7 +39,7 @@ impl Messages {
     }
 
     /// The messages that pg_locks shows. `alone`: no other launcher is active on this server.
-    pub fn seen(&mut self, seen: &[SeenMessage], alone: bool, queues: &QueueTable, base: &Base) -> Commands {
+    pub fn seen(&mut self, seen: &[SeenMessage], alone: bool, queues: &QueueTable, base: &LauncherBase) -> Commands {
         let mut commands: Commands = self.table.see(seen).into_iter().map(take_back).collect();
         // A database that we do not serve may be another launcher's, who will answer.
         for (key, role) in self.table.claim_unchecked(|database| alone || queues.serves(database)) {
@@ -48,7 +48,7 @@ impl Messages {
             commands.push(query("checking a sender", move |client, signature| async move {
                 let text = signature.sign(statement::CHECK_SENDER);
                 let row = client.query_one(&text, &[&role, &key.target, &roles]).await;
-                let may = row.map_err(|error| Trouble::of(&error))?.get("may");
+                let may = row.map_err(|error| DbError::of(&error))?.get("may");
                 Ok(MessageAnswer::Checked { key, may })
             }));
         }
@@ -97,7 +97,7 @@ impl Messages {
                 // What its transaction makes is looked for at its end.
                 QueueRequest::Restart if !queues.has_queue(key.target) => Some(queues.databases.covers(key.target)),
                 QueueRequest::Start | QueueRequest::Stop | QueueRequest::Restart => {
-                    tally::arrived(queues, key.target, request, Some(open))
+                    queue_counts::arrived(queues, key.target, request, Some(open))
                 }
             };
             outcomes.extend(arrived.or(late.then_some(false)).map(|done| (key, done)));
@@ -133,7 +133,7 @@ fn take_back(answer: AnswerKey) -> LoopCommand<MessageAnswer> {
 fn send(what: &'static str, text: &'static str, AnswerKey { key, backend }: AnswerKey) -> LoopCommand<MessageAnswer> {
     query(what, move |client, signature| async move {
         let text = signature.sign(text);
-        client.query_one(&text, &[&key, &backend]).await.map_err(|error| Trouble::of(&error))?;
+        client.query_one(&text, &[&key, &backend]).await.map_err(|error| DbError::of(&error))?;
         Ok(MessageAnswer::Done)
     })
 }

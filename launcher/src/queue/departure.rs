@@ -5,7 +5,7 @@ use crate::queue::wanted::Origin;
 use nix::sys::signal::Signal;
 use shared::log::Level;
 use shared::process::exit_code::ExitCode;
-use shared::sys::wait::End;
+use shared::sys::wait::ProcessEnd;
 use std::time::Duration;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub struct Useless {
 impl Departure {
     /// `worked`: it had claimed tasks. `why`: what it had reported. `probe`: how long after it left for want of a
     /// catalog that is looked for again.
-    pub fn of(end: End, worked: bool, why: Option<String>, origin: Origin, probe: Duration) -> Departure {
+    pub fn of(end: ProcessEnd, worked: bool, why: Option<String>, origin: Origin, probe: Duration) -> Departure {
         let left = match end {
-            End::Exited(status) => ExitCode::from_status(status),
-            End::Killed(_) => None,
+            ProcessEnd::Exited(status) => ExitCode::from_status(status),
+            ProcessEnd::Killed(_) => None,
         };
         let (death, useless) = verdict(end, worked);
         let useless = useless.then(|| Useless {
@@ -60,22 +60,22 @@ impl Departure {
             Some(Useless { why, again_after: Some(_) }) => shared::debug!("scheduler left", queue = queue, why = why),
             Some(Useless { why, again_after: None }) => {
                 let level = if self.is_death() { Level::Error } else { Level::Info };
-                shared::log_line!(level, "row is disabled", queue = queue, why = why);
+                shared::log_line!(level, "queue is disabled", queue = queue, why = why);
             }
         }
     }
 }
 
 /// Whether it had been of use, and whether another start cannot help.
-fn verdict(end: End, worked: bool) -> (SchedulerDeath, bool) {
+fn verdict(end: ProcessEnd, worked: bool) -> (SchedulerDeath, bool) {
     match end {
-        End::Killed(Signal::SIGSEGV | Signal::SIGABRT | Signal::SIGBUS | Signal::SIGILL) => {
+        ProcessEnd::Killed(Signal::SIGSEGV | Signal::SIGABRT | Signal::SIGBUS | Signal::SIGILL) => {
             (SchedulerDeath::Failure, false)
         }
-        End::Killed(_) | End::Exited(0) => {
+        ProcessEnd::Killed(_) | ProcessEnd::Exited(0) => {
             (if worked { SchedulerDeath::AfterWork } else { SchedulerDeath::Failure }, false)
         }
-        End::Exited(status) => {
+        ProcessEnd::Exited(status) => {
             use ExitCode as C;
             let useless = match ExitCode::from_status(status) {
                 Some(C::NotInstalled | C::NoCode | C::NoQueue | C::SwitchedOff | C::Permanent) => true,
@@ -93,7 +93,7 @@ mod tests {
     const PROBE: Duration = Duration::from_secs(60);
 
     fn left(code: ExitCode, origin: Origin) -> Departure {
-        Departure::of(End::Exited(code.status()), true, Some("why".to_owned()), origin, PROBE)
+        Departure::of(ProcessEnd::Exited(code.status()), true, Some("why".to_owned()), origin, PROBE)
     }
 
     #[test]
@@ -109,9 +109,9 @@ mod tests {
     #[test]
     fn a_killed_scheduler_is_started_again_and_a_crash_counts_as_a_failure() {
         let of = |end, worked| Departure::of(end, worked, None, Origin::Named, PROBE);
-        assert_eq!(of(End::Killed(Signal::SIGKILL), true).death, SchedulerDeath::AfterWork);
-        assert_eq!(of(End::Killed(Signal::SIGKILL), false).death, SchedulerDeath::Failure);
-        assert_eq!(of(End::Killed(Signal::SIGSEGV), true).death, SchedulerDeath::Failure);
-        assert_eq!(of(End::Exited(ExitCode::Temporary.status()), true).useless, None);
+        assert_eq!(of(ProcessEnd::Killed(Signal::SIGKILL), true).death, SchedulerDeath::AfterWork);
+        assert_eq!(of(ProcessEnd::Killed(Signal::SIGKILL), false).death, SchedulerDeath::Failure);
+        assert_eq!(of(ProcessEnd::Killed(Signal::SIGSEGV), true).death, SchedulerDeath::Failure);
+        assert_eq!(of(ProcessEnd::Exited(ExitCode::Temporary.status()), true).useless, None);
     }
 }

@@ -5,9 +5,9 @@
 //! name, nor one of a role that is neither admitted nor granted.
 
 use crate::limits::FOUND_QUEUES_MAX;
+use shared::db::db_error::DbError;
 use shared::db::identifier::{literal, qualified, quoted};
 use shared::db::statement::{LIST_QUEUES, bare};
-use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 
 const NOT_INSTALLED: &str = "the catalog mill is not installed";
@@ -24,8 +24,8 @@ pub struct FoundQueue {
 }
 
 /// The task tables of the database that this session is in. Reads system catalogs only.
-pub async fn list_queues(client: &Client) -> Result<Vec<FoundQueue>, Trouble> {
-    let rows = client.query(&bare(LIST_QUEUES), &[&FOUND_QUEUES_MAX]).await.map_err(|error| Trouble::of(&error))?;
+pub async fn list_queues(client: &Client) -> Result<Vec<FoundQueue>, DbError> {
+    let rows = client.query(&bare(LIST_QUEUES), &[&FOUND_QUEUES_MAX]).await.map_err(|error| DbError::of(&error))?;
     Ok(rows.iter().map(FoundQueue::read).collect())
 }
 
@@ -48,11 +48,12 @@ impl FoundQueue {
                 literal(&owner)
             )
         });
-        let elsewhere = format!("ALTER TABLE {queue} OWNER TO a role of its own, or name a \"user\" in the row \"*\"");
+        let elsewhere =
+            format!("ALTER TABLE {queue} OWNER TO a role of its own, or name a \"user\" in the queue \"*\"");
         let as_owner = if is("own") {
             Some(format!("the owner of table {queue} is the launcher's own login {role}, which runs no tasks; run: "))
         } else if is("superuser") {
-            Some(format!("the owner of table {queue} is the superuser {role}, whom no row names; run: "))
+            Some(format!("the owner of table {queue} is the superuser {role}, whom no queue names; run: "))
         } else if !is("logs_in") {
             Some(format!("role {role}, the owner of table {queue}, cannot log in; run: ALTER ROLE {role} LOGIN, or "))
         } else {

@@ -1,7 +1,7 @@
 //! A server that does not let the owner of a found queue in: what to do about it, logged once. PURE.
 
+use shared::db::db_error::refuses_login;
 use shared::db::identifier::quoted;
-use shared::db::trouble::refuses_login;
 
 /// Whether the present refusal is logged.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub fn owner_refused(owner: &str, said: &str) -> Option<String> {
     refuses_login(said).then(|| {
         format!(
             "not served as {}, the owner of its table: {said}; let that role log in (its password belongs into the password \
-             file), or name a \"user\" in the row \"*\"",
+             file), or name a \"user\" in the queue \"*\"",
             quoted(owner)
         )
     })

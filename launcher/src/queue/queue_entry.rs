@@ -15,9 +15,9 @@ use nix::unistd::Pid;
 use shared::log::Level;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{WaitFor, encode};
-use shared::process::spawn::Nursery;
-use shared::region::{Kind, Phase, Region, Ticket};
-use shared::sys::wait::{Child, End};
+use shared::process::spawn::Spawner;
+use shared::region::{Phase, ProcessKind, Region, Ticket};
+use shared::sys::wait::{Child, ProcessEnd};
 use std::time::{Duration, Instant};
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl QueueEntry {
         let step = queue_step::step(state, event, &mut self.memory);
         self.state = step.next;
         if before != self.state.name() {
-            shared::debug!("row changed", queue = self.wanted.label(), from = before, to = self.state.name());
+            shared::debug!("queue changed", queue = self.wanted.label(), from = before, to = self.state.name());
         }
         for effect in &step.effects {
             match effect {
@@ -109,7 +109,11 @@ impl QueueEntry {
         match notice {
             Notice::NoSlot { expected } => {
                 let level = if *expected { Level::Debug } else { Level::Warning };
-                shared::log_line!(level, "row waits for a slot; raise max_workers, or stop another row", queue = queue);
+                shared::log_line!(
+                    level,
+                    "queue waits for a slot; raise max_workers, or stop another queue",
+                    queue = queue
+                );
             }
             Notice::ForkFailed { error } => shared::error!("cannot start a scheduler", queue = queue, error = error),
             Notice::StandsStill => {
@@ -155,7 +159,7 @@ impl QueueEntry {
         );
     }
 
-    pub fn spawn(&mut self, region: &Region, spawner: &Nursery, wait: WaitFor, now: Instant) {
+    pub fn spawn(&mut self, region: &Region, spawner: &Spawner, wait: WaitFor, now: Instant) {
         let Some(slot) = self.state.slot() else { return };
         // Whatever has led here: it would run as a user that it must not run as.
         if let Some(why) = self.wanted.refusal.clone() {
@@ -164,7 +168,7 @@ impl QueueEntry {
             return;
         }
         let order = self.wanted.order(self.origin, wait, self.marker.is_some());
-        match spawner.try_spawn(slot, Kind::Scheduler, &self.wanted.label(), &order, scheduler::run) {
+        match spawner.try_spawn(slot, ProcessKind::Scheduler, &self.wanted.label(), &order, scheduler::run) {
             Ok((child, ticket)) => {
                 let pid = child.pid();
                 self.child = Some(child);
@@ -178,16 +182,16 @@ impl QueueEntry {
     }
 
     /// Reads what the slot of the scheduler shows.
-    pub fn look(&mut self, region: &Region, now: Instant) {
+    pub fn observe(&mut self, region: &Region, now: Instant) {
         if self.ticket.is_some_and(|ticket| region.accepted(ticket)) {
             self.step(region, QueueEvent::Acknowledged);
         }
         let Some(slot) = self.state.slot() else { return self.note_login(region) };
-        if let Some(marker) = region.slots().notes(slot).marker() {
+        if let Some(marker) = region.slots().slot_status(slot).marker() {
             self.marker = Some(marker);
         }
         self.note_login(region);
-        if let Some(count) = region.slots().notes(slot).beat() {
+        if let Some(count) = region.slots().slot_status(slot).beat() {
             self.step(region, QueueEvent::BeatSeen { count, now });
         }
     }
@@ -202,13 +206,13 @@ impl QueueEntry {
     }
 
     /// `probe`: how long after leaving for want of a catalog it is looked for again.
-    pub fn gone(&mut self, region: &Region, end: End, probe: Duration, now: Instant) {
+    pub fn gone(&mut self, region: &Region, end: ProcessEnd, probe: Duration, now: Instant) {
         let worked = self.phase(region) >= Some(Phase::Running);
         let departure = Departure::of(end, worked, self.why(region), self.origin, probe);
         if departure.left == Some(ExitCode::NotInstalled) {
             self.marker = None;
         }
-        let longest = Duration::from_millis(self.wanted.row.settings.restart_ms);
+        let longest = Duration::from_millis(self.wanted.config.settings.restart_ms);
         self.step(region, QueueEvent::Gone { departure, now, longest });
         if let Some(child) = self.child.take() {
             region.sweep(child.pid());
@@ -226,7 +230,7 @@ impl QueueEntry {
         }
         let login_changed = self.wanted.target != new.target;
         let was_wanted = self.wanted.unwanted().is_none() && !self.state.is_removed();
-        let stopped = self.state.is_stopped() && self.wanted.row.enabled;
+        let stopped = self.state.is_stopped() && self.wanted.config.enabled;
         new.log_refusal(self.wanted.refusal.as_deref());
         self.wanted = new;
         let close = self.wanted.close();
@@ -261,10 +265,10 @@ impl QueueEntry {
             installer.database = name.to_owned();
         }
         if self.origin == Origin::Found {
-            self.wanted.row.data = name.to_owned();
+            self.wanted.config.data = name.to_owned();
             shared::info!("database renamed", from = old, to = name);
         } else {
-            self.renamed = (self.wanted.row.data != name).then(|| name.to_owned());
+            self.renamed = (self.wanted.config.data != name).then(|| name.to_owned());
             shared::warning!("database renamed; change the config before the next start", from = old, to = name);
         }
         self.restart(region, now);
@@ -275,7 +279,7 @@ impl QueueEntry {
         if self.origin == Origin::Found {
             return; // forgotten by the reconciliation
         }
-        let name = self.wanted.row.data.clone();
+        let name = self.wanted.config.data.clone();
         let same = found.iter().find(|one| one.name == name).map(|one| one.oid);
         let was = std::mem::replace(&mut self.database, same);
         if was.is_some() {
@@ -306,7 +310,7 @@ impl QueueEntry {
     /// What the server lacks now; logged once.
     pub fn provided(&mut self, missing: Option<String>) {
         if let Some(why) = missing.as_ref().filter(|why| self.missing.as_ref() != Some(why)) {
-            shared::warning!("row cannot be served yet", queue = self.wanted.label(), reason = why);
+            shared::warning!("queue cannot be served yet", queue = self.wanted.label(), reason = why);
         }
         self.missing = missing;
     }

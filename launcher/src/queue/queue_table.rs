@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags};
 use nix::sys::signal::Signal;
 use shared::conninfo::Place;
 use shared::process::order::WaitFor;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::{Phase, Region};
 use shared::sys::wait::Child;
 use std::os::fd::AsFd;
@@ -51,13 +51,13 @@ impl QueueTable {
     /// Takes over a config: new queues are added, missing ones end, changed ones get their new settings.
     pub fn want(&mut self, wanted: Vec<WantedQueue>, now: Instant) {
         let (every, wanted): (Vec<WantedQueue>, Vec<WantedQueue>) =
-            wanted.into_iter().partition(|one| one.row.is_every());
+            wanted.into_iter().partition(|one| one.config.is_every());
         self.databases.set_every(every);
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Named) {
             if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.state.is_removed() {
-                shared::info!("row removed", queue = entry.wanted.label());
+                shared::info!("queue removed", queue = entry.wanted.label());
                 let close = entry.wanted.close();
-                let then = Then::Stay { why: DisabledReason::Removed("the config no longer has this row") };
+                let then = Then::Stay { why: DisabledReason::Removed("the config no longer has this queue") };
                 entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Finish, then, now, close });
             }
         }
@@ -75,10 +75,10 @@ impl QueueTable {
     }
 
     /// One pass over all queues: slots first, so that no task takes a scheduler's slot, then starts and the rest.
-    pub fn pass(&mut self, spawner: &Nursery, may_start: bool, open: &impl StartConditions, now: Instant) {
+    pub fn pass(&mut self, spawner: &Spawner, may_start: bool, open: &impl StartConditions, now: Instant) {
         self.entries.retain(|entry| !(entry.state.is_removed() && entry.state.is_disabled()));
         for entry in &mut self.entries {
-            entry.look(&self.region, now);
+            entry.observe(&self.region, now);
         }
         for entry in self.entries.iter_mut().filter(|entry| entry.child.is_some()) {
             let local = self.databases.is_local(&entry.wanted);
@@ -180,7 +180,7 @@ impl QueueTable {
             .entries
             .iter()
             .filter(|entry| self.is_local(entry) && entry.origin == Origin::Named && entry.database == Some(database));
-        rows.map(|entry| entry.wanted.row.user.clone()).collect()
+        rows.map(|entry| entry.wanted.config.user.clone()).collect()
     }
 
     /// The marker tables that are known, and the sessions of ours whose locks do not count.
@@ -232,7 +232,7 @@ impl QueueTable {
         }
         for entry in &self.entries {
             if let (Some(slot), Some(child)) = (entry.state.slot(), &entry.child)
-                && slots.notes(slot).wants_slot()
+                && slots.slot_status(slot).wants_slot()
             {
                 child.signal(Signal::SIGUSR2);
             }
@@ -254,8 +254,8 @@ impl QueueTable {
             let works = entry.phase(&self.region) >= Some(Phase::Running)
                 || entry.origin == Origin::Found
                 || entry.state.is_disabled();
-            let one = Needed { role: entry.wanted.row.user.clone(), database: entry.wanted.row.data.clone() };
-            if entry.wanted.row.enabled && !works && self.is_local(entry) && !needed.contains(&one) {
+            let one = Needed { role: entry.wanted.config.user.clone(), database: entry.wanted.config.data.clone() };
+            if entry.wanted.config.enabled && !works && self.is_local(entry) && !needed.contains(&one) {
                 needed.push(one);
             }
         }
@@ -268,7 +268,7 @@ impl QueueTable {
             let rows = self
                 .entries
                 .iter_mut()
-                .filter(|entry| entry.wanted.row.user == needed.role && entry.wanted.row.data == needed.database);
+                .filter(|entry| entry.wanted.config.user == needed.role && entry.wanted.config.data == needed.database);
             for entry in rows {
                 entry.provided(missing.clone());
             }

@@ -2,7 +2,7 @@
 //! the parameters of a scheduler.
 
 use crate::queue::found_queue::{FoundQueue, is_news};
-use shared::config::Row;
+use shared::config::QueueConfig;
 use shared::conninfo::Target;
 use shared::conninfo::untrusted::Entries;
 use shared::process::order::{SchedulerOrder, WaitFor};
@@ -24,7 +24,7 @@ pub enum Origin {
 /// A queue as the config wants it, with its login resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedQueue {
-    pub row: Row,
+    pub config: QueueConfig,
     pub target: Target,
     /// The launcher's own login in the queue's database, if that is on the launcher's server.
     pub installer: Option<Target>,
@@ -42,26 +42,26 @@ pub struct WantedQueue {
 
 impl WantedQueue {
     pub fn same_queue(&self, other: &WantedQueue) -> bool {
-        self.row.identity() == other.row.identity()
+        self.config.identity() == other.config.identity()
     }
 
     pub fn label(&self) -> String {
-        format!("{} {}.{}", self.target.database, self.row.schema, self.row.table)
+        format!("{} {}.{}", self.target.database, self.config.schema, self.config.table)
     }
 
     pub fn order(&self, origin: Origin, wait: WaitFor, installed: bool) -> SchedulerOrder {
         SchedulerOrder {
             target: self.target.clone(),
-            schema: self.row.schema.clone(),
-            table: self.row.table.clone(),
-            settings: self.row.settings.clone(),
-            defaults: self.row.defaults.clone(),
+            schema: self.config.schema.clone(),
+            table: self.config.table.clone(),
+            settings: self.config.settings.clone(),
+            defaults: self.config.defaults.clone(),
             wait,
             found: origin == Origin::Found,
             installed,
             installer: self.installer.clone().map(|login| Target { database: self.target.database.clone(), ..login }),
             versions: self.versions.clone(),
-            upgrade: self.row.upgrade,
+            upgrade: self.config.upgrade,
             handshake: HANDSHAKE,
             name: self.launcher.clone(),
             remotes: self.remotes.clone(),
@@ -70,12 +70,12 @@ impl WantedQueue {
     }
 
     pub fn close(&self) -> Duration {
-        Duration::from_millis(self.row.settings.close_ms)
+        Duration::from_millis(self.config.settings.close_ms)
     }
 
     /// Why no scheduler may run, no matter what is on the server.
     pub fn unwanted(&self) -> Option<&str> {
-        if self.row.enabled { self.refusal.as_deref() } else { Some(CONFIG_SAYS_NO) }
+        if self.config.enabled { self.refusal.as_deref() } else { Some(CONFIG_SAYS_NO) }
     }
 
     /// Why it is not served, unless that is logged already.
@@ -92,23 +92,23 @@ impl WantedQueue {
     }
 
     pub fn same_table(&self, other: &WantedQueue) -> bool {
-        (&self.row.schema, &self.row.table) == (&other.row.schema, &other.row.table)
+        (&self.config.schema, &self.config.table) == (&other.config.schema, &other.config.table)
     }
 
     /// What the entries "*" mean for one queue: the entry that names its table, else the first one.
     pub fn found(every: &[WantedQueue], database: &str, queue: &FoundQueue) -> Option<WantedQueue> {
-        let same = |row: &&WantedQueue| row.row.schema == queue.schema && row.row.table == queue.table;
+        let same = |other: &&WantedQueue| other.config.schema == queue.schema && other.config.table == queue.table;
         let mut wanted = every.iter().find(same).or(every.first())?.clone();
-        database.clone_into(&mut wanted.row.data);
+        database.clone_into(&mut wanted.config.data);
         database.clone_into(&mut wanted.target.database);
-        (wanted.row.schema, wanted.row.table) = (queue.schema.clone(), queue.table.clone());
+        (wanted.config.schema, wanted.config.table) = (queue.schema.clone(), queue.table.clone());
         // The launcher's login has no business in a database of others.
         wanted.installer = None;
         wanted.refusal.clone_from(&queue.refused);
-        if wanted.row.user.is_empty() {
+        if wanted.config.user.is_empty() {
             wanted.refusal.clone_from(&queue.refused_as_owner);
             wanted.as_owner = true;
-            wanted.row.user.clone_from(&queue.owner);
+            wanted.config.user.clone_from(&queue.owner);
             wanted.target.user.clone_from(&queue.owner);
         }
         Some(wanted)

@@ -3,17 +3,17 @@
 //! Only on the launcher's own server, with the launcher's own rights. What the launcher may not create is logged once,
 //! with the SQL that somebody else can run; the queue is tried again, and the other queues run on.
 
-use crate::base::Base;
+use crate::base::LauncherBase;
 use crate::host::Signature;
 use crate::limits::{PROVISION_PERIOD, PROVISION_TIMEOUT};
 use crate::loop_command::{LoopCommand, query};
 use crate::queue::needed::{Needed, Provided};
 use nix::poll::PollFlags;
 use shared::conninfo::Target;
+use shared::db::db_error::DbError;
 use shared::db::identifier::quoted;
 use shared::db::link::{Link, LinkEvent};
-use shared::db::statement::LOOK_ROW;
-use shared::db::trouble::Trouble;
+use shared::db::statement::FIND_MISSING;
 use shared::region::Region;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -91,11 +91,11 @@ impl Provision {
             return None;
         }
         self.asked = true;
-        Some(query("looking for what rows need", |client, signature| look_for_missing(client, needed, signature)))
+        Some(query("looking for what queues need", |client, signature| find_missing(client, needed, signature)))
     }
 
     /// What exists already. The rest is created.
-    pub fn answered(&mut self, answer: ProvisionAnswer, base: &Base) -> Vec<Provided> {
+    pub fn answered(&mut self, answer: ProvisionAnswer, base: &LauncherBase) -> Vec<Provided> {
         self.asked = false;
         if !answer.lacking.is_empty() {
             self.creating = Some(Creating::begin(&base.target, &base.region, answer.lacking));
@@ -105,15 +105,15 @@ impl Provision {
 }
 
 /// Sorts queues by whether anything is missing. On the launcher's own session: quick.
-async fn look_for_missing(
+async fn find_missing(
     client: Rc<Client>,
     queues: Vec<Needed>,
     signature: Signature,
-) -> Result<ProvisionAnswer, Trouble> {
-    let text = signature.sign(LOOK_ROW);
+) -> Result<ProvisionAnswer, DbError> {
+    let text = signature.sign(FIND_MISSING);
     let (mut there, mut lacking) = (Vec::new(), Vec::new());
     for needed in queues {
-        let (lacks, steps) = look(&client, &text, &needed).await?;
+        let (lacks, steps) = read_missing(&client, &text, &needed).await?;
         if steps.is_empty() {
             there.push(Provided { needed, missing: None });
         } else {
@@ -123,9 +123,9 @@ async fn look_for_missing(
     Ok(ProvisionAnswer { there, lacking })
 }
 
-async fn look(client: &Client, text: &str, needed: &Needed) -> Result<(&'static str, Vec<String>), Trouble> {
+async fn read_missing(client: &Client, text: &str, needed: &Needed) -> Result<(&'static str, Vec<String>), DbError> {
     let Needed { role, database } = needed;
-    let found = client.query_one(text, &[role, database]).await.map_err(|error| Trouble::of(&error))?;
+    let found = client.query_one(text, &[role, database]).await.map_err(|error| DbError::of(&error))?;
     let mut steps = Vec::new();
     let lacks = if found.get::<_, bool>("role") { "database" } else { "role" };
     if !found.get::<_, bool>("role") {
@@ -156,16 +156,17 @@ impl Creating {
     }
 
     fn drive(&mut self, now: Instant) -> Option<Vec<Provided>> {
-        for event in self.link.turn(now) {
+        for event in self.link.drive(now) {
             match event {
                 LinkEvent::Up => {
                     let lacking = std::mem::take(&mut self.lacking);
-                    self.link.ask("making what rows need", PROVISION_TIMEOUT, |client| create_missing(client, lacking));
+                    self.link
+                        .ask("making what queues need", PROVISION_TIMEOUT, |client| create_missing(client, lacking));
                 }
                 LinkEvent::Answered(provided) => return Some(provided),
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
-                LinkEvent::Lost(trouble) => {
-                    shared::debug!("what rows need is not made yet", why = trouble);
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
+                LinkEvent::Lost(db_error) => {
+                    shared::debug!("what queues need is not made yet", why = db_error);
                     return Some(Vec::new());
                 }
             }
@@ -174,7 +175,7 @@ impl Creating {
     }
 }
 
-async fn create_missing(client: Rc<Client>, lacking: Vec<Lacking>) -> Result<Vec<Provided>, Trouble> {
+async fn create_missing(client: Rc<Client>, lacking: Vec<Lacking>) -> Result<Vec<Provided>, DbError> {
     let mut provided = Vec::with_capacity(lacking.len());
     for Lacking { needed, lacks, steps } in lacking {
         let missing = create(&client, &needed, lacks, steps).await?;
@@ -183,16 +184,16 @@ async fn create_missing(client: Rc<Client>, lacking: Vec<Lacking>) -> Result<Vec
     Ok(provided)
 }
 
-async fn create(client: &Client, needed: &Needed, lacks: &str, steps: Vec<String>) -> Result<Option<String>, Trouble> {
+async fn create(client: &Client, needed: &Needed, lacks: &str, steps: Vec<String>) -> Result<Option<String>, DbError> {
     let Needed { role, database } = needed;
     for step in steps {
         match client.batch_execute(&step).await {
-            Ok(()) => shared::info!("made for a row", database = database, role = role, sql = step),
+            Ok(()) => shared::info!("made for a queue", database = database, role = role, sql = step),
             Err(error) => {
-                let trouble = Trouble::of(&error);
+                let db_error = DbError::of(&error);
                 // Somebody else created it in between: the next query finds it.
-                if trouble.passes() {
-                    return Err(trouble);
+                if db_error.passes() {
+                    return Err(db_error);
                 }
                 let name = if lacks == "role" { role } else { database };
                 return Ok(Some(format!(

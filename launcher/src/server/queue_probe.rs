@@ -1,7 +1,7 @@
 //! The short sessions that read which task tables covered databases have: one at a time, each with the launcher's own
 //! login, and each reads system catalogs only.
 
-use crate::base::Base;
+use crate::base::LauncherBase;
 use crate::limits::ANSWER_TIMEOUT;
 use crate::queue::database_list::DatabaseList;
 use crate::queue::found_queue::{FoundQueue, list_queues};
@@ -29,7 +29,7 @@ impl QueueProbe {
     }
 
     /// Begins with the next database that is due. One in which a message's transaction is open is searched at its end.
-    pub fn pass(&mut self, databases: &DatabaseList, open: &impl StartConditions, base: &Base, now: Instant) {
+    pub fn pass(&mut self, databases: &DatabaseList, open: &impl StartConditions, base: &LauncherBase, now: Instant) {
         if self.at.as_ref().is_some_and(|(database, _)| open.held(*database)) {
             self.at = None;
         }
@@ -53,7 +53,7 @@ impl QueueProbe {
     pub fn drive(&mut self, now: Instant) -> Option<(u32, Option<Vec<FoundQueue>>)> {
         let (database, link) = self.at.as_mut()?;
         let database = *database;
-        for event in link.turn(now) {
+        for event in link.drive(now) {
             match event {
                 LinkEvent::Up => {
                     link.ask("listing queues", ANSWER_TIMEOUT, |client| async move { list_queues(&client).await });
@@ -62,9 +62,9 @@ impl QueueProbe {
                     self.at = None;
                     return Some((database, Some(queues)));
                 }
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
-                LinkEvent::Lost(trouble) => {
-                    shared::debug!("cannot list the queues of a database", database = database, why = trouble);
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
+                LinkEvent::Lost(db_error) => {
+                    shared::debug!("cannot list the queues of a database", database = database, why = db_error);
                     self.at = None;
                     return Some((database, None));
                 }

@@ -7,9 +7,9 @@ use crate::message::message_table::{MessageKey, SeenMessage};
 use crate::queue::database_list::FoundDatabase;
 use crate::queue::queue_table::QueueTable;
 use crate::server::lock_watch::{LockWatch, Locks, MarkerLock};
+use shared::db::db_error::DbError;
 use shared::db::lock_key;
 use shared::db::statement;
-use shared::db::trouble::Trouble;
 use shared::region::HostMoment;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ impl ServerWatch {
     pub fn begin(&self) -> LoopCommand<WatchAnswer> {
         query_within("preparing to listen", WATCH_TIMEOUT, |client, signature| async move {
             let text =
-                async |text: &str| client.prepare(&signature.sign(text)).await.map_err(|error| Trouble::of(&error));
+                async |text: &str| client.prepare(&signature.sign(text)).await.map_err(|error| DbError::of(&error));
             let watch = text(statement::WATCH_LOCKS).await?;
             Ok(WatchAnswer::Prepared(Rc::new(WatchStatements { watch, list: text(statement::LIST_DATABASES).await? })))
         })
@@ -104,7 +104,7 @@ impl ServerWatch {
             self.listing = true;
             self.next_list = now + poll;
             commands.push(query("listing databases", move |client, _| async move {
-                let rows = client.query(&statements.list, &[]).await.map_err(|error| Trouble::of(&error))?;
+                let rows = client.query(&statements.list, &[]).await.map_err(|error| DbError::of(&error))?;
                 let found = rows.iter().map(|row| FoundDatabase {
                     oid: row.get("oid"),
                     name: row.get("name"),
@@ -140,12 +140,12 @@ async fn read_locks(
     statements: &WatchStatements,
     markers: Vec<u32>,
     own: Vec<i32>,
-) -> Result<Locks, Trouble> {
+) -> Result<Locks, DbError> {
     let kinds = [lock_key::MESSAGE_START, lock_key::MESSAGE_STOP, lock_key::MESSAGE_RESTART].map(i64::from).to_vec();
     let leader = lock_key::LEADER as u32;
     let rows = client.query(&statements.watch, &[&leader, &kinds, &markers, &own]).await;
     let mut locks = Locks::default();
-    for row in rows.map_err(|error| Trouble::of(&error))? {
+    for row in rows.map_err(|error| DbError::of(&error))? {
         let (database, classid, objid): (u32, u32, u32) = (row.get("database"), row.get("classid"), row.get("objid"));
         match row.get::<_, &str>("locktype") {
             "advisory" if classid == leader => locks.leaders.extend(row.get::<_, Option<i32>>("pid")),

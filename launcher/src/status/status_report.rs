@@ -1,16 +1,16 @@
 //! What `launcher status` prints: slots and their holders, queues and their states, and why something waits.
 
-use crate::base::Base;
+use crate::base::LauncherBase;
 use crate::leader::leadership::Leadership;
+use crate::queue::queue_counts::QueueCounts;
 use crate::queue::queue_table::QueueTable;
-use crate::queue::tally::Tally;
 use crate::status::queue_report::queue_report;
 use serde_json::{Value, json};
-use shared::region::Kind;
+use shared::region::ProcessKind;
 
 /// The launcher that is reported on.
 pub struct Subject<'a> {
-    pub base: &'a Base,
+    pub base: &'a LauncherBase,
     pub leadership: &'a Leadership,
     pub queues: &'a QueueTable,
     pub stopping: bool,
@@ -20,7 +20,7 @@ pub struct Subject<'a> {
 
 impl Subject<'_> {
     /// Why this launcher neither serves a queue nor stands by for a leader that it sees.
-    fn not_serving(&self, tally: &Tally) -> Option<String> {
+    fn not_serving(&self, queue_counts: &QueueCounts) -> Option<String> {
         if self.stopping {
             return Some("the launcher is stopping".to_owned());
         }
@@ -28,19 +28,19 @@ impl Subject<'_> {
             let why = self.leadership.why().unwrap_or("the launcher is connecting to its server");
             return (!self.leadership.stands_by()).then(|| why.to_owned());
         }
-        if tally.served > 0 {
+        if queue_counts.served > 0 {
             return None;
         }
         let none = "there is no queue: no database that it covers has a task table and a catalog";
-        Some(tally.reason.clone().unwrap_or_else(|| none.to_owned()))
+        Some(queue_counts.reason.clone().unwrap_or_else(|| none.to_owned()))
     }
 }
 
 pub fn report(subject: &Subject<'_>) -> Value {
     let Subject { base, leadership, queues, server, .. } = subject;
     let region = &base.region;
-    let tally = Tally::of(queues);
-    let not_serving = subject.not_serving(&tally);
+    let queue_counts = QueueCounts::of(queues);
+    let not_serving = subject.not_serving(&queue_counts);
     let leads = leadership.leads();
     let leader = if leads { Some(leadership.own()) } else { leadership.seen.clone() };
     let slots = region.slots();
@@ -50,21 +50,21 @@ pub fn report(subject: &Subject<'_>) -> Value {
     let holders: Vec<Value> = held
         .iter()
         .map(|holder| {
-            let notes = slots.notes(holder.handle);
-            let running = notes.running();
+            let slot_status = slots.slot_status(holder.handle);
+            let running = slot_status.running();
             json!({
                 "slot": holder.handle.index(),
                 "pid": holder.pid.as_raw(),
-                "kind": notes.kind().map(Kind::name),
-                "queue": notes.label(),
-                "since_ms": notes.started_ms(),
+                "kind": slot_status.kind().map(ProcessKind::name),
+                "queue": slot_status.label(),
+                "since_ms": slot_status.started_ms(),
                 "backend": running.map(|(_, _, backend)| backend.abs()),
                 "task": running.filter(|(task, _, _)| *task != 0).map(|(task, _, _)| task),
                 "attempt": running.filter(|(task, _, _)| *task != 0).map(|(_, attempt, _)| attempt),
             })
         })
         .collect();
-    let (seats, taken) = region.seats();
+    let (connections, taken) = region.connections();
     json!({
         "name": base.name,
         "host": leadership.host.name,
@@ -72,9 +72,9 @@ pub fn report(subject: &Subject<'_>) -> Value {
         "version": shared::VERSION,
         "ready": not_serving.is_none(),
         "queues": {
-            "wanted": tally.wanted,
-            "served": tally.served,
-            "starting": tally.starting,
+            "wanted": queue_counts.wanted,
+            "served": queue_counts.served,
+            "starting": queue_counts.starting,
         },
         "leading": leads,
         "leader": leader.as_ref().map(|leader| json!({
@@ -87,7 +87,7 @@ pub fn report(subject: &Subject<'_>) -> Value {
         "why": not_serving.as_deref().or(leadership.why()),
         "server": server.map(|(pid, major)| json!({"pid": pid, "major": major})),
         "slots": {"limit": slots.limit(), "used": held.len(), "reserved": reserved.len(), "holders": holders},
-        "connections": {"limit": seats, "used": taken},
+        "connections": {"limit": connections, "used": taken},
         "databases": queue_report(queues, leadership.why()),
     })
 }
@@ -117,8 +117,8 @@ pub fn as_text(status: &Value) -> String {
     }
     let slots = status.get("slots").unwrap_or(&Value::Null);
     lines.push(format!("slots {} of {} used", get(slots, "used"), get(slots, "limit")));
-    let seats = status.get("connections").unwrap_or(&Value::Null);
-    lines.push(format!("connections {} of {} used", get(seats, "used"), get(seats, "limit")));
+    let connections = status.get("connections").unwrap_or(&Value::Null);
+    lines.push(format!("connections {} of {} used", get(connections, "used"), get(connections, "limit")));
     for row in status.get("databases").and_then(Value::as_array).into_iter().flatten() {
         let unserved = if row.get("served") == Some(&Value::Bool(false)) { " not served" } else { "" };
         let why = row.get("why").and_then(Value::as_str);

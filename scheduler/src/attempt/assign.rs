@@ -6,7 +6,7 @@
 
 use super::attempt_id::AttemptId;
 use super::attempt_state::Door;
-use super::attempt_table::Claim;
+use super::attempt_table::ClaimedTask;
 use super::attempt_table::bulk::ToStart;
 use super::attempts::Attempts;
 use crate::limits::STEADY_FORKS;
@@ -14,13 +14,13 @@ use crate::pool::connection_pool::{Checkout, ConnectionPool};
 use crate::turn::Turn;
 use shared::process::begin_channel;
 use shared::process::order::WorkerOrder;
-use shared::process::spawn::Nursery;
-use shared::region::{Kind, SlotHandle};
+use shared::process::spawn::Spawner;
+use shared::region::{ProcessKind, SlotHandle};
 use shared::sys::memory::own_again;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
-use worker::{Assignment, Connection, QueueContext};
+use worker::{Assignment, QueueContext, WorkerConnection};
 
 /// A task whose worker could not be forked, and why.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct NotStarted {
 impl Attempts {
     /// Workers for rows that the claim has begun, as far as their connections are reset. All are forked before anything is
     /// noted: each page of ours that is written between two forks is copied once more.
-    pub fn start_pooled(&mut self, pool: &mut ConnectionPool, spawner: &Nursery, turn: &Turn<'_>) -> Vec<NotStarted> {
+    pub fn start_pooled(&mut self, pool: &mut ConnectionPool, spawner: &Spawner, turn: &Turn<'_>) -> Vec<NotStarted> {
         let claimed = self.table.to_start();
         if claimed.is_empty() {
             return Vec::new();
@@ -48,9 +48,9 @@ impl Attempts {
                 continue;
             }
             match pool.checkout(claimed.backend) {
-                Checkout::Here(lent, socket) => {
+                Checkout::Here(pooled, socket) => {
                     self.expect(claimed.slot, turn);
-                    ready.push((claimed, lent, socket));
+                    ready.push((claimed, pooled, socket));
                 }
                 Checkout::Resetting => {}
                 Checkout::Gone => {
@@ -61,11 +61,11 @@ impl Attempts {
             }
         }
         let mut started = Vec::with_capacity(ready.len());
-        for (claimed, lent, socket) in &ready {
+        for (claimed, pooled, socket) in &ready {
             started.push(spawner.spawn_plain(
-                (claimed.slot, Kind::Worker, turn.label()),
+                (claimed.slot, ProcessKind::Worker, turn.label()),
                 worker::run,
-                |start| Assignment::pooled(start, &context, &claimed.row, (lent, socket)),
+                |start| Assignment::pooled(start, &context, &claimed.row, (pooled, socket)),
                 &[socket.as_raw_fd()],
             ));
         }
@@ -94,9 +94,9 @@ impl Attempts {
     /// A worker with a connection of its own that gets the row by the fork.
     pub fn start_own(
         &mut self,
-        claim: Claim,
+        claim: ClaimedTask,
         slot: SlotHandle,
-        spawner: &Nursery,
+        spawner: &Spawner,
         turn: &Turn<'_>,
     ) -> Result<AttemptId, NotStarted> {
         let (task, row) = (claim.task, claim.row.clone());
@@ -106,7 +106,7 @@ impl Attempts {
             let row = row.ok_or("its row is unknown")?;
             let context = self.queue_context(turn);
             let child = spawner.spawn_plain(
-                (slot, Kind::Worker, turn.label()),
+                (slot, ProcessKind::Worker, turn.label()),
                 worker::run,
                 |start| Assignment::own_connection(start, &context, &row, &theirs),
                 &[theirs.as_raw_fd()],
@@ -129,13 +129,13 @@ impl Attempts {
     /// A worker that reads its order from a cell. `batches`: it may go on with others of its group, several at once.
     pub fn start_by_cell(
         &mut self,
-        claim: Claim,
+        claim: ClaimedTask,
         (slot, batches): (SlotHandle, bool),
-        (pool, spawner): (&mut ConnectionPool, &Nursery),
+        (pool, spawner): (&mut ConnectionPool, &Spawner),
         turn: &Turn<'_>,
     ) -> Result<AttemptId, NotStarted> {
         let base = turn.base;
-        let (pooled, offer_to) = if base.settings.lend { pool.take_idle() } else { Default::default() };
+        let (pooled, offer_to) = if base.settings.pool { pool.take_idle() } else { Default::default() };
         self.expect(slot, turn);
         // A connection that was told a group bears its name for ever: only where tasks of it will follow each other.
         let batches = base.settings.batch && batches;
@@ -143,16 +143,16 @@ impl Attempts {
         let group = if plain { claim.group.plain_name() } else { None };
         let (task, attempt) = (claim.task, claim.attempt);
         let order = WorkerOrder { group, ..worker_order(turn, task, attempt) };
-        let inherited = pooled.as_ref().map(|(lent, _)| lent.backend);
+        let inherited = pooled.as_ref().map(|(pooled, _)| pooled.backend);
         let connection = match &pooled {
-            Some((description, socket)) => Connection::Pooled { description, socket },
-            None => Connection::Own { offer_to: offer_to.as_ref() },
+            Some((description, socket)) => WorkerConnection::Pooled { description, socket },
+            None => WorkerConnection::Own { offer_to: offer_to.as_ref() },
         };
         let sockets = pooled.iter().map(|(_, socket)| socket).chain(&offer_to);
         let kept: Vec<RawFd> = sockets.map(AsRawFd::as_raw_fd).collect();
         let run = self.table.claim(claim);
         let spawned = spawner.spawn_with(
-            (slot, Kind::Worker, turn.label()),
+            (slot, ProcessKind::Worker, turn.label()),
             &order,
             worker::run,
             |start| Assignment::in_cell(start, connection),

@@ -56,7 +56,7 @@ pub enum Door {
 
 /// What a worker has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WorkerOutcome {
     /// It has finished its rows.
     Finished,
     /// A result.
@@ -90,7 +90,7 @@ pub enum AttemptEvent {
     /// Nothing more may begin: the launcher does not lead.
     LetGo,
     Ended {
-        outcome: Outcome,
+        outcome: WorkerOutcome,
     },
     /// The question that the state asks is in flight.
     Asked,
@@ -266,13 +266,13 @@ fn cancel(now: Instant, before: Vec<Effect>) -> Step {
 }
 
 /// The worker is gone.
-fn ended(outcome: Outcome) -> Step {
+fn ended(outcome: WorkerOutcome) -> Step {
     match outcome {
-        Outcome::Finished => go(S::Over, vec![Effect::FreeCell]),
-        Outcome::Result => go(S::Reported, vec![Effect::FreeCell]),
-        Outcome::Unrecordable => go(S::Unrecordable, vec![Effect::FreeCell]),
-        Outcome::Unrecorded => go(S::RecordRetry { under_way: false }, vec![Effect::FreeCell]),
-        Outcome::Unknown => {
+        WorkerOutcome::Finished => go(S::Over, vec![Effect::FreeCell]),
+        WorkerOutcome::Result => go(S::Reported, vec![Effect::FreeCell]),
+        WorkerOutcome::Unrecordable => go(S::Unrecordable, vec![Effect::FreeCell]),
+        WorkerOutcome::Unrecorded => go(S::RecordRetry { under_way: false }, vec![Effect::FreeCell]),
+        WorkerOutcome::Unknown => {
             go(S::Settling { tries: 1, next: None }, vec![Effect::FreeCell, Effect::Settle { terminate: false }])
         }
     }

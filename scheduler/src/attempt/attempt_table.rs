@@ -50,7 +50,7 @@ struct WorkerProcess {
 
 /// A row that was claimed.
 #[derive(Debug)]
-pub struct Claim {
+pub struct ClaimedTask {
     pub task: i64,
     pub attempt: i32,
     pub group: Rc<Group>,
@@ -116,8 +116,8 @@ impl AttemptTable {
     }
 
     /// A row was claimed; no process has it yet.
-    pub fn claim(&mut self, claim: Claim) -> AttemptId {
-        let Claim { task, attempt, group, row, server, reserved } = claim;
+    pub fn claim(&mut self, claim: ClaimedTask) -> AttemptId {
+        let ClaimedTask { task, attempt, group, row, server, reserved } = claim;
         let claimed = Attempt::new(task, attempt, AttemptState::Claimed);
         self.insert(Attempt { group: Some(group), row, server, reserved, ..claimed })
     }
@@ -204,8 +204,8 @@ impl AttemptTable {
     /// Why the server does not accept the result of a worker, if one waits with one.
     pub fn record_refusal(&self) -> Option<String> {
         self.workers().find_map(|worker| {
-            let notes = self.region.slots().notes(worker.slot);
-            if notes.phase() == Some(Phase::Recording) { notes.reason() } else { None }
+            let slot_status = self.region.slots().slot_status(worker.slot);
+            if slot_status.phase() == Some(Phase::Recording) { slot_status.reason() } else { None }
         })
     }
 
@@ -215,10 +215,10 @@ impl AttemptTable {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.why = why;
         if let Some(worker) = &attempt.worker {
-            let notes = self.region.slots().notes(worker.slot);
+            let slot_status = self.region.slots().slot_status(worker.slot);
             let (task, attempt) =
-                notes.running().map_or((attempt.task, attempt.attempt), |(task, attempt, _)| (task, attempt));
-            notes.request(Request { cancel, task, attempt });
+                slot_status.running().map_or((attempt.task, attempt.attempt), |(task, attempt, _)| (task, attempt));
+            slot_status.request(Request { cancel, task, attempt });
             worker.child.signal(Signal::SIGUSR1);
         }
     }

@@ -14,7 +14,7 @@ use crate::command::{Command, Purpose, Refused};
 use crate::limits::{GATHERING_SHARE, LONGEST_GATHERING};
 use crate::pool::connection_pool::ConnectionPool;
 use crate::turn::Turn;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::SlotHandle;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -135,7 +135,7 @@ impl Attempts {
     }
 
     /// What is due on every turn of the loop.
-    pub fn turn(&mut self, spawner: &Nursery, pool: &ConnectionPool, turn: &Turn<'_>) -> Vec<Command<AttemptAnswer>> {
+    pub fn turn(&mut self, spawner: &Spawner, pool: &ConnectionPool, turn: &Turn<'_>) -> Vec<Command<AttemptAnswer>> {
         self.retry_records(spawner, turn);
         self.close_slow_batches(turn);
         let mut commands: Vec<Command<AttemptAnswer>> = self.return_batches(turn).into_iter().collect();

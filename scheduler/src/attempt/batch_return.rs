@@ -7,7 +7,7 @@
 use super::attempts::{AttemptAnswer, Attempts};
 use crate::command::{Command, Refused, refusable};
 use crate::turn::Turn;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 
 impl Attempts {
     /// Batches whose present task takes long do not send the others.
@@ -25,7 +25,7 @@ impl Attempts {
         let (tasks, attempts): (Vec<i64>, Vec<i32>) = due.into_iter().map(|(_, task, number)| (task, number)).unzip();
         Some(refusable(Refused::Returns, "giving tasks of a batch back", move |client| async move {
             let rows = client.query(&statements.return_batch, &[&tasks, &attempts]).await;
-            let rows = rows.map_err(|error| Trouble::of(&error))?;
+            let rows = rows.map_err(|error| DbError::of(&error))?;
             Ok(AttemptAnswer::Returned(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect()))
         }))
     }

@@ -10,7 +10,7 @@ use super::attempt_state::AttemptEvent;
 use super::attempts::{AttemptAnswer, Attempts};
 use crate::command::{Command, Refused, refusable};
 use crate::turn::Turn;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 
 impl Attempts {
     /// Records the begins of all workers that have connected, in one query.
@@ -33,14 +33,14 @@ impl Attempts {
         let tasks: Vec<i64> = ready.iter().map(|ready| ready.task).collect();
         let attempts: Vec<i32> = ready.iter().map(|ready| ready.attempt).collect();
         let backends: Vec<i32> = ready.iter().map(|ready| ready.backend).collect();
-        shared::process::fault::point("scheduler.before_guests");
+        shared::process::fault::point("scheduler.before_begins");
         Some(refusable(Refused::Begins, "beginning tasks", move |client| async move {
             let rows = client.query(&statements.begin_many, &[&tasks, &attempts, &backends]).await;
-            let begun = match rows.map_err(|error| Trouble::of(&error)) {
+            let begun = match rows.map_err(|error| DbError::of(&error)) {
                 Ok(rows) => rows.iter().map(|row| row.get("id")).collect(),
-                Err(trouble) if trouble.passes() => return Err(trouble),
-                Err(trouble) => {
-                    shared::warning!("tasks cannot begin together; each is tried alone", error = trouble);
+                Err(db_error) if db_error.passes() => return Err(db_error),
+                Err(db_error) => {
+                    shared::warning!("tasks cannot begin together; each is tried alone", error = db_error);
                     Vec::new()
                 }
             };
@@ -50,7 +50,7 @@ impl Attempts {
 
     /// What was not begun is left to its worker: it may wait where we may not.
     pub(super) fn begun(&mut self, asked: &[AttemptId], begun: &[i64], turn: &Turn<'_>) {
-        shared::process::fault::point("scheduler.after_guests");
+        shared::process::fault::point("scheduler.after_begins");
         let now = turn.now;
         for run in asked {
             let granted = self.table.task_of(*run).is_some_and(|task| begun.contains(&task));

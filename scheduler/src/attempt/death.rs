@@ -6,7 +6,7 @@
 
 use nix::sys::signal::Signal;
 use shared::process::exit_code::ExitCode;
-use shared::sys::wait::End;
+use shared::sys::wait::ProcessEnd;
 use std::fmt;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,11 +22,11 @@ pub enum Death {
 
 impl Death {
     /// Of a worker that was at a task and was not told to end.
-    pub fn of(end: End, severed: Option<i64>) -> Option<Death> {
+    pub fn of(end: ProcessEnd, severed: Option<i64>) -> Option<Death> {
         match end {
-            End::Killed(signal) => Some(Death::Killed(signal)),
-            End::Exited(status) if status == ExitCode::Panic.status() => Some(Death::Panicked),
-            End::Exited(_) => severed.map(|began| Death::Severed { server_began_us: Some(began) }),
+            ProcessEnd::Killed(signal) => Some(Death::Killed(signal)),
+            ProcessEnd::Exited(status) if status == ExitCode::Panic.status() => Some(Death::Panicked),
+            ProcessEnd::Exited(_) => severed.map(|began| Death::Severed { server_began_us: Some(began) }),
         }
     }
 
@@ -65,11 +65,11 @@ mod tests {
 
     #[test]
     fn a_signal_and_a_panic_are_deaths_and_an_orderly_exit_is_one_only_without_its_connection() {
-        let killed = Death::of(End::Killed(Signal::SIGKILL), None);
+        let killed = Death::of(ProcessEnd::Killed(Signal::SIGKILL), None);
         assert_eq!(killed.map(|death| death.to_string()).as_deref(), Some("worker killed by signal 9 (SIGKILL)"));
-        assert_eq!(Death::of(End::Exited(101), Some(7)), Some(Death::Panicked));
-        assert_eq!(Death::of(End::Exited(111), None), None);
-        assert_eq!(Death::of(End::Exited(111), Some(7)), Some(Death::Severed { server_began_us: Some(7) }));
-        assert_eq!(Death::of(End::Exited(111), Some(7)).and_then(Death::server_began_us), Some(7));
+        assert_eq!(Death::of(ProcessEnd::Exited(101), Some(7)), Some(Death::Panicked));
+        assert_eq!(Death::of(ProcessEnd::Exited(111), None), None);
+        assert_eq!(Death::of(ProcessEnd::Exited(111), Some(7)), Some(Death::Severed { server_began_us: Some(7) }));
+        assert_eq!(Death::of(ProcessEnd::Exited(111), Some(7)).and_then(Death::server_began_us), Some(7));
     }
 }

@@ -1,7 +1,7 @@
 //! Results that are recorded by one statement.
 
-use crate::table::make::Prepared;
-use shared::db::trouble::Trouble;
+use crate::table::make::QueueStatements;
+use shared::db::db_error::DbError;
 use shared::region::{EndState, TaskResult};
 use std::borrow::Cow;
 use tokio_postgres::Client;
@@ -26,15 +26,15 @@ pub fn columns<'a>(results: &'a [TaskResult<'static>]) -> Columns<'a> {
 pub async fn write(
     results: &[TaskResult<'static>],
     client: &Client,
-    statements: &Prepared,
-) -> Result<Vec<i64>, Trouble> {
+    statements: &QueueStatements,
+) -> Result<Vec<i64>, DbError> {
     let (tasks, attempts, failed, outputs, errors) = columns(results);
     let reasons: Vec<Option<&str>> = results.iter().map(|result| result.reason).collect();
     // Begins and ends: as the row says, and now.
     let times: Vec<Option<i64>> = vec![None; results.len()];
     let values: [&(dyn ToSql + Sync); 9] =
         [&tasks, &attempts, &failed, &outputs, &errors, &reasons, &times, &times, &false];
-    let rows = client.query(&statements.end_many, &values).await.map_err(|error| Trouble::of(&error))?;
+    let rows = client.query(&statements.end_many, &values).await.map_err(|error| DbError::of(&error))?;
     Ok(rows.iter().map(|row| row.get("id")).collect())
 }
 
@@ -45,12 +45,12 @@ fn text(text: &[u8]) -> Cow<'_, str> {
 
 /// The tasks whose results are recorded. A refusal of the database is logged, and leaves each result to be tried alone; any
 /// other error is one of the session.
-pub fn unless_refused(written: Result<Vec<i64>, Trouble>) -> Result<Vec<i64>, Trouble> {
-    written.or_else(|trouble| {
-        if trouble.passes() {
-            return Err(trouble);
+pub fn unless_refused(written: Result<Vec<i64>, DbError>) -> Result<Vec<i64>, DbError> {
+    written.or_else(|db_error| {
+        if db_error.passes() {
+            return Err(db_error);
         }
-        shared::warning!("results cannot be written together; each is tried alone", error = trouble);
+        shared::warning!("results cannot be written together; each is tried alone", error = db_error);
         Ok(Vec::new())
     })
 }

@@ -1,8 +1,9 @@
 //! PURE. Rows in TAKE or WORK that this scheduler knows nothing of: which of them are nobody's.
 //!
-//! A row may be claimed for a moment before whoever claimed it has said so. So a row counts only if two looks in a row find it
-//! in the same attempt. One that names the backend of a live worker might be what that worker has just taken and not yet begun;
-//! it is not, if the worker is at another task by now than at the first look, or still at one that has not ended.
+//! A row may be claimed for a moment before whoever claimed it has said so. So a row counts only if two passes in a row
+//! find it in the same attempt. One that names the backend of a live worker might be what that worker has just claimed
+//! and not yet begun; it is not, if the worker is at another task by now than in the first pass, or still at one that has
+//! not ended.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +17,12 @@ pub struct Unfinished {
 }
 
 /// A task and its attempt.
-type Claim = (i64, i32);
+type TaskAttempt = (i64, i32);
 
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Found at the last look, and what the live worker was at whose backend it names.
-    suspects: BTreeMap<Claim, Option<Claim>>,
+    /// Found in the last pass, and what the live worker was at whose backend it names.
+    suspects: BTreeMap<TaskAttempt, Option<TaskAttempt>>,
 }
 
 impl Leftovers {
@@ -31,8 +32,8 @@ impl Leftovers {
         &mut self,
         found: &[Unfinished],
         holds: impl Fn(i64, i32) -> bool,
-        at: impl Fn(i32) -> Option<Claim>,
-    ) -> Vec<Claim> {
+        at: impl Fn(i32) -> Option<TaskAttempt>,
+    ) -> Vec<TaskAttempt> {
         let before = std::mem::take(&mut self.suspects);
         let mut nobodys = Vec::new();
         for Unfinished { task, attempt, backend } in found {
@@ -41,7 +42,7 @@ impl Leftovers {
                 continue;
             }
             let now = backend.and_then(&at);
-            let not_begun = |worker: Claim| {
+            let not_begun = |worker: TaskAttempt| {
                 before.get(&claim) == Some(&Some(worker))
                     && !found.iter().any(|other| (other.task, other.attempt) == worker)
             };
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_may_just_have_taken_is_left_alone_until_the_worker_has_got_further() {
+    fn what_a_worker_may_just_have_claimed_is_left_alone_until_the_worker_has_got_further() {
         let claimed = [row(2, 1, Some(B))];
         let at = |task: i64| move |_: i32| Some((task, 1));
         let mut leftovers = Leftovers::default();

@@ -12,8 +12,8 @@ use super::ends::{self, unless_refused};
 use crate::command::{Command, Refused, refusable};
 use crate::limits::{MEAN_MEMORY, RECORD_RETRY_PAUSE};
 use crate::turn::Turn;
-use shared::process::spawn::Nursery;
-use shared::region::{Kind, TaskResult};
+use shared::process::spawn::Spawner;
+use shared::region::{ProcessKind, TaskResult};
 use std::time::Instant;
 use worker::Assignment;
 
@@ -27,7 +27,7 @@ impl Attempts {
         let ends = results.iter().map(|(_, result)| (*result).clone()).collect();
         let asked: Vec<AttemptId> = results.into_iter().map(|(run, _)| run).collect();
         self.table.asked(asked);
-        shared::process::fault::point("scheduler.before_booking");
+        shared::process::fault::point("scheduler.before_recording");
         Some(ends)
     }
 
@@ -65,7 +65,7 @@ impl Attempts {
     }
 
     /// Results that could not be recorded with the others get a worker each, as far as there are slots.
-    pub fn retry_records(&mut self, spawner: &Nursery, turn: &Turn<'_>) {
+    pub fn retry_records(&mut self, spawner: &Spawner, turn: &Turn<'_>) {
         if turn.statements().is_none() || self.next_retry.is_none_or(|at| turn.now < at) || !self.table.has_retries() {
             return;
         }
@@ -76,7 +76,7 @@ impl Attempts {
             let task = result.key.task;
             self.expect(slot, turn);
             let spawned = spawner.spawn_plain(
-                (slot, Kind::Worker, turn.label()),
+                (slot, ProcessKind::Worker, turn.label()),
                 worker::run,
                 |start| Assignment::record_retry(start, &context, &row, &result),
                 &[],

@@ -4,9 +4,9 @@
 //! Once in a while the end is tried again, as a failure that says no more than that; where that is refused too the row is
 //! stopped, so that its group goes on, and a person decides. What cannot be changed in any way stays WORK and is tried again.
 
-use crate::table::make::Prepared;
+use crate::table::make::QueueStatements;
+use shared::db::db_error::DbError;
 use shared::db::statement;
-use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 
 /// What became of such a row.
@@ -20,7 +20,12 @@ pub enum Rewritten {
 }
 
 /// Ends such a row as a failure, or stops it.
-pub async fn rewrite(client: &Client, statements: &Prepared, task: i64, attempt: i32) -> Result<Rewritten, Trouble> {
+pub async fn rewrite(
+    client: &Client,
+    statements: &QueueStatements,
+    task: i64,
+    attempt: i32,
+) -> Result<Rewritten, DbError> {
     let mut refusal = String::new();
     for (text, what) in [(statement::END_UNWRITTEN, Rewritten::Failed), (statement::STOP_UNWRITTEN, Rewritten::Stopped)]
     {
@@ -28,11 +33,11 @@ pub async fn rewrite(client: &Client, statements: &Prepared, task: i64, attempt:
             Ok(Some(_)) => return Ok(what),
             Ok(None) => return Ok(Rewritten::Untouched),
             Err(error) => {
-                let trouble = Trouble::of(&error);
-                if trouble.passes() {
-                    return Err(trouble);
+                let db_error = DbError::of(&error);
+                if db_error.passes() {
+                    return Err(db_error);
                 }
-                refusal = trouble.text;
+                refusal = db_error.text;
             }
         }
     }

@@ -13,11 +13,11 @@ use crate::limits::{
 use nix::poll::PollFlags;
 use shared::conninfo::untrusted::{Entries, Remote};
 use shared::db::back_off::BackOff;
+use shared::db::db_error::DbError;
 use shared::db::link::{Link, LinkEvent};
 use shared::db::pinned::FIXED_PATH;
-use shared::db::remote_session::{Found, RemoteSession};
+use shared::db::remote_session::{FoundSession, RemoteSession};
 use shared::db::statement::{self, bare};
-use shared::db::trouble::Trouble;
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
@@ -57,7 +57,7 @@ struct Search {
     /// Whom to ask for what; none if the row does not tell.
     aim: Result<Aim, String>,
     link: Option<Link<RemoteStatus>>,
-    looks: u32,
+    searches: u32,
     /// When to dial, or to look again; none while an answer is awaited.
     next: Option<Instant>,
     pause: BackOff,
@@ -93,7 +93,7 @@ impl RemoteSearches {
             attempt: lead.attempt,
             aim: aim(&lead, entries),
             link: None,
-            looks: 0,
+            searches: 0,
             next: Some(now),
             pause: BackOff::new(REMOTE_RETRY_FIRST, REMOTE_RETRY_LAST),
             unknown_since: None,
@@ -124,10 +124,9 @@ impl RemoteSearches {
     }
 
     /// Outcomes that have been unknown for so long; each is told once.
-    pub fn overdue(&mut self, patience: Duration, now: Instant) -> Vec<(AttemptId, i64, i32)> {
-        let late = |search: &Search| {
-            search.unknown_since.is_some_and(|since| now >= since + patience) && search.gone.is_none()
-        };
+    pub fn overdue(&mut self, timeout: Duration, now: Instant) -> Vec<(AttemptId, i64, i32)> {
+        let late =
+            |search: &Search| search.unknown_since.is_some_and(|since| now >= since + timeout) && search.gone.is_none();
         let overdue: Vec<_> = self
             .searches
             .iter()
@@ -199,7 +198,7 @@ impl Search {
             }
             Err(_) => return None,
         };
-        let terminate = self.looks >= CANCEL_TRIES;
+        let terminate = self.searches >= CANCEL_TRIES;
         match &mut self.link {
             None if due && may_dial => {
                 self.next = None;
@@ -213,23 +212,23 @@ impl Search {
             }
             None | Some(_) => {}
         }
-        for event in self.link.as_mut().map(|link| link.turn(now)).unwrap_or_default() {
+        for event in self.link.as_mut().map(|link| link.drive(now)).unwrap_or_default() {
             match event {
                 LinkEvent::Up => self.next = Some(now),
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
-                LinkEvent::Lost(trouble) => return Some(self.missed(trouble.text, now)),
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
+                LinkEvent::Lost(db_error) => return Some(self.missed(db_error.text, now)),
                 LinkEvent::Answered(RemoteStatus { server_began_us, there }) => {
                     match session.judge(server_began_us, there) {
-                        Found::Gone => {
+                        FoundSession::Gone => {
                             self.gone = Some(server_began_us);
                             self.link = None;
                             return Some(News::Gone { server_began_us });
                         }
-                        Found::Alive => {
-                            self.looks += 1;
+                        FoundSession::Alive => {
+                            self.searches += 1;
                             self.next = Some(now + REMOTE_PAUSE);
                         }
-                        Found::Elsewhere => {
+                        FoundSession::Elsewhere => {
                             return Some(self.missed("another server answers than the one it ran on".to_owned(), now));
                         }
                     }
@@ -248,10 +247,10 @@ impl Search {
     }
 }
 
-async fn end(client: Rc<Client>, pid: i32, session: RemoteSession, terminate: bool) -> Result<RemoteStatus, Trouble> {
-    client.batch_execute(FIXED_PATH).await.map_err(|error| Trouble::of(&error))?;
+async fn end(client: Rc<Client>, pid: i32, session: RemoteSession, terminate: bool) -> Result<RemoteStatus, DbError> {
+    client.batch_execute(FIXED_PATH).await.map_err(|error| DbError::of(&error))?;
     let row = client.query_one(&bare(statement::END_REMOTE), &[&pid, &session.began_us, &terminate]).await;
-    let row = row.map_err(|error| Trouble::of(&error))?;
+    let row = row.map_err(|error| DbError::of(&error))?;
     Ok(RemoteStatus { server_began_us: row.get("server_began"), there: row.get("there") })
 }
 

@@ -10,7 +10,7 @@ use super::remote_search::{Lead, News};
 use super::settle::{self, Settlement};
 use crate::command::{Command, query};
 use crate::turn::Turn;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use shared::db::{lock_key, statement};
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Attempts {
         Some(query("settling a remote task", move |client| async move {
             let planned = settle::plan_again(&client, &statements.settle, (task, attempt), &[], why).await;
             let settlement = match planned {
-                Err(trouble) if !trouble.passes() => Settlement::Refused(trouble.text),
+                Err(db_error) if !db_error.passes() => Settlement::Refused(db_error.text),
                 answer => answer?,
             };
             Ok(AttemptAnswer::Settled { run, task, settlement })
@@ -114,7 +114,7 @@ fn sign(text: &str, task: i64, turn: &Turn<'_>) -> Option<Command<AttemptAnswer>
     let (text, statements) = (statement::bare(text), turn.statements()?.clone());
     Some(query("signing a remote task", move |client| async move {
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&lock_key::UNKNOWN, &statements.relid, &task];
-        client.query(&text, &values).await.map_err(|error| Trouble::of(&error))?;
+        client.query(&text, &values).await.map_err(|error| DbError::of(&error))?;
         Ok(AttemptAnswer::Done)
     }))
 }

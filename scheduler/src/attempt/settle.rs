@@ -6,8 +6,8 @@
 
 use crate::attempt::death::Death;
 use crate::attempt::remote_search::Lead;
+use shared::db::db_error::DbError;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::Trouble;
 use tokio_postgres::{Client, Statement};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub enum Settlement {
     Spent,
     /// The run of a job that had begun: closed, and followed by another row.
     Closed,
-    /// Finished, deleted, stopped by a user, or taken anew: not ours any more.
+    /// Finished, deleted, stopped by a user, or claimed anew: not ours any more.
     NotOurs,
     /// Its backend still lives; it has been cancelled or terminated, unless it may be somebody else's.
     StillRunning,
@@ -35,17 +35,17 @@ pub enum Settlement {
 pub struct SettleStatements {
     /// The table, for statements whose text depends on its columns.
     pub queue: Queue,
-    pub look: Statement,
+    pub read: Statement,
     pub end_backend: Statement,
     pub plan_again: Statement,
 }
 
 impl SettleStatements {
-    pub async fn prepare(client: &Client, queue: &Queue) -> Result<SettleStatements, Trouble> {
-        let text = async |text: &str| client.prepare(&queue.fill(text)).await.map_err(|error| Trouble::of(&error));
+    pub async fn prepare(client: &Client, queue: &Queue) -> Result<SettleStatements, DbError> {
+        let text = async |text: &str| client.prepare(&queue.fill(text)).await.map_err(|error| DbError::of(&error));
         Ok(SettleStatements {
             queue: queue.clone(),
-            look: text(statement::LOOK_TASK).await?,
+            read: text(statement::READ_TASK).await?,
             end_backend: text(statement::END_BACKEND).await?,
             plan_again: text(statement::PLAN_AGAIN).await?,
         })
@@ -59,17 +59,17 @@ pub async fn settle(
     mut strangers: Vec<i32>,
     (terminate, patient): (bool, bool),
     (why, death): (&str, Option<Death>),
-) -> Result<Settlement, Trouble> {
+) -> Result<Settlement, DbError> {
     shared::process::fault::point("scheduler.before_settle");
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let row = client.query_opt(&statements.look, &[&task, &attempt, &strangers]).await.map_err(trouble)?;
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    let row = client.query_opt(&statements.read, &[&task, &attempt, &strangers]).await.map_err(db_error)?;
     let Some(row) = row else { return Ok(Settlement::NotOurs) };
     let state: String = row.get("state");
     if state != "TAKE" && state != "WORK" {
         return Ok(Settlement::NotOurs);
     }
     if let Some(session) = row.get("remote_session") {
-        // A row that is only taken has no session yet, whatever its last attempt left in it.
+        // A row that is only claimed has no session yet, whatever its last attempt left in it.
         if state == "WORK" {
             return Ok(Settlement::Elsewhere(Lead {
                 task,
@@ -82,7 +82,10 @@ pub async fn settle(
     }
     if let Some(backend) = row.get::<_, Option<i32>>("backend") {
         if row.get("ours") {
-            client.query(&statements.end_backend, &[&task, &attempt, &terminate, &strangers]).await.map_err(trouble)?;
+            client
+                .query(&statements.end_backend, &[&task, &attempt, &terminate, &strangers])
+                .await
+                .map_err(db_error)?;
             return Ok(Settlement::StillRunning);
         }
         // Nothing shows that it is ours. A session of a dead worker that has shed all its marks is ended by the server, which
@@ -93,7 +96,7 @@ pub async fn settle(
         strangers.push(backend);
     }
     match plan_again(client, statements, (task, attempt), &strangers, (why, death)).await {
-        Err(trouble) if !trouble.passes() => Ok(Settlement::Refused(trouble.text)),
+        Err(db_error) if !db_error.passes() => Ok(Settlement::Refused(db_error.text)),
         answer => answer,
     }
 }
@@ -105,12 +108,12 @@ pub async fn plan_again(
     (task, attempt): (i64, i32),
     strangers: &[i32],
     (why, death): (&str, Option<Death>),
-) -> Result<Settlement, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
+) -> Result<Settlement, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
     let server = death.and_then(Death::server_began_us);
     let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
         [&task, &attempt, &why, &strangers, &death.is_some(), &server];
-    let planned = client.query_opt(&statements.plan_again, &values).await.map_err(trouble)?;
+    let planned = client.query_opt(&statements.plan_again, &values).await.map_err(db_error)?;
     if let (Some(death), true) = (death, planned.as_ref().is_some_and(|row| row.get("spent"))) {
         return crash(client, &statements.queue, (task, attempt), Some(death)).await;
     }
@@ -133,10 +136,10 @@ pub async fn crash(
     queue: &Queue,
     (task, attempt): (i64, i32),
     death: Option<Death>,
-) -> Result<Settlement, Trouble> {
+) -> Result<Settlement, DbError> {
     let how = death.map(|death| death.to_string());
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let columns = client.query(&queue.fill(statement::LIST_COLUMNS), &[]).await.map_err(trouble)?;
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    let columns = client.query(&queue.fill(statement::LIST_COLUMNS), &[]).await.map_err(db_error)?;
     let columns: Vec<String> = columns.iter().map(|row| row.get("name")).collect();
     match client.query(&queue.fill_repeating(statement::CRASH_TASK, &columns), &[&task, &attempt, &how]).await {
         // Somebody has locked it.
@@ -146,13 +149,13 @@ pub async fn crash(
         Ok(_) if death.is_some() => Ok(Settlement::Spent),
         Ok(_) => Ok(Settlement::NotOurs),
         Err(error) => {
-            let refusal = Trouble::of(&error);
+            let refusal = DbError::of(&error);
             if refusal.passes() {
                 return Err(refusal);
             }
             shared::warning!("a crashed task cannot be repeated", task = task, error = refusal);
             let text = queue.fill(statement::CRASH_REFUSED);
-            client.execute(&text, &[&task, &attempt, &refusal.text, &how]).await.map_err(trouble)?;
+            client.execute(&text, &[&task, &attempt, &refusal.text, &how]).await.map_err(db_error)?;
             Ok(if death.is_some() { Settlement::Spent } else { Settlement::NotOurs })
         }
     }

@@ -6,8 +6,8 @@ use super::attempts::{AttemptAnswer, Attempts};
 use crate::command::{Command, Purpose};
 use crate::pool::connection_pool::ConnectionPool;
 use crate::turn::Turn;
-use shared::region::{Returned, SlotHandle};
-use shared::sys::wait::End;
+use shared::region::{ConnectionReceipt, SlotHandle};
+use shared::sys::wait::ProcessEnd;
 
 impl Attempts {
     /// Sweeps and reaps the workers that have ended; asks the database about rows that they left unfinished.
@@ -21,8 +21,8 @@ impl Attempts {
         // A worker that has ended has offered its connection before.
         pool.turn(&turn.base.start.region, |slot, pid| slot_of(&ends, &self.table, slot, pid), now);
         for worker in &ends {
-            let quiet = worker.returned.is_some_and(Returned::is_quiet);
-            pool.ended(worker.slot, worker.end == End::Exited(0) && quiet, now);
+            let quiet = worker.returned.is_some_and(ConnectionReceipt::is_quiet);
+            pool.ended(worker.slot, worker.end == ProcessEnd::Exited(0) && quiet, now);
         }
         self.results_left(&ends, turn);
         // What the row of a stray says here is not known; and a worker may have claimed its next task in the moment it died.

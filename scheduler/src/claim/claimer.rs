@@ -5,12 +5,12 @@
 
 use super::claimed_rows::{Claimed, GroupCursor, read_groups, read_rows};
 use super::pass_request::{PassRequest, PassResult};
-use super::round_trip::{PassSession, Values, both};
+use super::round_trip::{PassSession, StatementValues, both};
 use crate::attempt::ends::{self, unless_refused};
 use crate::attempt::group::Group;
 use crate::limits::{CANDIDATES, EXPIRY_ROUNDS, FEW_SLOTS, GROUPS_PER_PASS, LONGEST_INPUT_BYTES};
+use shared::db::db_error::DbError;
 use shared::db::statement;
-use shared::db::trouble::Trouble;
 use shared::region::TaskResult;
 use std::rc::Rc;
 use tokio_postgres::Row;
@@ -22,7 +22,7 @@ pub(super) struct Claimer {
     reserved: Vec<i32>,
     known: Known,
     only: Option<Rc<Group>>,
-    hands_down: bool,
+    by_fork: bool,
 }
 
 /// The tasks of workers, as parameters.
@@ -50,7 +50,7 @@ impl Claimer {
             reserved: request.reserved.clone(),
             known: Known::new(&request.known),
             only: request.only.clone(),
-            hands_down: request.hands_down,
+            by_fork: request.by_fork,
         }
     }
 
@@ -66,7 +66,7 @@ impl Claimer {
         running: &[i64],
         mut ends: Option<&[TaskResult<'static>]>,
         result: &mut PassResult,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DbError> {
         for _ in 0..EXPIRY_ROUNDS {
             let used: Vec<i32> = result.claimed.iter().filter_map(|row| Some(row.begun.as_ref()?.0)).collect();
             let reserved: Vec<i32> = self.reserved.iter().filter(|backend| !used.contains(backend)).copied().collect();
@@ -93,7 +93,7 @@ impl Claimer {
     }
 
     /// All at once; if the data refuse a repetition, one by one, so that a refused row holds up no other.
-    async fn expire(&self, tasks: &[i64]) -> Result<(), Trouble> {
+    async fn expire(&self, tasks: &[i64]) -> Result<(), DbError> {
         let queue = &self.session.statements.queue;
         let copied = self.session.many(&queue.fill(statement::LIST_COLUMNS), &[]).await?;
         let copied: Vec<String> = copied.iter().map(|row| row.get("name")).collect();
@@ -104,17 +104,17 @@ impl Claimer {
                 shared::info!("tasks not started in time", gone = gone, repeated = again);
                 return Ok(());
             }
-            Err(trouble) if trouble.passes() => return Err(trouble),
+            Err(db_error) if db_error.passes() => return Err(db_error),
             Err(_) => {}
         }
         for task in tasks {
             let Err(refusal) = self.session.one(&text, &[&[*task].as_slice()]).await else { continue };
             let failed = self.session.many(&queue.fill(statement::EXPIRE_REFUSED), &[task, &refusal.text]).await;
-            for trouble in [Some(refusal), failed.err()].into_iter().flatten() {
-                if trouble.passes() {
-                    return Err(trouble);
+            for db_error in [Some(refusal), failed.err()].into_iter().flatten() {
+                if db_error.passes() {
+                    return Err(db_error);
                 }
-                shared::warning!("an expired task cannot be repeated", task = task, error = trouble);
+                shared::warning!("an expired task cannot be repeated", task = task, error = db_error);
             }
         }
         Ok(())
@@ -128,15 +128,15 @@ impl Claimer {
         results: &[TaskResult<'static>],
         request: &ClaimRequest<'_>,
         result: &mut PassResult,
-    ) -> Result<Option<Claimed>, Trouble> {
+    ) -> Result<Option<Claimed>, DbError> {
         let name = self.only.as_ref().and_then(|group| group.plain_name());
         let Some(name) = name.filter(|_| request.reserved.len() >= request.count) else { return Ok(None) };
         let count = request.count as i64;
         let (tasks, attempts, failed, outputs, errors) = ends::columns(results);
-        let ended: Values<'_> = &[&tasks, &attempts, &failed, &outputs, &errors];
-        let claim: Values<'_> = &[&count, &self.known.ids, &name, &request.reserved, &LONGEST_INPUT_BYTES];
+        let ended: StatementValues<'_> = &[&tasks, &attempts, &failed, &outputs, &errors];
+        let claim: StatementValues<'_> = &[&count, &self.known.ids, &name, &request.reserved, &LONGEST_INPUT_BYTES];
         let rows = match self.session.many(&self.session.statements.one_group, &[ended, claim].concat()).await {
-            Err(trouble) if !trouble.passes() => return Ok(None),
+            Err(error) if !error.passes() => return Ok(None),
             rows => rows?,
         };
         let Some(first) = rows.first() else { return Ok(None) };
@@ -155,7 +155,7 @@ impl Claimer {
         results: &[TaskResult<'static>],
         request: &ClaimRequest<'_>,
         result: &mut PassResult,
-    ) -> Result<Claimed, Trouble> {
+    ) -> Result<Claimed, DbError> {
         let cursor = &mut result.cursor;
         let few = cursor.is_few();
         let rows = async { if few { self.send_groups(request, cursor).await } else { self.send_walk(request).await } };
@@ -167,7 +167,7 @@ impl Claimer {
         let ((begun, written), (rows, committed)) = both(begin, both(rows, commit)).await;
         begun?;
         let written = match (written, &rows, committed) {
-            (Ok(_), Ok(_), Err(trouble)) => Err(trouble),
+            (Ok(_), Ok(_), Err(db_error)) => Err(db_error),
             (written, ..) => written,
         };
         let refused = written.is_err();
@@ -178,7 +178,7 @@ impl Claimer {
         if few { Ok(read_groups(&rows?, cursor)) } else { self.walked(&rows?, request, cursor).await }
     }
 
-    async fn claim_once(&self, request: &ClaimRequest<'_>, cursor: &mut GroupCursor) -> Result<Claimed, Trouble> {
+    async fn claim_once(&self, request: &ClaimRequest<'_>, cursor: &mut GroupCursor) -> Result<Claimed, DbError> {
         // Few groups: their heads are read as quickly as a walk that may come to nothing, and that is always exact.
         if cursor.is_few() {
             return self.claim_groups(request, cursor).await;
@@ -187,12 +187,13 @@ impl Claimer {
         self.walked(&rows, request, cursor).await
     }
 
-    async fn send_walk(&self, request: &ClaimRequest<'_>) -> Result<Vec<Row>, Trouble> {
+    async fn send_walk(&self, request: &ClaimRequest<'_>) -> Result<Vec<Row>, DbError> {
         let ClaimRequest { count, running, reserved, lazy } = request;
         let walk =
             if *count <= FEW_SLOTS { &self.session.statements.walk_few } else { &self.session.statements.walk_many };
-        let values: Values<'_> = &[&(*count as i64), running, &self.idle_backends, reserved, &LONGEST_INPUT_BYTES];
-        self.session.many(walk, &[values, &self.known(), &[lazy, &self.hands_down]].concat()).await
+        let values: StatementValues<'_> =
+            &[&(*count as i64), running, &self.idle_backends, reserved, &LONGEST_INPUT_BYTES];
+        self.session.many(walk, &[values, &self.known(), &[lazy, &self.by_fork]].concat()).await
     }
 
     /// What a walk has brought, or, where it is not exact, the heads of all groups.
@@ -201,7 +202,7 @@ impl Claimer {
         rows: &[Row],
         request: &ClaimRequest<'_>,
         cursor: &mut GroupCursor,
-    ) -> Result<Claimed, Trouble> {
+    ) -> Result<Claimed, DbError> {
         let exact = rows.first().is_none_or(|row| row.get("exact"));
         if exact {
             return Ok(read_rows(rows));
@@ -216,17 +217,18 @@ impl Claimer {
         Ok(found)
     }
 
-    async fn claim_groups(&self, request: &ClaimRequest<'_>, cursor: &mut GroupCursor) -> Result<Claimed, Trouble> {
+    async fn claim_groups(&self, request: &ClaimRequest<'_>, cursor: &mut GroupCursor) -> Result<Claimed, DbError> {
         let rows = self.send_groups(request, cursor).await?;
         Ok(read_groups(&rows, cursor))
     }
 
-    async fn send_groups(&self, request: &ClaimRequest<'_>, cursor: &GroupCursor) -> Result<Vec<Row>, Trouble> {
+    async fn send_groups(&self, request: &ClaimRequest<'_>, cursor: &GroupCursor) -> Result<Vec<Row>, DbError> {
         let ClaimRequest { count, running, reserved, lazy } = request;
         let depth = (CANDIDATES / cursor.groups.max(1)).clamp(1, (*count).max(4)) as i64;
         let after = cursor.after;
-        let heads: Values<'_> = &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS_PER_PASS, &depth];
-        let values = [heads, &[reserved, &LONGEST_INPUT_BYTES], &self.known(), &[lazy, &self.hands_down]].concat();
+        let heads: StatementValues<'_> =
+            &[&(*count as i64), running, &self.idle_backends, &after, &GROUPS_PER_PASS, &depth];
+        let values = [heads, &[reserved, &LONGEST_INPUT_BYTES], &self.known(), &[lazy, &self.by_fork]].concat();
         self.session.many(&self.session.statements.groups, &values).await
     }
 

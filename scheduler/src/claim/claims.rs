@@ -17,10 +17,10 @@ use crate::limits::{CLAIM_WAIT, FAILED_START_FIRST, FAILED_START_LAST, LONGEST_G
 use crate::pool::connection_pool::ConnectionPool;
 use crate::turn::Turn;
 use shared::db::back_off::BackOff;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use shared::process::exit_code::ExitCode;
 use shared::region::{Phase, SlotHandle};
-use shared::sys::wait::End;
+use shared::sys::wait::ProcessEnd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -180,23 +180,23 @@ impl Claims {
             |worker: &WorkerEnd| turn.session.state.working() && attempts.is_of_this_session(worker.run);
         for worker in ends {
             match worker.end {
-                End::Exited(0 | UNRECORDABLE) => {
+                ProcessEnd::Exited(0 | UNRECORDABLE) => {
                     self.failed_starts.succeeded();
                     if std::mem::take(&mut self.reported) {
                         commands.extend([Command::ReportEnd, Command::Note(None)]);
                     }
                 }
-                End::Killed(_) => {
+                ProcessEnd::Killed(_) => {
                     shared::warning!("worker died", queue = turn.label(), task = worker.task, end = worker.end);
                 }
-                End::Exited(UNSETTLED) => {}
+                ProcessEnd::Exited(UNSETTLED) => {}
                 // It was started by an earlier session of ours, and is late for this one.
-                End::Exited(_) if !of_this_session(worker) => {}
-                End::Exited(_) => self.not_begun(worker, &mut commands, turn),
+                ProcessEnd::Exited(_) if !of_this_session(worker) => {}
+                ProcessEnd::Exited(_) => self.not_begun(worker, &mut commands, turn),
             }
         }
         self.freed |= !ends.is_empty();
-        let failed = |end: End| matches!(end, End::Exited(status) if ![0, UNRECORDABLE, UNSETTLED].contains(&status));
+        let failed = |end: ProcessEnd| matches!(end, ProcessEnd::Exited(status) if ![0, UNRECORDABLE, UNSETTLED].contains(&status));
         if ends.iter().any(|worker| failed(worker.end) && of_this_session(worker)) {
             let pause = self.failed_starts.next(now);
             self.timer.hold_off(pause);
@@ -217,14 +217,14 @@ impl Claims {
                 commands.push(Command::Note(Some(reason.clone())));
             }
             let text = format!("its workers cannot begin; their tasks are planned again: {reason}");
-            commands.push(Command::Report(Trouble::between(text)));
+            commands.push(Command::Report(DbError::between(text)));
         }
         shared::debug!("worker left its task", queue = turn.label(), task = worker.task, end = worker.end);
     }
 
     /// No slot was free: the launcher signals when one is.
     pub(super) fn set_wants_slot(&mut self, wants: bool, turn: &Turn<'_>) {
-        turn.base.notes().set_wants_slot(wants);
+        turn.base.slot_status().set_wants_slot(wants);
         self.wants_slot = wants;
         if wants {
             show_running(turn);
@@ -239,9 +239,9 @@ impl Claims {
 
 /// In the slot status: the queue is served, whatever is due.
 pub(super) fn show_running(turn: &Turn<'_>) {
-    let notes = turn.base.notes();
-    if notes.phase() == Some(Phase::Waiting) {
-        notes.set_phase(Phase::Running);
-        turn.base.start.ring_parent();
+    let slot_status = turn.base.slot_status();
+    if slot_status.phase() == Some(Phase::Waiting) {
+        slot_status.set_phase(Phase::Running);
+        turn.base.start.signal_parent();
     }
 }

@@ -5,21 +5,21 @@
 
 use super::claimer::Claimer;
 use super::pass_request::{PassRequest, PassResult};
-use super::round_trip::{PassSession, Values, both};
-use crate::jobs::job_statements::put_runs;
+use super::round_trip::{PassSession, StatementValues, both};
+use crate::jobs::job_statements::insert_runs;
 use crate::jobs::job_table::{JobsAsk, Pulse};
-use crate::table::make::Prepared;
+use crate::table::make::QueueStatements;
+use shared::db::db_error::DbError;
 use shared::db::lock_key;
-use shared::db::trouble::Trouble;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio_postgres::{Client, Row};
 
 pub async fn run_pass(
     client: Rc<Client>,
-    statements: Rc<Prepared>,
+    statements: Rc<QueueStatements>,
     request: PassRequest,
-) -> Result<PassResult, Trouble> {
+) -> Result<PassResult, DbError> {
     let mut claimer = Claimer::new(PassSession { client, statements }, &request);
     let mut result = PassResult { cursor: request.cursor, ..PassResult::default() };
     // All of them: the claim itself sees which have been stopped by now.
@@ -49,7 +49,7 @@ pub async fn run_pass(
     if let (Some(jobs), None) = (request.jobs.as_ref().filter(|jobs| listens(jobs)), &result.jobs_failed) {
         match session.next_event(jobs, &mut result).await {
             Ok(()) => return Ok(result),
-            Err(trouble) => result.jobs_failed = Some(contained(trouble)?),
+            Err(db_error) => result.jobs_failed = Some(contained(db_error)?),
         }
     }
     result.pulse = None;
@@ -58,9 +58,9 @@ pub async fn run_pass(
 }
 
 /// What a full pass does before it claims. All that does not wait for an answer goes in one write.
-async fn prepare(claimer: &mut Claimer, request: &PassRequest, result: &mut PassResult) -> Result<(), Trouble> {
+async fn prepare(claimer: &mut Claimer, request: &PassRequest, result: &mut PassResult) -> Result<(), DbError> {
     let session = &claimer.session;
-    let disarmed = async || if request.disarm { session.sign(lock_key::BELL, false).await } else { Ok(false) };
+    let disarmed = async || if request.disarm { session.sign(lock_key::WAKE_UP, false).await } else { Ok(false) };
     let defaults = async || if request.pooled { session.session_defaults().await.map(Some) } else { Ok(None) };
     let unwanted =
         async || if request.running.is_empty() { Ok(Vec::new()) } else { session.unwanted(&request.running).await };
@@ -80,7 +80,7 @@ async fn prepare(claimer: &mut Claimer, request: &PassRequest, result: &mut Pass
     {
         match session.start_jobs(jobs, request.count).await {
             Ok(started) => result.pulse = Some(started),
-            Err(trouble) => result.jobs_failed = Some(contained(trouble)?),
+            Err(db_error) => result.jobs_failed = Some(contained(db_error)?),
         }
     }
     if result.session_defaults != request.session_defaults {
@@ -96,11 +96,11 @@ async fn arm(
     request: &PassRequest,
     running: &[i64],
     result: &mut PassResult,
-) -> Result<(), Trouble> {
+) -> Result<(), DbError> {
     let session = &claimer.session;
     // Rows committed before the lock was ours notified nobody; later ones will. The server does one after the other, so a
     // statement behind the lock has a later snapshot.
-    let armed = session.sign(lock_key::BELL, true);
+    let armed = session.sign(lock_key::WAKE_UP, true);
     let (armed, released) = both(armed, session.execute(&session.statements.release)).await;
     released?;
     result.armed = armed?;
@@ -115,7 +115,7 @@ async fn arm(
         let before = result.claimed.len();
         claimer.claim(request.count - before, running, None, result).await?;
         if result.claimed.len() == request.count {
-            session.sign(lock_key::BELL, false).await?;
+            session.sign(lock_key::WAKE_UP, false).await?;
             result.armed = false;
         }
     }
@@ -123,34 +123,34 @@ async fn arm(
 }
 
 impl PassSession {
-    async fn unwanted(&self, running: &[(i64, i32)]) -> Result<Vec<(i64, i32)>, Trouble> {
+    async fn unwanted(&self, running: &[(i64, i32)]) -> Result<Vec<(i64, i32)>, DbError> {
         let (tasks, attempts): (Vec<i64>, Vec<i32>) = running.iter().copied().unzip();
-        let rows = self.many(&self.statements.look_runs, &[&tasks, &attempts]).await?;
+        let rows = self.many(&self.statements.read_runs, &[&tasks, &attempts]).await?;
         Ok(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect())
     }
 
     /// Whether the table under the queue's name is the one whose lock we hold. Otherwise the session ends, and the next one
     /// looks for what is there.
-    async fn name(&self) -> Result<(), Trouble> {
-        let relid: Option<u32> = self.one(&self.statements.look_name, &[]).await?.get("relid");
+    async fn name(&self) -> Result<(), DbError> {
+        let relid: Option<u32> = self.one(&self.statements.read_name, &[]).await?.get("relid");
         if relid == Some(self.statements.relid) {
             return Ok(());
         }
         let name = self.statements.queue.fill("{queue}");
-        Err(Trouble::passing(format!("{name} is another table than the one that was served, or there is none")))
+        Err(DbError::passing(format!("{name} is another table than the one that was served, or there is none")))
     }
 
-    async fn session_defaults(&self) -> Result<i64, Trouble> {
+    async fn session_defaults(&self) -> Result<i64, DbError> {
         Ok(self.one(&self.statements.session_defaults, &[]).await?.get("defaults"))
     }
 
-    async fn next_plan(&self) -> Result<Option<Duration>, Trouble> {
+    async fn next_plan(&self) -> Result<Option<Duration>, DbError> {
         let rows = self.many(&self.statements.next_plan, &[]).await?;
         Ok(rows.first().and_then(|row| wait(row, "ms")))
     }
 
     /// The same where the queue runs jobs: one query for both.
-    async fn next_event(&self, jobs: &JobsAsk, result: &mut PassResult) -> Result<(), Trouble> {
+    async fn next_event(&self, jobs: &JobsAsk, result: &mut PassResult) -> Result<(), DbError> {
         let since = result.pulse.and_then(|pulse| pulse.until).or(jobs.since);
         let row = self.one(&jobs.statements.next_event, &[&since, &jobs.fold]).await?;
         result.next_plan = wait(&row, "ms");
@@ -168,25 +168,25 @@ impl PassSession {
         Ok(())
     }
 
-    async fn start_jobs(&self, jobs: &JobsAsk, slots: usize) -> Result<Pulse, Trouble> {
+    async fn start_jobs(&self, jobs: &JobsAsk, slots: usize) -> Result<Pulse, DbError> {
         let slots = i32::try_from(slots).unwrap_or(i32::MAX);
-        let slots: Values<'_> = &[&slots];
-        let put = put_runs(&self.client, &jobs.statements);
+        let slots: StatementValues<'_> = &[&slots];
+        let put = insert_runs(&self.client, &jobs.statements);
         let (row, put) = both(self.one(&jobs.statements.start, slots), put).await;
         let (row, put) = (row?, put?);
         Ok(Pulse { started: Some(row.get::<_, i32>("started") + put), until: row.get("until"), ..Pulse::default() })
     }
 
     /// Takes or gives back one of our session locks on the queue. True: it was done.
-    async fn sign(&self, kind: i32, stand: bool) -> Result<bool, Trouble> {
+    async fn sign(&self, kind: i32, stand: bool) -> Result<bool, DbError> {
         let statement = if stand { &self.statements.lock } else { &self.statements.unlock };
         Ok(self.one(statement, &[&kind, &self.statements.relid]).await?.get("done"))
     }
 }
 
 /// What the catalog refuses about jobs is no reason not to serve tasks.
-fn contained(trouble: Trouble) -> Result<String, Trouble> {
-    if trouble.passes() { Err(trouble) } else { Ok(trouble.text) }
+fn contained(db_error: DbError) -> Result<String, DbError> {
+    if db_error.passes() { Err(db_error) } else { Ok(db_error.text) }
 }
 
 /// A column of milliseconds as a wait.

@@ -3,15 +3,15 @@
 use super::claimed_rows::ClaimedRow;
 use super::claims::{Claims, InFlight, show_running};
 use super::pass_request::PassResult;
-use super::poll_timer::{Pace, Passed};
+use super::poll_timer::{Passed, PollPace};
 use crate::attempt::assign::NotStarted;
-use crate::attempt::attempt_table::Claim;
+use crate::attempt::attempt_table::ClaimedTask;
 use crate::attempt::attempts::Attempts;
 use crate::jobs::job_table::Jobs;
 use crate::pool::connection_pool::ConnectionPool;
 use crate::turn::Turn;
 use shared::process::fault;
-use shared::process::spawn::Nursery;
+use shared::process::spawn::Spawner;
 use shared::region::SlotHandle;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub struct Starters<'a> {
     pub attempts: &'a mut Attempts,
     pub pool: &'a mut ConnectionPool,
     pub jobs: &'a mut Jobs,
-    pub spawner: &'a Nursery,
+    pub spawner: &'a Spawner,
 }
 
 impl Claims {
@@ -61,7 +61,7 @@ impl Claims {
             jobs.failed(why, turn.label(), now);
         }
         let due = result.pulse.and_then(|pulse| jobs.pulsed(pulse, asked, turn.label(), now));
-        let pace = Pace { sleep: Duration::from_millis(base.settings.sleep_ms), idle: base.settings.idle };
+        let pace = PollPace { sleep: Duration::from_millis(base.settings.sleep_ms), idle: base.settings.idle };
         let passed = Passed {
             now,
             full: asked > 0 && result.claimed.len() >= asked,
@@ -113,15 +113,15 @@ fn start(
     let Starters { attempts, pool, jobs, spawner } = starters;
     let ClaimedRow { task, attempt, job, group, reuse, begun, handed } = row;
     let server = turn.session.home.name();
-    let claim = Claim { task, attempt, group, row: None, server, reserved: None };
+    let claim = ClaimedTask { task, attempt, group, row: None, server, reserved: None };
     let starts = turn.leads() && !turn.stop.asked();
     match (slots.pop(), begun, handed) {
         (Some(slot), Some((backend, row)), _) if wanted => {
-            attempts.table.claim(Claim { row: Some(Rc::from(row)), reserved: Some((slot, backend)), ..claim });
+            attempts.table.claim(ClaimedTask { row: Some(Rc::from(row)), reserved: Some((slot, backend)), ..claim });
             None
         }
-        (Some(slot), None, Some(row)) if starts && !turn.base.settings.lend => {
-            attempts.start_own(Claim { row: Some(Rc::from(row)), ..claim }, slot, spawner, turn).err()
+        (Some(slot), None, Some(row)) if starts && !turn.base.settings.pool => {
+            attempts.start_own(ClaimedTask { row: Some(Rc::from(row)), ..claim }, slot, spawner, turn).err()
         }
         (Some(slot), begun, _) if starts => {
             // A row that is begun and wanted no more: its worker finds that out.

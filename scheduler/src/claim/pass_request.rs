@@ -34,7 +34,7 @@ pub struct PassRequest {
     /// The group of all workers, each with a plain task, if no other had anything waiting a moment ago.
     pub only: Option<Rc<Group>>,
     /// Rows are handed by the fork to workers with connections of their own.
-    pub hands_down: bool,
+    pub by_fork: bool,
     /// Connections are pooled: the settings of new sessions have to be known, and were these when they were last read.
     pub pooled: bool,
     pub session_defaults: Option<i64>,

@@ -8,16 +8,16 @@ use crate::command::{Command, Refused, query, refusable};
 use crate::jobs::job_table::{Jobs, JobsAsk};
 use crate::limits::FULL_PASS_PERIOD;
 use crate::pool::connection_pool::ConnectionPool;
-use crate::table::make::Prepared;
+use crate::table::make::QueueStatements;
 use crate::turn::Turn;
+use shared::db::db_error::DbError;
 use shared::db::lock_key;
-use shared::db::trouble::Trouble;
 use shared::region::SlotHandle;
 use std::rc::Rc;
 
 /// A pass that begins now.
 #[derive(Debug)]
-pub struct Plan {
+pub struct PassPlan {
     slots: Vec<SlotHandle>,
     reserved: Vec<i32>,
     signs: Vec<(i32, bool)>,
@@ -26,7 +26,7 @@ pub struct Plan {
     jobs: Option<JobsAsk>,
 }
 
-impl Plan {
+impl PassPlan {
     /// It may claim nothing.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -41,7 +41,7 @@ impl Claims {
         jobs: &Jobs,
         pool: &mut ConnectionPool,
         turn: &Turn<'_>,
-    ) -> Option<Plan> {
+    ) -> Option<PassPlan> {
         let (base, now) = (turn.base, turn.now);
         let idle = turn.leads() && self.pass.is_none() && !turn.stop.asked() && turn.session.state.working();
         if !attempts.knows_unfinished()
@@ -56,7 +56,7 @@ impl Claims {
         let arm = self.timer.begin(now);
         let running = (attempts.table.active() + attempts.table.claimed()).saturating_sub(attempts.remotes.unknown());
         let may_run = (base.settings.run as usize).saturating_sub(running);
-        let (permits, taken) = base.start.region.seats();
+        let (permits, taken) = base.start.region.connections();
         let permits = permits.saturating_sub(taken) as usize + pool.available(now);
         let room = self.process_limit.room(pool, turn);
         let (limit, fetch) = (base.settings.limit as usize, base.settings.fetch as usize);
@@ -70,7 +70,7 @@ impl Claims {
             wanted.into_iter().filter(|(kind, on)| self.signs.contains(kind) != *on).collect();
         self.signs = wanted.into_iter().filter(|(_, on)| *on).map(|(kind, _)| kind).collect();
         let reserved =
-            if base.settings.lend { slots.iter().map_while(|_| pool.reserve(now)).collect() } else { Vec::new() };
+            if base.settings.pool { slots.iter().map_while(|_| pool.reserve(now)).collect() } else { Vec::new() };
         let jobs = jobs.ask(now, slots.len());
         let hasty =
             signs.is_empty() && !slots.is_empty() && !jobs.as_ref().is_some_and(|jobs| jobs.start || jobs.stale);
@@ -78,19 +78,19 @@ impl Claims {
         if !claim_only {
             self.next_full = now + FULL_PASS_PERIOD;
         }
-        Some(Plan { slots, reserved, signs, arm, claim_only, jobs })
+        Some(PassPlan { slots, reserved, signs, arm, claim_only, jobs })
     }
 
     /// Sends it, with the results that wait to be recorded.
     pub fn begin(
         &mut self,
-        plan: Plan,
-        statements: &Rc<Prepared>,
+        plan: PassPlan,
+        statements: &Rc<QueueStatements>,
         attempts: &mut Attempts,
         pool: &ConnectionPool,
         turn: &Turn<'_>,
     ) -> Command<ClaimAnswer> {
-        let Plan { slots, reserved, signs, arm, claim_only, jobs } = plan;
+        let PassPlan { slots, reserved, signs, arm, claim_only, jobs } = plan;
         let (base, count) = (turn.base, slots.len());
         let known = attempts.table.known();
         let plain = claim_only && attempts.table.active() == attempts.table.reporting() && reserved.len() == count;
@@ -108,8 +108,8 @@ impl Claims {
             idle_backends: pool.idle_backends(),
             reserved: reserved.clone(),
             // Behind a pooler only the server knows the number of the backend.
-            hands_down: !base.settings.lend && !base.order.target.late_settings,
-            pooled: base.settings.lend,
+            by_fork: !base.settings.pool && !base.order.target.late_settings,
+            pooled: base.settings.pool,
             session_defaults: pool.session_defaults(),
             jobs,
         };
@@ -126,10 +126,10 @@ impl Claims {
         self.timer.forget(turn.now);
         let statements = turn.statements()?.clone();
         Some(query("tidying the session", move |client| async move {
-            client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
+            client.batch_execute("ROLLBACK").await.map_err(|error| DbError::of(&error))?;
             loop {
-                let row = client.query_one(&statements.unlock, &[&lock_key::BELL, &statements.relid]).await;
-                if !row.map_err(|error| Trouble::of(&error))?.get::<_, bool>("done") {
+                let row = client.query_one(&statements.unlock, &[&lock_key::WAKE_UP, &statements.relid]).await;
+                if !row.map_err(|error| DbError::of(&error))?.get::<_, bool>("done") {
                     return Ok(ClaimAnswer::Done);
                 }
             }

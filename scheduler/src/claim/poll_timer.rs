@@ -2,7 +2,7 @@
 //!
 //! The lock is armed at every wait at which the last pass left nothing that could start. A notification that led to nothing
 //! (a full group, say) keeps it unarmed for a while that doubles, so that inserters do not pay for it; the first claimed row
-//! ends that. The poll is only a backstop: after `idle` empty polls it is stretched to a minute.
+//! ends that. The poll is only a backstop: after `idle` empty polls its period is a minute.
 
 use crate::limits::{BUSY_PAUSE, FULL_PAUSE, LINGER, LINGER_ARMED, LONGEST_POLL, QUIET_FIRST};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ pub struct Passed {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct PollPace {
     pub sleep: Duration,
     pub idle: u32,
 }
@@ -113,7 +113,7 @@ impl PollTimer {
         *self = PollTimer { not_before: self.not_before, ..PollTimer::new(now) };
     }
 
-    pub fn passed(&mut self, passed: Passed, pace: Pace) {
+    pub fn passed(&mut self, passed: Passed, pace: PollPace) {
         let Passed { now, full, room, found, claim_only, armed, refused, busy, next_plan } = passed;
         let notified = self.caused;
         self.armed = if claim_only { self.armed } else { armed };
@@ -157,7 +157,7 @@ impl PollTimer {
 mod tests {
     use super::*;
 
-    const PACE: Pace = Pace { sleep: Duration::from_secs(1), idle: 3 };
+    const PACE: PollPace = PollPace { sleep: Duration::from_secs(1), idle: 3 };
 
     fn passed(now: Instant) -> Passed {
         Passed {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_poll_is_stretched_to_a_minute_after_idle_empty_polls_and_back_at_the_first_find() {
+    fn the_poll_comes_once_a_minute_after_idle_empty_polls_and_as_before_at_the_first_find() {
         let now = Instant::now();
         let mut timer = PollTimer::new(now);
         let waits: Vec<u64> = (0..5)
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_that_lead_to_nothing_keep_the_bell_unarmed_for_ever_longer() {
+    fn notifications_that_lead_to_nothing_keep_the_wake_up_lock_free_for_ever_longer() {
         let mut now = Instant::now();
         let mut timer = PollTimer::new(now);
         let mut waits = Vec::new();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_bell_is_tried_again_after_20_ms_doubling_up_to_sleep() {
+    fn a_refused_wake_up_lock_is_tried_again_after_20_ms_doubling_up_to_sleep() {
         let now = Instant::now();
         let mut timer = PollTimer::new(now);
         let waits: Vec<u128> = (0..8)

@@ -1,6 +1,6 @@
 //! Too few descriptors or processes: fewer workers at once, and a reason that everybody can see.
 //!
-//! Where descriptors are few they are counted before rows are taken, so that no fork fails for them. A fork that fails all
+//! Where descriptors are few they are counted before rows are claimed, so that no fork fails for them. A fork that fails all
 //! the same lowers the number of workers to what runs just then; it rises again by one every ten seconds. Of failures
 //! one a minute is logged, with the number of those before it, and `status` shows the reason meanwhile.
 
@@ -9,7 +9,7 @@ use crate::limits::{ENOUGH_FILES, ENOUGH_FILES_PER_WORKER, FORK_LOG_PAUSE, RAISE
 use crate::pool::connection_pool::ConnectionPool;
 use crate::turn::Turn;
 use shared::process::kernel_limits;
-use shared::region::{Kind, SlotHandle};
+use shared::region::{ProcessKind, SlotHandle};
 use std::time::Instant;
 
 #[derive(Debug)]
@@ -164,8 +164,8 @@ fn workers(base: &Base) -> usize {
     let slots = base.start.region.slots();
     let own = base.start.slot.index();
     let ours = |slot: SlotHandle| {
-        let notes = slots.notes(slot);
-        notes.kind() == Some(Kind::Worker) && notes.parent() == Some(own)
+        let slot_status = slots.slot_status(slot);
+        slot_status.kind() == Some(ProcessKind::Worker) && slot_status.parent() == Some(own)
     };
     slots.holders().iter().filter(|holder| !holder.reserved && ours(holder.handle)).count()
 }

@@ -1,37 +1,37 @@
 //! The statements of a pass on the queue's session, and two of them in one write.
 
-use crate::table::make::Prepared;
-use shared::db::trouble::Trouble;
+use crate::table::make::QueueStatements;
+use shared::db::db_error::DbError;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 use tokio_postgres::{Client, Row, ToStatement};
 
-pub(super) type Values<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
+pub(super) type StatementValues<'a> = &'a [&'a (dyn tokio_postgres::types::ToSql + Sync)];
 
 /// The session of a pass.
 pub(super) struct PassSession {
     pub client: Rc<Client>,
-    pub statements: Rc<Prepared>,
+    pub statements: Rc<QueueStatements>,
 }
 
 impl PassSession {
-    pub async fn execute(&self, statement: &tokio_postgres::Statement) -> Result<u64, Trouble> {
-        self.client.execute(statement, &[]).await.map_err(|error| Trouble::of(&error))
+    pub async fn execute(&self, statement: &tokio_postgres::Statement) -> Result<u64, DbError> {
+        self.client.execute(statement, &[]).await.map_err(|error| DbError::of(&error))
     }
 
-    pub async fn one<S>(&self, statement: &S, values: Values<'_>) -> Result<Row, Trouble>
+    pub async fn one<S>(&self, statement: &S, values: StatementValues<'_>) -> Result<Row, DbError>
     where
         S: ?Sized + ToStatement,
     {
-        self.client.query_one(statement, values).await.map_err(|error| Trouble::of(&error))
+        self.client.query_one(statement, values).await.map_err(|error| DbError::of(&error))
     }
 
-    pub async fn many<S>(&self, statement: &S, values: Values<'_>) -> Result<Vec<Row>, Trouble>
+    pub async fn many<S>(&self, statement: &S, values: StatementValues<'_>) -> Result<Vec<Row>, DbError>
     where
         S: ?Sized + ToStatement,
     {
-        self.client.query(statement, values).await.map_err(|error| Trouble::of(&error))
+        self.client.query(statement, values).await.map_err(|error| DbError::of(&error))
     }
 }
 

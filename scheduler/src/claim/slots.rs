@@ -4,7 +4,7 @@ use super::claims::Claims;
 use crate::attempt::attempts::Attempts;
 use crate::base::Base;
 use crate::turn::Turn;
-use shared::region::{Kind, SlotHandle};
+use shared::region::{ProcessKind, SlotHandle};
 
 impl Claims {
     /// As many slots as there are, at most `count`. None at all: says so in the slot status, and only then looks for the
@@ -18,7 +18,7 @@ impl Claims {
         };
         let mut slots = reserve();
         if slots.is_empty() && count > 0 {
-            turn.base.notes().set_wants_slot(true);
+            turn.base.slot_status().set_wants_slot(true);
             slots = reserve();
         }
         self.set_wants_slot(slots.is_empty() && count > 0, turn);
@@ -35,13 +35,13 @@ fn hungry(attempts: &Attempts, base: &Base) -> usize {
     let holders = slots.holders();
     let served: Vec<Option<u32>> = holders
         .iter()
-        .map(|holder| slots.notes(holder.handle))
-        .filter(|notes| notes.kind() == Some(Kind::Worker))
-        .map(|notes| notes.parent())
+        .map(|holder| slots.slot_status(holder.handle))
+        .filter(|slot_status| slot_status.kind() == Some(ProcessKind::Worker))
+        .map(|slot_status| slot_status.parent())
         .collect();
     let own = base.start.slot.index();
     let waits = |slot: SlotHandle| {
-        slot.index() != own && slots.notes(slot).wants_slot() && !served.contains(&Some(slot.index()))
+        slot.index() != own && slots.slot_status(slot).wants_slot() && !served.contains(&Some(slot.index()))
     };
     holders.iter().filter(|holder| waits(holder.handle)).count()
 }
@@ -50,9 +50,9 @@ fn hungry(attempts: &Attempts, base: &Base) -> usize {
 pub fn offer(base: &Base) {
     let slots = base.start.region.slots();
     let own = base.start.slot.index();
-    let wanted = |slot: SlotHandle| slot.index() != own && slots.notes(slot).wants_slot();
+    let wanted = |slot: SlotHandle| slot.index() != own && slots.slot_status(slot).wants_slot();
     let somebody = || slots.wanted() > 0 || slots.holders().iter().any(|holder| wanted(holder.handle));
     if slots.used() < slots.limit() && somebody() {
-        base.start.ring_parent();
+        base.start.signal_parent();
     }
 }

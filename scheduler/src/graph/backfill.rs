@@ -1,6 +1,6 @@
-//! The next times of a back-fill: a stretch of past times, in order, from the end, or at random. PURE.
+//! The next times of a back-fill: a range of past times, in order, from the end, or at random. PURE.
 //!
-//! However long the stretch, only a handful of times is in memory. Where it stands is in its row: the time that was fired
+//! However long the range, only a handful of times is in memory. Where it stands is in its row: the time that was fired
 //! last, or, at random, how many spans have been walked and how far the present one. A span holds some 64 times; spans
 //! are visited in an order that goes through all of them, and the times of each are shuffled, both by the row's own
 //! number: another process goes on exactly where this one was killed.
@@ -20,7 +20,7 @@ pub enum Order {
 
 /// A back-fill's row, as far as it matters here.
 #[derive(Clone, Copy, Debug)]
-pub struct Stretch {
+pub struct BackfillRange {
     pub number: i32,
     pub lo: Moment,
     pub hi: Moment,
@@ -47,30 +47,30 @@ impl Chunk {
     }
 }
 
-pub fn chunk(schedule: &Schedule, stretch: &Stretch, most: usize) -> Result<Chunk, Error> {
-    match stretch.order {
+pub fn chunk(schedule: &Schedule, range: &BackfillRange, most: usize) -> Result<Chunk, Error> {
+    match range.order {
         Order::Earliest => {
-            let lo = stretch.at.map_or(Ok(stretch.lo), |at| at.plus_us(1))?;
-            Ok(Chunk::of(schedule.times(lo, stretch.hi).take(most).collect(), most))
+            let lo = range.at.map_or(Ok(range.lo), |at| at.plus_us(1))?;
+            Ok(Chunk::of(schedule.times(lo, range.hi).take(most).collect(), most))
         }
         Order::Latest => {
-            let hi = stretch.at.unwrap_or(stretch.hi);
-            Ok(Chunk::of(schedule.times(stretch.lo, hi).rev().take(most).collect(), most))
+            let hi = range.at.unwrap_or(range.hi);
+            Ok(Chunk::of(schedule.times(range.lo, hi).rev().take(most).collect(), most))
         }
-        Order::Random => at_random(schedule, stretch, most),
+        Order::Random => at_random(schedule, range, most),
     }
 }
 
-fn at_random(schedule: &Schedule, stretch: &Stretch, most: usize) -> Result<Chunk, Error> {
-    let spans = (schedule.count(stretch.lo, stretch.hi) / SPAN_TIMES).clamp(1, MOST_SPANS).next_power_of_two();
-    let length = (stretch.hi.us() - stretch.lo.us()) as u64;
-    let border = |k: u64| stretch.lo.plus_us((u128::from(length) * u128::from(k) / u128::from(spans)) as i64);
+fn at_random(schedule: &Schedule, range: &BackfillRange, most: usize) -> Result<Chunk, Error> {
+    let spans = (schedule.count(range.lo, range.hi) / SPAN_TIMES).clamp(1, MOST_SPANS).next_power_of_two();
+    let length = (range.hi.us() - range.lo.us()) as u64;
+    let border = |k: u64| range.lo.plus_us((u128::from(length) * u128::from(k) / u128::from(spans)) as i64);
     let mut chunk = Chunk::default();
-    let mut pos = stretch.pos as usize;
-    for walked in stretch.span as u64..spans {
-        let place = visited(walked, spans, stretch.number);
+    let mut pos = range.pos as usize;
+    for walked in range.span as u64..spans {
+        let place = visited(walked, spans, range.number);
         let mut times: Vec<Moment> = schedule.times(border(place)?, border(place + 1)?).collect();
-        shuffle(&mut times, stretch.number as u64 ^ place.rotate_left(32));
+        shuffle(&mut times, range.number as u64 ^ place.rotate_left(32));
         for (done, time) in times.into_iter().enumerate().skip(pos) {
             if chunk.times.len() == most {
                 return Ok(chunk);
@@ -117,17 +117,17 @@ mod tests {
         Schedule::Grid(Grid::new(start, Interval::from_seconds(60), Zone::utc()).expect("a grid"))
     }
 
-    /// Walks a whole stretch in chunks, each begun anew from what the row would say.
-    fn walk(schedule: &Schedule, mut stretch: Stretch, most: usize) -> Vec<Moment> {
+    /// Walks a whole range in chunks, each begun anew from what the row would say.
+    fn walk(schedule: &Schedule, mut range: BackfillRange, most: usize) -> Vec<Moment> {
         let mut all = Vec::new();
         loop {
-            let chunk = chunk(schedule, &stretch, most).expect("computed");
+            let chunk = chunk(schedule, &range, most).expect("computed");
             // the window lets through only some of them
             let through = if chunk.times.len() > 1 { chunk.times.len() - 1 } else { chunk.times.len() };
             all.extend(&chunk.times[..through]);
             if let Some(last) = through.checked_sub(1) {
-                stretch.at = Some(chunk.times[last]);
-                (stretch.span, stretch.pos) = (chunk.spans[last], chunk.positions[last]);
+                range.at = Some(chunk.times[last]);
+                (range.span, range.pos) = (chunk.spans[last], chunk.positions[last]);
             }
             if chunk.ends && through == chunk.times.len() {
                 return all;
@@ -145,12 +145,12 @@ mod tests {
             let hi = Moment::from_seconds(start + length * 13).expect("a time");
             let schedule = minutes(lo);
             let all: Vec<Moment> = schedule.times(lo, hi).collect();
-            let stretch = |order| Stretch { number, lo, hi, order, at: None, span: 0, pos: 0 };
-            prop_assert_eq!(&walk(&schedule, stretch(Order::Earliest), most), &all);
-            let mut latest = walk(&schedule, stretch(Order::Latest), most);
+            let range = |order| BackfillRange { number, lo, hi, order, at: None, span: 0, pos: 0 };
+            prop_assert_eq!(&walk(&schedule, range(Order::Earliest), most), &all);
+            let mut latest = walk(&schedule, range(Order::Latest), most);
             latest.reverse();
             prop_assert_eq!(&latest, &all);
-            let mut random = walk(&schedule, stretch(Order::Random), most);
+            let mut random = walk(&schedule, range(Order::Random), most);
             if all.len() > 20 {
                 prop_assert_ne!(&random, &all);
             }

@@ -1,7 +1,7 @@
 //! Who keeps the graph of a database, and with which session. PURE: no clock, no connection.
 //!
 //! One scheduler of a database holds its lock (kind 6) on the queue's session. While nothing of the graph is in use, that
-//! session also holds the catalog's bell, and the graph costs nothing else; as soon as there is a timer, a job without
+//! session also holds the catalog's wake-up lock, and the graph costs nothing else; as soon as there is a timer, a job without
 //! input or a back-fill, a session of its own is dialled and kept until nothing has been in use for a while.
 //! The table in the crate's README is printed from here.
 
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 /// How often the lock is tried while another scheduler holds it.
 const ELSEWHERE_PAUSE: Duration = Duration::from_secs(5);
-/// The backstop behind the bell.
+/// The backstop behind the wake-up lock.
 const DORMANT_PAUSE: Duration = Duration::from_secs(60);
-/// The bell could not be held, because somebody's transaction is open: looked at again soon.
+/// The wake-up lock could not be got, because somebody's transaction is open: looked at again soon.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -19,9 +19,9 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub enum GraphState {
     /// No session of the queue, or no catalog.
     Absent,
-    /// The queue's session asks whether the graph is ours and in use; it may be rung meanwhile.
-    Asking {
-        rung: bool,
+    /// The queue's session asks whether the graph is ours and in use; the catalog may change meanwhile.
+    Querying {
+        changed: bool,
     },
     /// Another scheduler keeps it; asked again at a moment.
     Elsewhere {
@@ -50,9 +50,9 @@ pub enum GraphEvent {
     Passed {
         now: Instant,
     },
-    /// The catalog's bell.
-    Rang,
-    /// `keeps`: the lock is ours; `hears`: the bell is held; `used`: there is something to keep.
+    /// The catalog has notified.
+    CatalogChanged,
+    /// `keeps`: the lock is ours; `hears`: the wake-up lock is held; `used`: there is something to keep.
     Watched {
         now: Instant,
         keeps: bool,
@@ -90,20 +90,20 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
     use GraphState as S;
     let go = |next, effects| GraphStep { next, effects };
     match (state, event) {
-        (S::Absent, E::Ready) => go(S::Asking { rung: false }, vec![F::Ask]),
-        (S::Asking { .. } | S::Elsewhere { .. } | S::Dormant { .. }, E::Gone) => go(S::Absent, vec![]),
+        (S::Absent, E::Ready) => go(S::Querying { changed: false }, vec![F::Ask]),
+        (S::Querying { .. } | S::Elsewhere { .. } | S::Dormant { .. }, E::Gone) => go(S::Absent, vec![]),
         (S::Down { .. } | S::Dialling | S::Preparing | S::Keeping, E::Gone) => go(S::Absent, vec![F::HangUp]),
         (S::Elsewhere { ask_at } | S::Dormant { ask_at }, E::Passed { now }) if now >= ask_at => {
-            go(S::Asking { rung: false }, vec![F::Ask])
+            go(S::Querying { changed: false }, vec![F::Ask])
         }
-        (S::Dormant { .. }, E::Rang) => go(S::Asking { rung: false }, vec![F::Ask]),
-        (S::Asking { .. }, E::Rang) => go(S::Asking { rung: true }, vec![]),
-        (S::Asking { .. }, E::Watched { now, keeps: false, .. }) => {
+        (S::Dormant { .. }, E::CatalogChanged) => go(S::Querying { changed: false }, vec![F::Ask]),
+        (S::Querying { .. }, E::CatalogChanged) => go(S::Querying { changed: true }, vec![]),
+        (S::Querying { .. }, E::Watched { now, keeps: false, .. }) => {
             go(S::Elsewhere { ask_at: now + ELSEWHERE_PAUSE }, vec![])
         }
-        (S::Asking { .. }, E::Watched { used: true, .. }) => go(S::Dialling, vec![F::Dial]),
-        (S::Asking { rung: true }, E::Watched { .. }) => go(S::Asking { rung: false }, vec![F::Ask]),
-        (S::Asking { rung: false }, E::Watched { now, hears, .. }) => {
+        (S::Querying { .. }, E::Watched { used: true, .. }) => go(S::Dialling, vec![F::Dial]),
+        (S::Querying { changed: true }, E::Watched { .. }) => go(S::Querying { changed: false }, vec![F::Ask]),
+        (S::Querying { changed: false }, E::Watched { now, hears, .. }) => {
             go(S::Dormant { ask_at: now + if hears { DORMANT_PAUSE } else { REFUSED_PAUSE } }, vec![])
         }
         (S::Down { retry_at }, E::Passed { now }) if now >= retry_at => go(S::Dialling, vec![F::Dial]),
@@ -112,11 +112,11 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
         (S::Dialling | S::Preparing | S::Keeping, E::Lost { now }) => {
             go(S::Down { retry_at: now + RETRY_PAUSE }, vec![F::HangUp])
         }
-        (S::Keeping, E::Unused) => go(S::Asking { rung: false }, vec![F::HangUp, F::Ask]),
+        (S::Keeping, E::Unused) => go(S::Querying { changed: false }, vec![F::HangUp, F::Ask]),
         // Nothing of the following changes anything: it comes too late, or not now.
         (state @ S::Absent, E::Gone) => go(state, vec![]),
         (
-            state @ (S::Asking { .. }
+            state @ (S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -128,7 +128,7 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
         (state, E::Passed { .. }) => go(state, vec![]),
         (
             state @ (S::Absent | S::Elsewhere { .. } | S::Down { .. } | S::Dialling | S::Preparing | S::Keeping),
-            E::Rang,
+            E::CatalogChanged,
         ) => go(state, vec![]),
         (
             state @ (S::Absent
@@ -142,7 +142,7 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
         ) => go(state, vec![]),
         (
             state @ (S::Absent
-            | S::Asking { .. }
+            | S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -152,7 +152,7 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
         ) => go(state, vec![]),
         (
             state @ (S::Absent
-            | S::Asking { .. }
+            | S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -161,12 +161,12 @@ pub fn step(state: GraphState, event: GraphEvent) -> GraphStep {
             E::Prepared,
         ) => go(state, vec![]),
         (
-            state @ (S::Absent | S::Asking { .. } | S::Elsewhere { .. } | S::Dormant { .. } | S::Down { .. }),
+            state @ (S::Absent | S::Querying { .. } | S::Elsewhere { .. } | S::Dormant { .. } | S::Down { .. }),
             E::Lost { .. },
         ) => go(state, vec![]),
         (
             state @ (S::Absent
-            | S::Asking { .. }
+            | S::Querying { .. }
             | S::Elsewhere { .. }
             | S::Dormant { .. }
             | S::Down { .. }
@@ -183,7 +183,7 @@ impl GraphState {
             GraphState::Elsewhere { ask_at } | GraphState::Dormant { ask_at } => Some(ask_at),
             GraphState::Down { retry_at } => Some(retry_at),
             GraphState::Absent
-            | GraphState::Asking { .. }
+            | GraphState::Querying { .. }
             | GraphState::Dialling
             | GraphState::Preparing
             | GraphState::Keeping => None,
@@ -198,8 +198,8 @@ mod tests {
     fn name(state: GraphState) -> &'static str {
         match state {
             GraphState::Absent => "Absent",
-            GraphState::Asking { rung: false } => "Asking",
-            GraphState::Asking { rung: true } => "Asking (rung)",
+            GraphState::Querying { changed: false } => "Querying",
+            GraphState::Querying { changed: true } => "Querying (changed)",
             GraphState::Elsewhere { .. } => "Elsewhere",
             GraphState::Dormant { .. } => "Dormant",
             GraphState::Down { .. } => "Down",
@@ -215,8 +215,8 @@ mod tests {
         let watched = |keeps: bool, used: bool| GraphEvent::Watched { now, keeps, hears: keeps && !used, used };
         let states = [
             GraphState::Absent,
-            GraphState::Asking { rung: false },
-            GraphState::Asking { rung: true },
+            GraphState::Querying { changed: false },
+            GraphState::Querying { changed: true },
             GraphState::Elsewhere { ask_at: past },
             GraphState::Dormant { ask_at: past },
             GraphState::Down { retry_at: past },
@@ -228,7 +228,7 @@ mod tests {
             ("Ready", GraphEvent::Ready),
             ("Gone", GraphEvent::Gone),
             ("Passed (due)", GraphEvent::Passed { now }),
-            ("Rang", GraphEvent::Rang),
+            ("CatalogChanged", GraphEvent::CatalogChanged),
             ("Watched (not ours)", watched(false, false)),
             ("Watched (unused)", watched(true, false)),
             ("Watched (used)", watched(true, true)),
@@ -257,11 +257,11 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_during_the_question_brings_another_one() {
+    fn a_change_during_the_query_brings_another_one() {
         let now = Instant::now();
-        let rung = step(GraphState::Asking { rung: false }, GraphEvent::Rang).next;
+        let changed = step(GraphState::Querying { changed: false }, GraphEvent::CatalogChanged).next;
         let answer = GraphEvent::Watched { now, keeps: true, hears: true, used: false };
-        assert_eq!(step(rung, answer).effects, [GraphEffect::Ask]);
-        assert_eq!(step(GraphState::Asking { rung: false }, answer).effects, []);
+        assert_eq!(step(changed, answer).effects, [GraphEffect::Ask]);
+        assert_eq!(step(GraphState::Querying { changed: false }, answer).effects, []);
     }
 }

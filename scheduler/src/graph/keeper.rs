@@ -9,8 +9,8 @@ use super::pass::{self, GraphAsk, GraphPassed, GraphStatements};
 use crate::command::{Command, Opening, SessionName, query, query_on};
 use crate::limits::ANSWER_TIMEOUT;
 use crate::turn::Turn;
+use shared::db::db_error::DbError;
 use shared::db::statement;
-use shared::db::trouble::Trouble;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -32,14 +32,14 @@ const SWEEP_ON: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub enum GraphAnswer {
     /// Whether the graph is ours to keep.
-    Watched(Watched),
+    Watched(GraphWatched),
     Prepared(Rc<GraphStatements>),
     Passed(Box<GraphPassed>),
 }
 
 /// What the queue's session has found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watched {
+pub struct GraphWatched {
     pub keeps: bool,
     pub hears: bool,
     pub used: bool,
@@ -92,8 +92,8 @@ impl Graph {
         self.passing = false;
         self.armed = passed.armed;
         self.refused_timers.retain(|_, until| *until > now);
-        for (timer, _, trouble) in &passed.refused {
-            let pause = if trouble.passes() { REFUSED_PAUSE_SHORT } else { REFUSED_PAUSE_LONG };
+        for (timer, _, db_error) in &passed.refused {
+            let pause = if db_error.passes() { REFUSED_PAUSE_SHORT } else { REFUSED_PAUSE_LONG };
             self.refused_timers.extend(timer.map(|timer| (timer, now + pause)));
         }
         if passed.used || passed.more {
@@ -154,13 +154,13 @@ impl Graph {
             match client.query_one(&text, &[&keeps, &hears]).await {
                 Ok(row) => {
                     let (keeps, hears, used) = (row.get("keeps"), row.get("hears"), row.get("used"));
-                    Ok(GraphAnswer::Watched(Watched { keeps, hears, used }))
+                    Ok(GraphAnswer::Watched(GraphWatched { keeps, hears, used }))
                 }
-                Err(error) if client.is_closed() => Err(Trouble::of(&error)),
+                Err(error) if client.is_closed() => Err(DbError::of(&error)),
                 // Tasks are served all the same.
                 Err(error) => {
-                    shared::debug!("the graph cannot be looked at", why = Trouble::of(&error));
-                    Ok(GraphAnswer::Watched(Watched { keeps: false, hears, used: false }))
+                    shared::debug!("the graph cannot be looked at", why = DbError::of(&error));
+                    Ok(GraphAnswer::Watched(GraphWatched { keeps: false, hears, used: false }))
                 }
             }
         })
@@ -169,7 +169,7 @@ impl Graph {
     pub fn answered(&mut self, answer: GraphAnswer, turn: &Turn<'_>) -> Vec<Command<GraphAnswer>> {
         let now = turn.now;
         match answer {
-            GraphAnswer::Watched(Watched { keeps, hears, used }) => {
+            GraphAnswer::Watched(GraphWatched { keeps, hears, used }) => {
                 if keeps && !self.keeps {
                     let queue = turn.label();
                     shared::debug!("this scheduler keeps the timers and tokens of its database", queue = queue);
@@ -201,8 +201,8 @@ impl Graph {
     }
 
     /// The graph's own session is lost. Tasks are served all the same.
-    pub fn lost(&mut self, trouble: Trouble, turn: &Turn<'_>) -> Vec<Command<GraphAnswer>> {
-        let text = format!("the session that keeps the graph: {trouble}");
+    pub fn lost(&mut self, db_error: DbError, turn: &Turn<'_>) -> Vec<Command<GraphAnswer>> {
+        let text = format!("the session that keeps the graph: {db_error}");
         if !self.said.contains(&text) {
             shared::warning!("timers wait", queue = turn.label(), reason = text);
             self.said.push(text);
@@ -241,11 +241,16 @@ impl Graph {
             shared::info!("missed times skipped", queue = turn.label(), timer = timer, times = skipped);
         }
         let mut lasting = Vec::new();
-        for (_, what, trouble) in passed.refused {
-            let text = format!("{what}: {trouble}");
-            if !self.said.contains(&text) && !trouble.passes() {
+        for (_, what, db_error) in passed.refused {
+            let text = format!("{what}: {db_error}");
+            if !self.said.contains(&text) && !db_error.passes() {
                 let queue = turn.label();
-                shared::warning!("the graph goes on without it for a while", queue = queue, what = what, why = trouble);
+                shared::warning!(
+                    "the graph goes on without it for a while",
+                    queue = queue,
+                    what = what,
+                    why = db_error
+                );
             }
             lasting.push(text);
         }

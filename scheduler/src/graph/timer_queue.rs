@@ -1,7 +1,7 @@
 //! What is to be done with a timer now: its next time, the time it fires, the times it has missed. PURE.
 //!
 //! The rows are the queue: the server hands over those that are due, in order; `now` is the server's. A timer is judged
-//! one step at a time, and one step is one transaction: fire a time, or leave missed ones out, or hand a stretch of them
+//! one step at a time, and one step is one transaction: fire a time, or leave missed ones out, or hand a range of them
 //! to a back-fill, and move on. Called by `graph`; what cannot be computed (a zone that we do not know) is an error for
 //! that timer alone.
 
@@ -12,14 +12,14 @@ const GRACE_US: i64 = 60_000_000;
 
 /// The columns of a schedule.
 #[derive(Clone, Debug)]
-pub struct Columns {
+pub struct TimerColumns {
     pub start: Moment,
     pub period: Option<Interval>,
     pub cron: Option<String>,
     pub timezone: String,
 }
 
-impl Columns {
+impl TimerColumns {
     pub fn zone(&self) -> Result<Zone, Error> {
         Zone::find(&self.timezone)
     }
@@ -51,7 +51,7 @@ pub enum CatchUp {
 
 #[derive(Clone, Debug)]
 pub struct Timer {
-    pub columns: Columns,
+    pub columns: TimerColumns,
     pub stop: Option<Moment>,
     pub shift: Interval,
     pub catchup: CatchUp,
@@ -63,24 +63,24 @@ pub struct Timer {
 
 /// The logical time that comes next, and when it fires. None: no time is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Next {
+pub struct NextTimer {
     pub time: Moment,
     pub due: Moment,
 }
 
 /// One step of a due timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct TimerStep {
     pub fires: Option<Moment>,
-    /// A stretch of missed times, [lo, hi).
-    pub stretch: Option<(Moment, Moment)>,
+    /// A range of missed times, [lo, hi).
+    pub range: Option<(Moment, Moment)>,
     /// Missed times that are left out.
     pub skipped: u64,
-    pub next: Option<Next>,
+    pub next: Option<NextTimer>,
 }
 
 /// The next time of a timer that is new (its first one, though it be long past) or was edited (never the past again).
-pub fn next_time(timer: &Timer, stale: Stale, now: Moment) -> Result<Option<Next>, Error> {
+pub fn next_time(timer: &Timer, stale: Stale, now: Moment) -> Result<Option<NextTimer>, Error> {
     let (zone, schedule) = (timer.columns.zone()?, timer.columns.schedule()?);
     let time = match stale {
         Stale::New => schedule.at_or_after(timer.columns.start),
@@ -93,12 +93,12 @@ pub fn next_time(timer: &Timer, stale: Stale, now: Moment) -> Result<Option<Next
 }
 
 /// What a due timer does now.
-pub fn step(timer: &Timer, now: Moment) -> Result<Option<Step>, Error> {
+pub fn step(timer: &Timer, now: Moment) -> Result<Option<TimerStep>, Error> {
     let (Some(next), Some(due)) = (timer.next, timer.due) else { return Ok(None) };
     let (zone, schedule) = (timer.columns.zone()?, timer.columns.schedule()?);
-    let live = || -> Result<Option<Step>, Error> {
+    let live = || -> Result<Option<TimerStep>, Error> {
         let after = following(timer, &zone, schedule.after(next))?;
-        Ok(Some(Step { fires: Some(next), stretch: None, skipped: 0, next: after }))
+        Ok(Some(TimerStep { fires: Some(next), range: None, skipped: 0, next: after }))
     };
     let oldest_due = now.plus_us(-GRACE_US)?;
     if due >= oldest_due {
@@ -123,32 +123,33 @@ pub fn step(timer: &Timer, now: Moment) -> Result<Option<Step>, Error> {
         None => next,
     };
     let missed = schedule.count(next, hi);
-    let after = fresh.map(|time| Ok::<Next, Error>(Next { time, due: zone.plus(time, timer.shift)? })).transpose()?;
+    let after =
+        fresh.map(|time| Ok::<NextTimer, Error>(NextTimer { time, due: zone.plus(time, timer.shift)? })).transpose()?;
     let step = match timer.catchup {
-        CatchUp::None => Step { fires: None, stretch: None, skipped: missed, next: after },
+        CatchUp::None => TimerStep { fires: None, range: None, skipped: missed, next: after },
         CatchUp::Last => {
             let newest = schedule.before(hi)?.filter(|time| *time >= lo);
-            Step {
+            TimerStep {
                 fires: newest,
-                stretch: None,
+                range: None,
                 skipped: missed - u64::from(newest.is_some()).min(missed),
                 next: after,
             }
         }
         CatchUp::All => {
             let wanted = if lo < hi { schedule.count(lo, hi) } else { 0 };
-            let stretch = (wanted > 0).then_some((lo, hi));
-            Step { fires: None, stretch, skipped: missed - wanted.min(missed), next: after }
+            let range = (wanted > 0).then_some((lo, hi));
+            TimerStep { fires: None, range, skipped: missed - wanted.min(missed), next: after }
         }
     };
     Ok(Some(step))
 }
 
 /// A time, if the timer's stop lets it, with the moment when it fires.
-fn following(timer: &Timer, zone: &Zone, time: Result<Moment, Error>) -> Result<Option<Next>, Error> {
+fn following(timer: &Timer, zone: &Zone, time: Result<Moment, Error>) -> Result<Option<NextTimer>, Error> {
     match time {
         Ok(time) if timer.stop.is_none_or(|stop| time < stop) => {
-            Ok(Some(Next { time, due: zone.plus(time, timer.shift)? }))
+            Ok(Some(NextTimer { time, due: zone.plus(time, timer.shift)? }))
         }
         Ok(_) | Err(Error::OutOfRange) => Ok(None),
         Err(error) => Err(error),
@@ -172,8 +173,12 @@ mod tests {
     }
 
     fn timer(period: i64) -> Timer {
-        let columns =
-            Columns { start: at(0), period: Some(Interval::from_seconds(period)), cron: None, timezone: "UTC".into() };
+        let columns = TimerColumns {
+            start: at(0),
+            period: Some(Interval::from_seconds(period)),
+            cron: None,
+            timezone: "UTC".into(),
+        };
         let (catchup, shift) = (CatchUp::Last, Interval::default());
         Timer {
             columns,
@@ -187,15 +192,15 @@ mod tests {
         }
     }
 
-    fn next(seconds: i64) -> Option<Next> {
-        Some(Next { time: at(seconds), due: at(seconds) })
+    fn next(seconds: i64) -> Option<NextTimer> {
+        Some(NextTimer { time: at(seconds), due: at(seconds) })
     }
 
     #[test]
     fn a_time_within_its_grace_fires_and_the_next_follows() {
         for late in [0, 1, 60] {
             let step = step(&timer(HOUR), at(late)).expect("computed").expect("due");
-            assert_eq!(step, Step { fires: Some(at(0)), stretch: None, skipped: 0, next: next(HOUR) });
+            assert_eq!(step, TimerStep { fires: Some(at(0)), range: None, skipped: 0, next: next(HOUR) });
         }
         // several within the grace fire one after the other
         let step = step(&timer(10), at(45)).expect("computed").expect("due");
@@ -210,20 +215,20 @@ mod tests {
             step(&timer, now).expect("computed").expect("due")
         };
         let none = with(CatchUp::None, None);
-        assert_eq!(none, Step { fires: None, stretch: None, skipped: 10, next: next(10 * HOUR) });
+        assert_eq!(none, TimerStep { fires: None, range: None, skipped: 10, next: next(10 * HOUR) });
         let last = with(CatchUp::Last, None);
-        assert_eq!(last, Step { fires: Some(at(9 * HOUR)), stretch: None, skipped: 9, next: next(10 * HOUR) });
+        assert_eq!(last, TimerStep { fires: Some(at(9 * HOUR)), range: None, skipped: 9, next: next(10 * HOUR) });
         let all = with(CatchUp::All, None);
-        let stretch = Some((at(0), at(10 * HOUR)));
-        assert_eq!(all, Step { fires: None, stretch, skipped: 0, next: next(10 * HOUR) });
+        let range = Some((at(0), at(10 * HOUR)));
+        assert_eq!(all, TimerStep { fires: None, range, skipped: 0, next: next(10 * HOUR) });
         // what is too old is left out
         let young = with(CatchUp::All, Some(3 * HOUR));
         assert_eq!(
-            (young.skipped, young.stretch),
+            (young.skipped, young.range),
             (8, Some((now.plus_us(-3 * HOUR * 1_000_000).unwrap(), at(10 * HOUR))))
         );
         assert_eq!(with(CatchUp::Last, Some(10 * MINUTE)).fires, None);
-        assert_eq!(with(CatchUp::All, Some(10 * MINUTE)).stretch, None);
+        assert_eq!(with(CatchUp::All, Some(10 * MINUTE)).range, None);
     }
 
     #[test]
@@ -261,7 +266,8 @@ mod tests {
     #[test]
     fn months_end_where_they_end_and_an_unknown_zone_is_an_error_of_its_timer() {
         let start = Moment::from_seconds(1_706_659_200).expect("2024-01-31");
-        let columns = Columns { start, period: Some(Interval::from_months(1)), cron: None, timezone: "UTC".into() };
+        let columns =
+            TimerColumns { start, period: Some(Interval::from_months(1)), cron: None, timezone: "UTC".into() };
         let monthly = Timer { columns, next: Some(start), due: Some(start), ..timer(DAY) };
         let step_of = |next: Moment| {
             let timer = Timer { next: Some(next), due: Some(next), ..monthly.clone() };

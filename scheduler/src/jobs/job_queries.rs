@@ -1,11 +1,11 @@
 //! What the database is asked about jobs, and which of these questions are due.
 
-use super::job_statements::{self, JobStatements, put_runs};
+use super::job_statements::{self, JobStatements, insert_runs};
 use super::next_start;
 use crate::command::{Command, query};
-use crate::table::make::Prepared;
+use crate::table::make::QueueStatements;
+use shared::db::db_error::{DbError, DbErrorKind};
 use shared::db::statement::Queue;
-use shared::db::trouble::{Trouble, TroubleKind};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio_postgres::Client;
@@ -20,7 +20,7 @@ const GATHERING: Duration = Duration::from_millis(4);
 pub(crate) const LOCKED_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum JobQuery {
     #[default]
     None,
     Wanted,
@@ -66,10 +66,10 @@ pub enum JobAnswer {
 /// Which questions are due, wanted, or in flight.
 #[derive(Debug, Default)]
 pub(super) struct Queries {
-    pub(super) watch: Question,
-    pub(super) fill: Question,
-    recall: Question,
-    put: Question,
+    pub(super) watch: JobQuery,
+    pub(super) fill: JobQuery,
+    recall: JobQuery,
+    put: JobQuery,
     /// When ordered runs are put into the queue beside the passes, and when that was done last.
     put_at: Option<Instant>,
     put_done: Option<Instant>,
@@ -88,20 +88,20 @@ impl Queries {
     }
 
     pub(super) fn prepared(&mut self, now: Instant) {
-        self.watch = Question::Wanted;
+        self.watch = JobQuery::Wanted;
         self.compare_at = Some(now);
     }
 
     /// The catalog refuses them.
     pub(super) fn failed(&mut self) {
-        (self.watch, self.fill) = (Question::None, Question::None);
-        (self.recall, self.put) = (Question::None, Question::None);
+        (self.watch, self.fill) = (JobQuery::None, JobQuery::None);
+        (self.recall, self.put) = (JobQuery::None, JobQuery::None);
     }
 
     /// Rows of runs are to leave the queue.
     pub(super) fn want_recall(&mut self) {
-        if self.recall == Question::None && self.recall_at.is_none() {
-            self.recall = Question::Wanted;
+        if self.recall == JobQuery::None && self.recall_at.is_none() {
+            self.recall = JobQuery::Wanted;
         }
     }
 
@@ -112,12 +112,12 @@ impl Queries {
     }
 
     pub(super) fn put(&mut self, now: Instant) {
-        self.put = Question::None;
+        self.put = JobQuery::None;
         self.put_done = Some(now);
     }
 
     pub(super) fn recalled(&mut self, left: i64, now: Instant) {
-        self.recall = Question::None;
+        self.recall = JobQuery::None;
         self.recall_at = (left > 0).then(|| now + LOCKED_PAUSE);
     }
 
@@ -132,7 +132,7 @@ impl Queries {
     /// `idle`: the catalog has no jobs. `stopping`: nothing new is put.
     pub(super) fn deadline(&self, idle: bool, stopping: bool) -> Option<Instant> {
         let compare = self.compare_at.filter(|_| !idle);
-        let put = self.put_at.filter(|_| self.put == Question::None && !stopping);
+        let put = self.put_at.filter(|_| self.put == JobQuery::None && !stopping);
         [self.retention, compare, self.recall_at, put].into_iter().flatten().min()
     }
 
@@ -145,20 +145,20 @@ impl Queries {
         now: Instant,
     ) -> Vec<Command<JobAnswer>> {
         let mut due = Vec::new();
-        if self.fill == Question::Wanted {
-            self.fill = Question::InFlight;
+        if self.fill == JobQuery::Wanted {
+            self.fill = JobQuery::InFlight;
             due.push(fill(statements.clone(), label.to_owned()));
         }
-        if self.put_at.is_some_and(|at| now >= at) && self.put == Question::None && !stopping {
-            (self.put_at, self.put) = (None, Question::InFlight);
+        if self.put_at.is_some_and(|at| now >= at) && self.put == JobQuery::None && !stopping {
+            (self.put_at, self.put) = (None, JobQuery::InFlight);
             due.push(put(statements.clone()));
         }
         if self.recall_at.is_some_and(|at| now >= at) {
             self.recall_at = None;
-            self.recall = Question::Wanted;
+            self.recall = JobQuery::Wanted;
         }
-        if self.recall == Question::Wanted {
-            self.recall = Question::InFlight;
+        if self.recall == JobQuery::Wanted {
+            self.recall = JobQuery::InFlight;
             due.push(recall(statements.clone()));
         }
         // Something to compare came with the first job.
@@ -166,8 +166,8 @@ impl Queries {
             self.compare_at = Some(now + COMPARE);
             due.push(compare(statements.clone()));
         }
-        if self.watch == Question::Wanted {
-            self.watch = if running.is_empty() { Question::None } else { Question::InFlight };
+        if self.watch == JobQuery::Wanted {
+            self.watch = if running.is_empty() { JobQuery::None } else { JobQuery::InFlight };
             if !running.is_empty() {
                 due.push(watch(statements.clone(), running));
             }
@@ -181,7 +181,7 @@ impl Queries {
 }
 
 /// Triggers and statements.
-pub(super) fn prepare(queue: Queue, prepared: &Prepared) -> Command<JobAnswer> {
+pub(super) fn prepare(queue: Queue, prepared: &QueueStatements) -> Command<JobAnswer> {
     let relid = prepared.relid;
     query("preparing jobs", move |client| async move {
         let ready = job_statements::prepare(&client, &queue, relid).await;
@@ -190,10 +190,10 @@ pub(super) fn prepare(queue: Queue, prepared: &Prepared) -> Command<JobAnswer> {
 }
 
 /// Ends the backend of a run that does not end by itself.
-pub(super) fn terminate(prepared: Rc<Prepared>, task: i64, attempt: i32) -> Command<JobAnswer> {
+pub(super) fn terminate(prepared: Rc<QueueStatements>, task: i64, attempt: i32) -> Command<JobAnswer> {
     query("terminating a backend", move |client| async move {
         let ended = client.query(&prepared.settle.end_backend, &[&task, &attempt, &true, &Vec::<i32>::new()]).await;
-        ended.map_err(|error| Trouble::of(&error))?;
+        ended.map_err(|error| DbError::of(&error))?;
         Ok(JobAnswer::Terminated)
     })
 }
@@ -206,20 +206,20 @@ fn fill(statements: Rc<JobStatements>, label: String) -> Command<JobAnswer> {
 
 fn put(statements: Rc<JobStatements>) -> Command<JobAnswer> {
     query("putting runs into the queue", move |client| async move {
-        contained(put_runs(&client, &statements).await.map(JobAnswer::Put))
+        contained(insert_runs(&client, &statements).await.map(JobAnswer::Put))
     })
 }
 
 fn recall(statements: Rc<JobStatements>) -> Command<JobAnswer> {
     query("recalling runs", move |client| async move {
-        let row = client.query_one(&statements.recall, &[]).await.map_err(|error| Trouble::of(&error));
+        let row = client.query_one(&statements.recall, &[]).await.map_err(|error| DbError::of(&error));
         contained(row.map(|row| JobAnswer::Recalled { left: row.get::<_, i64>("wanted") - row.get::<_, i64>("done") }))
     })
 }
 
 fn compare(statements: Rc<JobStatements>) -> Command<JobAnswer> {
     query("comparing runs and rows", move |client| async move {
-        let row = client.query_one(&statements.compare, &[]).await.map_err(|error| Trouble::of(&error));
+        let row = client.query_one(&statements.compare, &[]).await.map_err(|error| DbError::of(&error));
         contained(
             row.map(|row| JobAnswer::Compared(row.get::<_, i64>("closed") + i64::from(row.get::<_, i32>("settled")))),
         )
@@ -236,21 +236,21 @@ fn watch(statements: Rc<JobStatements>, jobs: Vec<i32>) -> Command<JobAnswer> {
 fn delete_old(statements: Rc<JobStatements>, behind: i32) -> Command<JobAnswer> {
     query("deleting old runs", move |client| async move {
         let row = client.query_one(&statements.delete_old, &[&behind]).await;
-        let deleted = row.map_err(|error| Trouble::of(&error));
+        let deleted = row.map_err(|error| DbError::of(&error));
         contained(deleted.map(|row| JobAnswer::RunsDeleted { deleted: row.get("deleted"), last: row.get("last") }))
     })
 }
 
 /// A refusal about jobs is theirs alone; only a lost link is everybody's.
-fn contained(answer: Result<JobAnswer, Trouble>) -> Result<JobAnswer, Trouble> {
+fn contained(answer: Result<JobAnswer, DbError>) -> Result<JobAnswer, DbError> {
     match answer {
-        Err(trouble) if trouble.kind != TroubleKind::Passing => Ok(JobAnswer::Failed(trouble.text)),
+        Err(db_error) if db_error.kind != DbErrorKind::Passing => Ok(JobAnswer::Failed(db_error.text)),
         answer => answer,
     }
 }
 
-async fn definitions(client: &Client, statements: &JobStatements, jobs: &[i32]) -> Result<Vec<Definition>, Trouble> {
-    let rows = client.query(&statements.watch, &[&jobs]).await.map_err(|error| Trouble::of(&error))?;
+async fn definitions(client: &Client, statements: &JobStatements, jobs: &[i32]) -> Result<Vec<Definition>, DbError> {
+    let rows = client.query(&statements.watch, &[&jobs]).await.map_err(|error| DbError::of(&error))?;
     let found = rows.iter().map(|row| {
         let ms: f64 = row.get("ms");
         let limit = (ms > 0.0).then(|| Duration::from_millis(ms as u64));

@@ -18,7 +18,7 @@ pub enum JobState {
     /// A run is claimed: it is being started, or runs.
     Starting { since: Instant, limit: Option<Duration>, paused: bool },
     /// Its run is being ended.
-    Terminating { why: Why, since: Instant, rung: Rung, paused: bool },
+    Terminating { why: Why, since: Instant, stage: TerminationStage, paused: bool },
     /// Paused: nothing starts by itself.
     Disabled,
 }
@@ -32,7 +32,7 @@ pub enum Why {
 
 /// How far the ladder has been climbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
+pub enum TerminationStage {
     Cancelled,
     Terminated,
     Killed,
@@ -40,7 +40,7 @@ pub enum Rung {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobEvent {
-    /// A run was taken.
+    /// A run was claimed.
     Claimed { now: Instant },
     /// How the job is defined by now.
     Defined { limit: Option<Duration>, scheduled: bool },
@@ -71,9 +71,11 @@ impl JobState {
     pub fn deadline(&self) -> Option<Instant> {
         match self {
             JobState::Starting { since, limit, .. } => limit.and_then(|limit| since.checked_add(limit)),
-            JobState::Terminating { since, rung: Rung::Cancelled, .. } => Some(*since + TERMINATE_AFTER),
-            JobState::Terminating { since, rung: Rung::Terminated, .. } => Some(*since + KILL_AFTER),
-            JobState::Terminating { rung: Rung::Killed, .. } | JobState::Scheduled | JobState::Disabled => None,
+            JobState::Terminating { since, stage: TerminationStage::Cancelled, .. } => Some(*since + TERMINATE_AFTER),
+            JobState::Terminating { since, stage: TerminationStage::Terminated, .. } => Some(*since + KILL_AFTER),
+            JobState::Terminating { stage: TerminationStage::Killed, .. }
+            | JobState::Scheduled
+            | JobState::Disabled => None,
         }
     }
 
@@ -88,7 +90,7 @@ pub fn step(state: JobState, event: JobEvent) -> Step {
     let stay = |next: S| Step { next, effect: None };
     let late = state.deadline();
     let terminate = |why, since, paused| Step {
-        next: S::Terminating { why, since, rung: Rung::Cancelled, paused },
+        next: S::Terminating { why, since, stage: TerminationStage::Cancelled, paused },
         effect: Some(Effect::Cancel(why)),
     };
     match (state, event) {
@@ -105,21 +107,24 @@ pub fn step(state: JobState, event: JobEvent) -> Step {
         (S::Starting { paused, .. }, E::Passed { now }) if late.is_some_and(|at| now >= at) => {
             terminate(Why::Overrun, now, paused)
         }
-        (S::Terminating { why, since, rung: Rung::Cancelled, paused }, E::Passed { now })
+        (S::Terminating { why, since, stage: TerminationStage::Cancelled, paused }, E::Passed { now })
             if late.is_some_and(|at| now >= at) =>
         {
             Step {
-                next: S::Terminating { why, since, rung: Rung::Terminated, paused },
+                next: S::Terminating { why, since, stage: TerminationStage::Terminated, paused },
                 effect: Some(Effect::Terminate),
             }
         }
-        (S::Terminating { why, since, rung: Rung::Terminated, paused }, E::Passed { now })
+        (S::Terminating { why, since, stage: TerminationStage::Terminated, paused }, E::Passed { now })
             if late.is_some_and(|at| now >= at) =>
         {
-            Step { next: S::Terminating { why, since, rung: Rung::Killed, paused }, effect: Some(Effect::Kill) }
+            Step {
+                next: S::Terminating { why, since, stage: TerminationStage::Killed, paused },
+                effect: Some(Effect::Kill),
+            }
         }
-        (S::Terminating { why, since, rung, .. }, E::Defined { scheduled, .. }) => {
-            stay(S::Terminating { why, since, rung, paused: !scheduled })
+        (S::Terminating { why, since, stage, .. }, E::Defined { scheduled, .. }) => {
+            stay(S::Terminating { why, since, stage, paused: !scheduled })
         }
         (S::Starting { paused, .. } | S::Terminating { paused, .. }, E::Ended) => {
             stay(if paused { S::Disabled } else { S::Scheduled })
@@ -141,9 +146,9 @@ mod tests {
         match state {
             JobState::Scheduled => "Scheduled",
             JobState::Starting { .. } => "Starting",
-            JobState::Terminating { rung: Rung::Cancelled, .. } => "Terminating (cancelled)",
-            JobState::Terminating { rung: Rung::Terminated, .. } => "Terminating (terminated)",
-            JobState::Terminating { rung: Rung::Killed, .. } => "Terminating (killed)",
+            JobState::Terminating { stage: TerminationStage::Cancelled, .. } => "Terminating (cancelled)",
+            JobState::Terminating { stage: TerminationStage::Terminated, .. } => "Terminating (terminated)",
+            JobState::Terminating { stage: TerminationStage::Killed, .. } => "Terminating (killed)",
             JobState::Disabled => "Disabled",
         }
     }
@@ -152,13 +157,13 @@ mod tests {
         let since = Instant::now();
         let now = since + Duration::from_secs(60);
         let limit = Some(Duration::from_secs(10));
-        let terminating = |rung| JobState::Terminating { why: Why::Overrun, since, rung, paused: false };
+        let terminating = |stage| JobState::Terminating { why: Why::Overrun, since, stage, paused: false };
         let states = [
             JobState::Scheduled,
             JobState::Starting { since, limit, paused: false },
-            terminating(Rung::Cancelled),
-            terminating(Rung::Terminated),
-            terminating(Rung::Killed),
+            terminating(TerminationStage::Cancelled),
+            terminating(TerminationStage::Terminated),
+            terminating(TerminationStage::Killed),
             JobState::Disabled,
         ];
         let events = [

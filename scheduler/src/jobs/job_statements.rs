@@ -1,8 +1,8 @@
 //! The statements about jobs: they call the entry points of the queue, so they carry its OID and are prepared once per session.
 
 use crate::session::catalog;
+use shared::db::db_error::DbError;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::Trouble;
 use tokio_postgres::{Client, Statement};
 
 /// Rows of runs that are inserted with one statement.
@@ -26,17 +26,17 @@ pub struct JobStatements {
 
 /// Creates the row triggers of jobs if they are missing, and prepares the statements. Err(why): not now, another session is in
 /// the way.
-pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<JobStatements, String>, Trouble> {
+pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<JobStatements, String>, DbError> {
     if let Some(why) = catalog::attach(client, queue, relid).await? {
         return Ok(Err(why));
     }
-    client.batch_execute("LISTEN mill_0").await.map_err(|error| Trouble::of(&error))?;
+    client.batch_execute("LISTEN mill_0").await.map_err(|error| DbError::of(&error))?;
     let text =
-        async |text: &str| client.prepare(&queue.fill_of_jobs(text, relid)).await.map_err(|error| Trouble::of(&error));
+        async |text: &str| client.prepare(&queue.fill_of_jobs(text, relid)).await.map_err(|error| DbError::of(&error));
     Ok(Ok(JobStatements {
         next_event: text(statement::NEXT_EVENT).await?,
         start: text(statement::START_JOBS).await?,
-        put: text(statement::PUT_RUNS).await?,
+        put: text(statement::INSERT_RUNS).await?,
         next: text(statement::NEXT_ORDER).await?,
         refuse: text(statement::REFUSE_RUN).await?,
         recall: text(statement::RECALL_RUNS).await?,
@@ -50,26 +50,26 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
 
 /// Runs that are ordered and due get their rows: all at once, or, if the table refuses a row, one by one, and the job of each
 /// refused one is paused with the reason.
-pub async fn put_runs(client: &Client, statements: &JobStatements) -> Result<i32, Trouble> {
+pub async fn insert_runs(client: &Client, statements: &JobStatements) -> Result<i32, DbError> {
     let put = async |most: i32, only: Option<i64>| {
         let put = client.execute(&statements.put, &[&most, &only]).await;
-        put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| Trouble::of(&error))
+        put.map(|rows| i32::try_from(rows).unwrap_or(i32::MAX)).map_err(|error| DbError::of(&error))
     };
     match put(RUNS_AT_ONCE, None).await {
-        Err(trouble) if trouble.passes() => return Err(trouble),
+        Err(db_error) if db_error.passes() => return Err(db_error),
         Err(_) => {}
         rows => return rows,
     }
     let mut done = 0;
     for _ in 0..RUNS_AT_ONCE {
-        let row = client.query_one(&statements.next, &[]).await.map_err(|error| Trouble::of(&error))?;
+        let row = client.query_one(&statements.next, &[]).await.map_err(|error| DbError::of(&error))?;
         let Some(run) = row.get::<_, Option<i64>>("run") else { break };
         match put(1, Some(run)).await {
             Ok(rows) => done += rows,
-            Err(trouble) if trouble.passes() => return Err(trouble),
-            Err(trouble) => {
-                client.query(&statements.refuse, &[&run, &trouble.text]).await.map_err(|error| Trouble::of(&error))?;
-                shared::warning!("a run cannot be put into its queue", run = run, why = trouble);
+            Err(db_error) if db_error.passes() => return Err(db_error),
+            Err(db_error) => {
+                client.query(&statements.refuse, &[&run, &db_error.text]).await.map_err(|error| DbError::of(&error))?;
+                shared::warning!("a run cannot be put into its queue", run = run, why = db_error);
             }
         }
     }

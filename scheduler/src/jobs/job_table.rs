@@ -9,11 +9,11 @@ use crate::attempt::attempt_id::AttemptId;
 use crate::attempt::attempt_table::AttemptTable;
 use crate::base::Base;
 use crate::command::Command;
-use crate::jobs::job_queries::{self, Definition, JobAnswer, LOCKED_PAUSE, Queries, Question};
+use crate::jobs::job_queries::{self, Definition, JobAnswer, JobQuery, LOCKED_PAUSE, Queries};
 use crate::jobs::job_state::{self, Effect, JobEvent, JobState, Why};
 use crate::jobs::job_statements::{JobStatements, RUNS_AT_ONCE};
 use crate::session::catalog::Access;
-use crate::table::make::Prepared;
+use crate::table::make::QueueStatements;
 use shared::db::back_off::BackOff;
 use shared::region::Cancel;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Passes that follow each other at once ask about jobs only so often.
 const STALE: Duration = Duration::from_millis(50);
-/// How often what runs have tallied is entered in the books, at most.
+/// How often the deltas of runs are added to the counters, at most.
 const FOLD: Duration = Duration::from_secs(1);
 /// How far apart the tries are to create triggers on a table that another session has locked.
 const ATTACH_FIRST: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ pub struct JobsAsk {
     pub since: Option<SystemTime>,
     /// Nothing has been heard of them for a while: ask also when there is plenty to do.
     pub stale: bool,
-    /// What runs have tallied is to be entered in the books.
+    /// Deltas of runs are to be added to the counters.
     pub fold: bool,
 }
 
@@ -56,9 +56,9 @@ pub struct Pulse {
     pub orders: bool,
     /// Rows of runs are to leave the queue, or to end.
     pub recalls: bool,
-    /// A deleted job has numbers or runs left, which the next entry of the tally deletes.
+    /// A deleted job has numbers or runs left, which the next application of deltas deletes.
     pub leftover: bool,
-    /// What runs had tallied was entered.
+    /// Deltas of runs were added.
     pub folded: bool,
     /// How many were started, if that was asked for.
     pub started: Option<i32>,
@@ -79,7 +79,7 @@ pub struct JobsTurn<'a> {
     /// The processes of all attempts.
     pub table: &'a mut AttemptTable,
     /// Of the session, while it serves the queue.
-    pub prepared: Option<&'a Rc<Prepared>>,
+    pub prepared: Option<&'a Rc<QueueStatements>>,
     pub stopping: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct Jobs {
     version: Option<i64>,
     /// When a pass has last returned a pulse.
     heard: Option<Instant>,
-    /// When the tally was last entered in the books.
+    /// When deltas were last added to the counters.
     folded: Option<Instant>,
     /// When a pass has something to start or to release.
     due: Option<Instant>,
@@ -160,13 +160,13 @@ impl Jobs {
         &mut self,
         access: Access,
         base: &Base,
-        prepared: Option<&Rc<Prepared>>,
+        prepared: Option<&Rc<QueueStatements>>,
     ) -> Vec<Command<JobAnswer>> {
         self.keeps = access.keeps;
         self.prepare(base, prepared)
     }
 
-    fn prepare(&self, base: &Base, prepared: Option<&Rc<Prepared>>) -> Vec<Command<JobAnswer>> {
+    fn prepare(&self, base: &Base, prepared: Option<&Rc<QueueStatements>>) -> Vec<Command<JobAnswer>> {
         prepared.map(|prepared| job_queries::prepare(base.queue.clone(), prepared)).into_iter().collect()
     }
 
@@ -220,7 +220,7 @@ impl Jobs {
                 self.hurry(now);
             }
             // `more`: there were more of them than are filled in at once.
-            JobAnswer::Filled(more) => self.queries.fill = if more { Question::Wanted } else { Question::None },
+            JobAnswer::Filled(more) => self.queries.fill = if more { JobQuery::Wanted } else { JobQuery::None },
         }
         vec![Command::PollAt(now)]
     }
@@ -241,14 +241,14 @@ impl Jobs {
         jobs.since = pulse.until.or(jobs.since);
         let mut next = [pulse.due, pulse.waiting].into_iter().flatten().min();
         if jobs.version.replace(pulse.version) != Some(pulse.version) {
-            jobs.queries.watch = Question::Wanted;
+            jobs.queries.watch = JobQuery::Wanted;
             // A waiting run may have been made later than its time has come.
             if jobs.since.take().is_some() {
                 next = Some(Duration::ZERO);
             }
         }
-        if pulse.fill && jobs.queries.fill == Question::None {
-            jobs.queries.fill = Question::Wanted;
+        if pulse.fill && jobs.queries.fill == JobQuery::None {
+            jobs.queries.fill = JobQuery::Wanted;
         }
         if pulse.orders && slots == 0 {
             // No pass starts anything before a slot is free; but workers that go on find the rows.
@@ -291,7 +291,7 @@ impl Jobs {
         let state = job_state::step(JobState::Scheduled, JobEvent::Claimed { now }).next;
         shared::debug!("job started", queue = label, job = job, task = task);
         self.runs.insert(id, JobRun { job, task, attempt, state });
-        self.queries.watch = Question::Wanted;
+        self.queries.watch = JobQuery::Wanted;
     }
 
     /// On every turn: what time, new tasks and ended workers mean for the runs under way; and the queries that are due.
@@ -365,8 +365,8 @@ impl Jobs {
         turn: &mut JobsTurn<'_>,
         now: Instant,
     ) -> Vec<Command<JobAnswer>> {
-        if self.queries.watch == Question::InFlight {
-            self.queries.watch = Question::None;
+        if self.queries.watch == JobQuery::InFlight {
+            self.queries.watch = JobQuery::None;
         }
         let runs: Vec<(AttemptId, i32)> = self.runs.iter().map(|(id, run)| (*id, run.job)).collect();
         let events = runs.into_iter().filter_map(|(id, job)| {

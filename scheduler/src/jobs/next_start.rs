@@ -2,8 +2,8 @@
 //! job whose zone or expression the calendar does not know is paused with the reason.
 
 use crate::jobs::job_statements::JobStatements;
-use shared::calendar::{Columns, Error, Interval, Moment, Occasion, Plan, next_start};
-use shared::db::trouble::Trouble;
+use shared::calendar::{Error, Interval, JobColumns, Moment, Occasion, StartPlan, next_start};
+use shared::db::db_error::DbError;
 use std::time::SystemTime;
 use tokio_postgres::{Client, Row};
 
@@ -11,9 +11,9 @@ use tokio_postgres::{Client, Row};
 const AT_ONCE: usize = 500;
 
 /// Fills in what is waiting; whether there may be more.
-pub async fn fill(client: &Client, statements: &JobStatements, label: &str) -> Result<bool, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let rows = client.query(&statements.unfilled, &[]).await.map_err(trouble)?;
+pub async fn fill(client: &Client, statements: &JobStatements, label: &str) -> Result<bool, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    let rows = client.query(&statements.unfilled, &[]).await.map_err(db_error)?;
     for row in &rows {
         let (job, stamp): (i32, i64) = (row.get("job"), row.get("stamp"));
         let (next, wrong) = match computed(row) {
@@ -23,7 +23,7 @@ pub async fn fill(client: &Client, statements: &JobStatements, label: &str) -> R
         if let Some(wrong) = &wrong {
             shared::warning!("job paused", queue = label, job = job, why = wrong);
         }
-        client.query(&statements.fill, &[&job, &stamp, &next, &wrong]).await.map_err(trouble)?;
+        client.query(&statements.fill, &[&job, &stamp, &next, &wrong]).await.map_err(db_error)?;
     }
     Ok(rows.len() >= AT_ONCE)
 }
@@ -31,7 +31,7 @@ pub async fn fill(client: &Client, statements: &JobStatements, label: &str) -> R
 fn computed(row: &Row) -> Result<Option<Moment>, Error> {
     let now = Moment::try_from(row.get::<_, SystemTime>("moment"))?;
     let initial_start = row.get::<_, Option<SystemTime>>("initial_start").map(Moment::try_from).transpose()?;
-    let plan = Plan::read(Columns {
+    let plan = StartPlan::read(JobColumns {
         schedule_interval: None,
         cron: row.get("cron"),
         timezone: row.get("timezone"),

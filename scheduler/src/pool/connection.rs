@@ -3,13 +3,13 @@
 //! Whatever is not exactly as it should be makes the connection one to close: nothing is written to it, because a request that
 //! was half sent would swallow it; its backend is terminated first, and only when that is gone is the socket closed.
 
-use super::reset::{Progress, Reset, is_notice};
+use super::reset::{Reset, ResetProgress, is_notice};
 use crate::limits::{POOL_LIFETIME, POOL_USES, RESET_SOON, RESET_TIMEOUT};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{MsgFlags, recv, send};
-use shared::process::order::Lent;
-use shared::region::{Seat, SlotHandle};
+use shared::process::order::PooledConnection;
+use shared::region::{ConnectionPermit, SlotHandle};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ use std::time::Instant;
 pub(super) const TERMINATE: &[u8] = b"X\0\0\0\x04";
 
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ConnectionState {
     /// The worker in this slot has it.
     CheckedOut(SlotHandle),
     /// `reserved`: a task waits for it.
@@ -43,20 +43,20 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
-    pub(super) facts: Rc<Lent>,
-    pub(super) _seat: Option<Seat>,
+    pub(super) facts: Rc<PooledConnection>,
+    pub(super) _permit: Option<ConnectionPermit>,
     pub(super) made: Instant,
     pub(super) uses: u32,
     /// The settings of new sessions were changed since, by ALTER ROLE or ALTER DATABASE.
     pub(super) outdated: bool,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
 }
 
 impl Connection {
     /// Its reset ends in a moment, and no task waits for it.
     pub(super) fn is_reset_soon(&self, now: Instant) -> bool {
         let soon = |deadline: Instant| now + RESET_TIMEOUT < deadline + RESET_SOON && !self.is_worn(now);
-        matches!(self.state, State::Resetting { deadline, reserved: false, .. } if soon(deadline))
+        matches!(self.state, ConnectionState::Resetting { deadline, reserved: false, .. } if soon(deadline))
     }
 
     /// Not to be used again.
@@ -66,59 +66,62 @@ impl Connection {
 
     /// The scheduler reads it.
     pub(super) fn is_polled(&self) -> bool {
-        matches!(self.state, State::Idle | State::Resetting { .. } | State::Closing { .. })
+        matches!(
+            self.state,
+            ConnectionState::Idle | ConnectionState::Resetting { .. } | ConnectionState::Closing { .. }
+        )
     }
 
     /// The server has hung up, or has had time enough to.
     pub(super) fn is_closed(&self, now: Instant) -> bool {
-        let State::Closing { until } = self.state else { return false };
+        let ConnectionState::Closing { until } = self.state else { return false };
         now >= until || self.receive().is_err()
     }
 
     pub(super) fn turn(&mut self, readable: bool, now: Instant) {
-        let state = std::mem::replace(&mut self.state, State::Idle);
+        let state = std::mem::replace(&mut self.state, ConnectionState::Idle);
         self.state = match state {
-            State::Resetting { reset, deadline, reserved } if readable || now >= deadline => {
+            ConnectionState::Resetting { reset, deadline, reserved } if readable || now >= deadline => {
                 self.listen(reset, deadline, reserved, now)
             }
-            State::Idle if readable && !self.is_quiet() => match self.receive() {
-                Ok(Some(bytes)) if is_notice(&bytes) => State::Idle,
-                _ => State::Terminating { due: Some(now) },
+            ConnectionState::Idle if readable && !self.is_quiet() => match self.receive() {
+                Ok(Some(bytes)) if is_notice(&bytes) => ConnectionState::Idle,
+                _ => ConnectionState::Terminating { due: Some(now) },
             },
             other => other,
         };
     }
 
     /// Sends the reset; it fits into any socket that is as empty as this one should be.
-    pub(super) fn reset(&self, now: Instant) -> State {
+    pub(super) fn reset(&self, now: Instant) -> ConnectionState {
         let reset = Reset::new(format!("{:032x}", rand::random::<u128>()));
         let request = reset.request();
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         match send(self.socket.as_raw_fd(), &request, flags) {
             Ok(count) if count == request.len() => {
-                State::Resetting { reset, deadline: now + RESET_TIMEOUT, reserved: false }
+                ConnectionState::Resetting { reset, deadline: now + RESET_TIMEOUT, reserved: false }
             }
-            _ => State::Terminating { due: Some(now) },
+            _ => ConnectionState::Terminating { due: Some(now) },
         }
     }
 
-    pub(super) fn listen(&self, mut reset: Reset, deadline: Instant, reserved: bool, now: Instant) -> State {
+    pub(super) fn listen(&self, mut reset: Reset, deadline: Instant, reserved: bool, now: Instant) -> ConnectionState {
         let progress = match self.receive() {
             Ok(Some(bytes)) => reset.take(&bytes),
-            Ok(None) => Progress::More,
-            Err(_) => Progress::Wrong,
+            Ok(None) => ResetProgress::More,
+            Err(_) => ResetProgress::Wrong,
         };
         match progress {
             // The flags of the descriptor are shared with the worker, which may have changed them.
-            Progress::Done if fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::empty())).is_ok() => {
+            ResetProgress::Done if fcntl(&self.socket, FcntlArg::F_SETFL(OFlag::empty())).is_ok() => {
                 if reserved {
-                    State::Reserved
+                    ConnectionState::Reserved
                 } else {
-                    State::Idle
+                    ConnectionState::Idle
                 }
             }
-            Progress::More if now < deadline => State::Resetting { reset, deadline, reserved },
-            _ => State::Terminating { due: Some(now) },
+            ResetProgress::More if now < deadline => ConnectionState::Resetting { reset, deadline, reserved },
+            _ => ConnectionState::Terminating { due: Some(now) },
         }
     }
 

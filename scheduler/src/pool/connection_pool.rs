@@ -4,15 +4,15 @@
 //! gone, and only if it left in order (`returned`), the connection is reset (`reset`) and handed to a worker that is just being
 //! forked. While a worker has it the scheduler does not touch the socket. Any other connection is closed (`connection`).
 
-use super::connection::{Connection, State};
+use super::connection::{Connection, ConnectionState};
 use crate::command::{Command, Refused, refusable};
 use crate::limits::{CLOSE_PAUSE, CLOSE_TIMEOUT, POOL_SIZE};
 use crate::turn::Turn;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::Pid;
-use shared::db::trouble::Trouble;
-use shared::process::order::{Lent, Offered};
+use shared::db::db_error::DbError;
+use shared::process::order::{Offered, PooledConnection};
 use shared::region::{Region, SlotHandle};
 use shared::sys::pass;
 use std::io;
@@ -40,7 +40,7 @@ struct ToTerminate {
 /// A connection that was reserved.
 #[derive(Debug)]
 pub enum Checkout {
-    Here(Rc<Lent>, OwnedFd),
+    Here(Rc<PooledConnection>, OwnedFd),
     /// It is being reset.
     Resetting,
     /// Its reset has failed.
@@ -83,7 +83,7 @@ impl ConnectionPool {
 
     /// As many workers can start without a login.
     pub fn idle(&self) -> usize {
-        self.connections.iter().filter(|connection| matches!(connection.state, State::Idle)).count()
+        self.connections.iter().filter(|connection| matches!(connection.state, ConnectionState::Idle)).count()
     }
 
     /// As many can be reserved: idle ones, and those whose reset ends in a moment.
@@ -94,7 +94,10 @@ impl ConnectionPool {
     /// Backends that run nothing: a row that names one of them is not being run by it.
     pub fn idle_backends(&self) -> Vec<i32> {
         let quiet = |connection: &&Connection| {
-            matches!(connection.state, State::Idle | State::Reserved | State::Resetting { .. })
+            matches!(
+                connection.state,
+                ConnectionState::Idle | ConnectionState::Reserved | ConnectionState::Resetting { .. }
+            )
         };
         self.connections.iter().filter(quiet).map(|connection| connection.facts.backend).collect()
     }
@@ -103,9 +106,9 @@ impl ConnectionPool {
     /// `task_at` names the task of the worker in a slot.
     pub fn strangers_to(&self, task: i64, task_at: impl Fn(SlotHandle) -> Option<i64>) -> Vec<i32> {
         let stranger = |connection: &&Connection| match connection.state {
-            State::Idle | State::Reserved | State::Resetting { .. } => true,
-            State::CheckedOut(slot) => task_at(slot).is_some_and(|other| other != task),
-            State::Closing { .. } | State::Terminating { .. } => false,
+            ConnectionState::Idle | ConnectionState::Reserved | ConnectionState::Resetting { .. } => true,
+            ConnectionState::CheckedOut(slot) => task_at(slot).is_some_and(|other| other != task),
+            ConnectionState::Closing { .. } | ConnectionState::Terminating { .. } => false,
         };
         self.connections.iter().filter(stranger).map(|connection| connection.facts.backend).collect()
     }
@@ -114,13 +117,13 @@ impl ConnectionPool {
     pub fn reserve(&mut self, now: Instant) -> Option<i32> {
         // The one used last is the likeliest to be warm.
         let mut newest = self.connections.iter_mut().rev();
-        let idle = newest.find(|connection| matches!(connection.state, State::Idle) && connection.is_quiet());
+        let idle = newest.find(|connection| matches!(connection.state, ConnectionState::Idle) && connection.is_quiet());
         if let Some(connection) = idle {
-            connection.state = State::Reserved;
+            connection.state = ConnectionState::Reserved;
             return Some(connection.facts.backend);
         }
         let coming = self.connections.iter_mut().find(|connection| connection.is_reset_soon(now))?;
-        if let State::Resetting { reserved, .. } = &mut coming.state {
+        if let ConnectionState::Resetting { reserved, .. } = &mut coming.state {
             *reserved = true;
         }
         Some(coming.facts.backend)
@@ -130,8 +133,8 @@ impl ConnectionPool {
     pub fn unreserve(&mut self, backend: i32) {
         for connection in self.connections.iter_mut().filter(|connection| connection.facts.backend == backend) {
             match &mut connection.state {
-                State::Reserved => connection.state = State::Idle,
-                State::Resetting { reserved, .. } => *reserved = false,
+                ConnectionState::Reserved => connection.state = ConnectionState::Idle,
+                ConnectionState::Resetting { reserved, .. } => *reserved = false,
                 _ => {}
             }
         }
@@ -141,8 +144,8 @@ impl ConnectionPool {
     pub fn checkout(&self, backend: i32) -> Checkout {
         let connection = self.connections.iter().find(|connection| connection.facts.backend == backend);
         match connection.map(|connection| (&connection.state, connection)) {
-            Some((State::Resetting { reserved: true, .. }, _)) => Checkout::Resetting,
-            Some((State::Reserved, connection)) => match connection.socket.try_clone() {
+            Some((ConnectionState::Resetting { reserved: true, .. }, _)) => Checkout::Resetting,
+            Some((ConnectionState::Reserved, connection)) => match connection.socket.try_clone() {
                 Ok(socket) => Checkout::Here(connection.facts.clone(), socket),
                 Err(_) => Checkout::Gone,
             },
@@ -151,12 +154,12 @@ impl ConnectionPool {
     }
 
     /// For the next worker: a connection, or where it may offer its own.
-    pub fn take_idle(&mut self) -> (Option<(Rc<Lent>, OwnedFd)>, Option<OwnedFd>) {
+    pub fn take_idle(&mut self) -> (Option<(Rc<PooledConnection>, OwnedFd)>, Option<OwnedFd>) {
         // The one used last is the likeliest to be warm.
         let idle = self
             .connections
             .iter()
-            .rposition(|connection| matches!(connection.state, State::Idle) && connection.is_quiet());
+            .rposition(|connection| matches!(connection.state, ConnectionState::Idle) && connection.is_quiet());
         if let Some(connection) = idle.and_then(|at| self.connections.get(at))
             && let Ok(socket) = connection.socket.try_clone()
         {
@@ -171,7 +174,7 @@ impl ConnectionPool {
         let found = self.connections.iter_mut().find(|connection| connection.facts.backend == backend);
         if let Some(connection) = found {
             connection.uses += 1;
-            connection.state = State::CheckedOut(slot);
+            connection.state = ConnectionState::CheckedOut(slot);
         }
     }
 
@@ -180,10 +183,20 @@ impl ConnectionPool {
         while let Some((bytes, socket)) = pass::receive(&self.ours) {
             let Ok(offered) = serde_json::from_slice::<Offered>(&bytes) else { continue };
             let Some(slot) = slot_of(offered.slot, offered.pid) else { continue };
-            let seat = offered.seat.and_then(|place| region.adopt_seat(place, Pid::from_raw(offered.pid)));
-            let state = State::CheckedOut(slot);
-            let (facts, outdated) = (Rc::new(offered.lent), false);
-            self.connections.push(Connection { socket, facts, _seat: seat, made: now, uses: 1, outdated, state });
+            let connection_permit = offered
+                .connection_permit
+                .and_then(|place| region.adopt_connection_permit(place, Pid::from_raw(offered.pid)));
+            let state = ConnectionState::CheckedOut(slot);
+            let (facts, outdated) = (Rc::new(offered.pooled), false);
+            self.connections.push(Connection {
+                socket,
+                facts,
+                _permit: connection_permit,
+                made: now,
+                uses: 1,
+                outdated,
+                state,
+            });
         }
     }
 
@@ -194,9 +207,9 @@ impl ConnectionPool {
         for (connection, readable) in self.connections.iter_mut().zip(readable) {
             connection.turn(readable, now);
         }
-        let (seats, taken) = region.seats();
+        let (connections, taken) = region.connections();
         // Other sessions wait for a permit that an idle connection holds.
-        self.close_idle(now, if taken >= seats { self.idle() } else { 0 });
+        self.close_idle(now, if taken >= connections { self.idle() } else { 0 });
         self.connections.retain(|connection| !connection.is_closed(now));
     }
 
@@ -204,10 +217,10 @@ impl ConnectionPool {
     /// them so long.
     pub(crate) fn close_idle(&mut self, now: Instant, mut more: usize) {
         for connection in &mut self.connections {
-            if matches!(connection.state, State::Idle) && (more > 0 || connection.is_worn(now)) {
+            if matches!(connection.state, ConnectionState::Idle) && (more > 0 || connection.is_worn(now)) {
                 more = more.saturating_sub(1);
                 connection.send_terminate();
-                connection.state = State::Closing { until: now + CLOSE_TIMEOUT };
+                connection.state = ConnectionState::Closing { until: now + CLOSE_TIMEOUT };
             }
         }
     }
@@ -230,13 +243,12 @@ impl ConnectionPool {
 
     /// A worker is gone. `clean`: it exited with status 0, and had noted last that nothing is under way.
     pub fn ended(&mut self, slot: SlotHandle, clean: bool, now: Instant) {
-        let in_hand =
-            |connection: &&mut Connection| matches!(connection.state, State::CheckedOut(held) if held == slot);
+        let in_hand = |connection: &&mut Connection| matches!(connection.state, ConnectionState::CheckedOut(held) if held == slot);
         for connection in self.connections.iter_mut().filter(in_hand) {
             connection.state = if clean && connection.is_quiet() {
                 connection.reset(now)
             } else {
-                State::Terminating { due: Some(now) }
+                ConnectionState::Terminating { due: Some(now) }
             };
         }
     }
@@ -248,8 +260,8 @@ impl ConnectionPool {
         due.map(|ToTerminate { backend, began }| {
             let statements = statements.clone();
             refusable(Refused::Termination(backend), "retiring a connection", move |client| async move {
-                let rows = client.query(&statements.retire, &[&backend, &began]).await;
-                let gone = rows.map_err(|error| Trouble::of(&error))?.is_empty();
+                let rows = client.query(&statements.close_backend, &[&backend, &began]).await;
+                let gone = rows.map_err(|error| DbError::of(&error))?.is_empty();
                 Ok(PoolAnswer { backend, gone })
             })
         })
@@ -260,11 +272,11 @@ impl ConnectionPool {
     fn due_for_termination(&mut self, now: Instant) -> Vec<ToTerminate> {
         let mut due = Vec::new();
         for connection in &mut self.connections {
-            if let State::Terminating { due: at @ Some(_) } = &mut connection.state
+            if let ConnectionState::Terminating { due: at @ Some(_) } = &mut connection.state
                 && at.is_some_and(|at| now >= at)
             {
                 *at = None;
-                let Lent { backend, began, .. } = &*connection.facts;
+                let PooledConnection { backend, began, .. } = &*connection.facts;
                 due.push(ToTerminate { backend: *backend, began: began.clone() });
             }
         }
@@ -274,7 +286,7 @@ impl ConnectionPool {
     /// The socket of a backend that is gone is closed; one that is not is looked at again.
     pub fn terminated(&mut self, backend: i32, gone: bool, now: Instant) {
         self.connections.retain_mut(|connection| {
-            let State::Terminating { due } = &mut connection.state else { return true };
+            let ConnectionState::Terminating { due } = &mut connection.state else { return true };
             if connection.facts.backend != backend {
                 return true;
             }
@@ -289,7 +301,7 @@ impl ConnectionPool {
     /// The scheduler's own session is gone, and with it every answer.
     pub fn session_lost(&mut self, now: Instant) {
         for connection in &mut self.connections {
-            if let State::Terminating { due } = &mut connection.state {
+            if let ConnectionState::Terminating { due } = &mut connection.state {
                 *due = Some(now + CLOSE_PAUSE);
             }
         }
@@ -304,10 +316,10 @@ impl ConnectionPool {
 
     pub fn deadline(&self) -> Option<Instant> {
         let deadlines = self.connections.iter().filter_map(|connection| match &connection.state {
-            State::Resetting { deadline, .. } => Some(*deadline),
-            State::Closing { until } => Some(*until),
-            State::Terminating { due } => *due,
-            State::CheckedOut(_) | State::Idle | State::Reserved => None,
+            ConnectionState::Resetting { deadline, .. } => Some(*deadline),
+            ConnectionState::Closing { until } => Some(*until),
+            ConnectionState::Terminating { due } => *due,
+            ConnectionState::CheckedOut(_) | ConnectionState::Idle | ConnectionState::Reserved => None,
         });
         deadlines.min()
     }

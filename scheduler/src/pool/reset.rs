@@ -8,7 +8,7 @@
 use crate::limits::RESET_ANSWER_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ResetProgress {
     More,
     Done,
     /// Another answer came: it cannot be trusted.
@@ -47,24 +47,24 @@ impl Reset {
     }
 
     /// What has arrived.
-    pub fn take(&mut self, bytes: &[u8]) -> Progress {
+    pub fn take(&mut self, bytes: &[u8]) -> ResetProgress {
         self.bytes.extend_from_slice(bytes);
         while let Some((tag, length)) = head(&self.bytes) {
             if !(4..=RESET_ANSWER_BYTES).contains(&length) {
-                return Progress::Wrong;
+                return ResetProgress::Wrong;
             }
             if self.bytes.len() < length + 1 {
                 break;
             }
             let body: Vec<u8> = self.bytes.drain(..length + 1).skip(5).collect();
             if !self.message(tag, &body) {
-                return Progress::Wrong;
+                return ResetProgress::Wrong;
             }
         }
         match (self.wanted, self.bytes.is_empty()) {
-            (Wanted::Nothing, true) => Progress::Done,
-            (Wanted::Nothing, false) => Progress::Wrong,
-            _ => Progress::More,
+            (Wanted::Nothing, true) => ResetProgress::Done,
+            (Wanted::Nothing, false) => ResetProgress::Wrong,
+            _ => ResetProgress::More,
         }
     }
 
@@ -147,9 +147,9 @@ mod tests {
         let all = answers("4711").concat();
         for step in [1, 3, 7, all.len()] {
             let mut reset = Reset::new("4711".into());
-            let progress: Vec<Progress> = all.chunks(step).map(|part| reset.take(part)).collect();
-            assert_eq!(progress.last(), Some(&Progress::Done));
-            assert!(progress[..progress.len() - 1].iter().all(|progress| *progress == Progress::More));
+            let progress: Vec<ResetProgress> = all.chunks(step).map(|part| reset.take(part)).collect();
+            assert_eq!(progress.last(), Some(&ResetProgress::Done));
+            assert!(progress[..progress.len() - 1].iter().all(|progress| *progress == ResetProgress::More));
         }
     }
 
@@ -158,18 +158,18 @@ mod tests {
         let mut reset = Reset::new("1".into());
         for part in answers("1") {
             for chat in [message(b'N', b"notice"), message(b'S', b"a\0b\0"), message(b'A', b"....x\0\0")] {
-                assert_eq!(reset.take(&chat), Progress::More);
+                assert_eq!(reset.take(&chat), ResetProgress::More);
             }
             let _ = reset.take(&part);
         }
-        assert_eq!(reset.take(&[]), Progress::Done);
+        assert_eq!(reset.take(&[]), ResetProgress::Done);
     }
 
     #[test]
     fn the_answer_to_somebody_elses_discard_is_not_ours() {
         let mut early = answers("1")[..2].concat();
         early.extend(answers("1").concat());
-        assert_eq!(Reset::new("1".into()).take(&early), Progress::Wrong);
+        assert_eq!(Reset::new("1".into()).take(&early), ResetProgress::Wrong);
     }
 
     #[test]
@@ -181,13 +181,13 @@ mod tests {
             {
                 let mut bytes = all[..at].concat();
                 bytes.extend(&odd);
-                assert_eq!(Reset::new("1".into()).take(&bytes), Progress::Wrong, "{at} {odd:?}");
+                assert_eq!(Reset::new("1".into()).take(&bytes), ResetProgress::Wrong, "{at} {odd:?}");
             }
         }
         let mut more = all.concat();
         more.push(b'N');
-        assert_eq!(Reset::new("1".into()).take(&more), Progress::Wrong);
-        assert_eq!(Reset::new("2".into()).take(&all.concat()), Progress::Wrong);
+        assert_eq!(Reset::new("1".into()).take(&more), ResetProgress::Wrong);
+        assert_eq!(Reset::new("2".into()).take(&all.concat()), ResetProgress::Wrong);
     }
 
     #[test]

@@ -1,34 +1,34 @@
 //! The catalog `mill` of the database: which version it has, made if it is missing, told of the queue.
 //!
-//! A row's first start makes it as the row's user; where that one may not, a second session as the launcher's own login
-//! does (`installer_session`), and lets the row's user in. Tasks work without it: then the row says what is missing and which
-//! SQL would help.
+//! A queue's first start makes it as the queue's user; where that one may not, a second session as the launcher's own
+//! login does (`installer_session`), and lets the queue's user in. Tasks work without it: then the status says what is
+//! missing and which SQL would help.
 
 use crate::table::lock_holder::holder;
 use shared::VERSION;
 use shared::db::catalog;
+use shared::db::db_error::DbError;
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::Trouble;
 use tokio_postgres::{Client, Row};
 
 /// Why the queue is served without the catalog, and what would help.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
     pub why: String,
-    /// Somebody with more rights could mend it by making the catalog or by letting us in.
-    pub mendable: bool,
+    /// Somebody with more rights could repair it by making the catalog or by letting us in.
+    pub repairable: bool,
     /// There is none, which another queue of a new database may be about to change.
     pub absent: bool,
 }
 
-fn trouble(error: tokio_postgres::Error) -> Trouble {
-    Trouble::of(&error)
+fn db_error(error: tokio_postgres::Error) -> DbError {
+    DbError::of(&error)
 }
 
-async fn look(client: &Client, queue: &Queue) -> Result<Row, Trouble> {
-    catalog::look(client, Some(queue)).await.map_err(trouble)
+async fn read(client: &Client, queue: &Queue) -> Result<Row, DbError> {
+    catalog::read(client, Some(queue)).await.map_err(db_error)
 }
 
 /// What is installed.
@@ -40,16 +40,16 @@ pub struct Installed {
 }
 
 /// The version that is installed; None: no catalog, or none that we may look into.
-pub async fn installed(client: &Client, queue: &Queue) -> Result<Option<Installed>, Trouble> {
-    let found = look(client, queue).await?;
+pub async fn installed(client: &Client, queue: &Queue) -> Result<Option<Installed>, DbError> {
+    let found = read(client, queue).await?;
     if !["marked", "admitted", "trusted"].into_iter().all(|what| found.get::<_, bool>(what)) {
         return Ok(None);
     }
-    let row = client.query_one(&statement::bare(statement::LOOK_VERSION), &[]).await.map_err(trouble)?;
+    let row = client.query_one(&statement::bare(statement::READ_VERSION), &[]).await.map_err(db_error)?;
     let ours = found.get("ours");
     row.get::<_, Option<String>>("version")
         .map(|version| Some(Installed { version, ours }))
-        .ok_or_else(|| Trouble::standing("the catalog's table mill.meta is empty; put its version back"))
+        .ok_or_else(|| DbError::standing("the catalog's table mill.meta is empty; put its version back"))
 }
 
 /// The catalog is ours to use.
@@ -60,17 +60,17 @@ pub struct Access {
 }
 
 /// Makes the catalog if it is missing and we may, and registers the queue with it.
-pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<Access, Lack>, Trouble> {
-    let mut found = look(client, queue).await?;
+pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Result<Access, Lack>, DbError> {
+    let mut found = read(client, queue).await?;
     if !found.get::<_, bool>("there") && found.get::<_, bool>("may") {
         if let Err(refused) = make(client, None, queue).await {
             return without(client, "made", refused).await;
         }
-        found = look(client, queue).await?;
+        found = read(client, queue).await?;
     }
     let (database, me): (String, String) = (found.get("database"), found.get("me"));
     let absent = !found.get::<_, bool>("there");
-    let lack = |why: String, mendable| Ok(Err(Lack { why, mendable, absent }));
+    let lack = |why: String, repairable| Ok(Err(Lack { why, repairable, absent }));
     if absent {
         let advice = catalog::installation_advice(&database, &me);
         return lack(format!("tasks run without the catalog mill, which cannot be made; run: {advice}"), true);
@@ -84,7 +84,7 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
         let why = if found.get("superuser") {
             format!(
                 "tasks run without the catalog mill of {}, who could run anything through it with the rights of {}; \
-                 let a superuser own it (REASSIGN OWNED), or give the row a user that is none",
+                 let a superuser own it (REASSIGN OWNED), or give the queue a user that is none",
                 quoted(&owner),
                 quoted(&me)
             )
@@ -103,42 +103,42 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
         let owner = quoted(&found.get::<_, String>("owner"));
         return lack(format!("tasks run without the catalog mill of {owner}; run as that role: {advice}"), true);
     }
-    match client.execute(&statement::bare(statement::REGISTER_QUEUE), &[&relid]).await.map_err(trouble) {
+    match client.execute(&statement::bare(statement::REGISTER_QUEUE), &[&relid]).await.map_err(db_error) {
         Ok(_) => Ok(Ok(Access { keeps: found.get("keeps") })),
         Err(refused) => without(client, "told of the queue", refused).await,
     }
 }
 
 /// What the server refuses here is no reason to leave the queue alone.
-async fn without(client: &Client, what: &str, refused: Trouble) -> Result<Result<Access, Lack>, Trouble> {
+async fn without(client: &Client, what: &str, refused: DbError) -> Result<Result<Access, Lack>, DbError> {
     if refused.passes() {
         return Err(refused);
     }
-    client.batch_execute("ROLLBACK").await.map_err(trouble)?;
+    client.batch_execute("ROLLBACK").await.map_err(db_error)?;
     Ok(Err(Lack {
         why: format!("tasks run without the catalog mill, which cannot be {what}: {refused}"),
-        mendable: true,
+        repairable: true,
         absent: false,
     }))
 }
 
-/// All or nothing; two makers at once wait for each other, and the second finds it made. `admit`: who is let in.
-pub async fn make(client: &Client, admit: Option<&str>, queue: &Queue) -> Result<(), Trouble> {
-    client.batch_execute(&catalog::alone()).await.map_err(trouble)?;
+/// All or nothing; two sessions at once wait for each other, and the second finds it made. `admit`: who is let in.
+pub async fn make(client: &Client, admit: Option<&str>, queue: &Queue) -> Result<(), DbError> {
+    client.batch_execute(&catalog::alone()).await.map_err(db_error)?;
     let there = match admit {
         // As the launcher's login, which calls nothing of a role that it does not trust.
-        Some(_) => catalog::look_trusted(client).await?.get("there"),
-        None => look(client, queue).await?.get::<_, bool>("there"),
+        Some(_) => catalog::read_trusted(client).await?.get("there"),
+        None => read(client, queue).await?.get::<_, bool>("there"),
     };
     if !there {
         for piece in catalog::pieces(VERSION) {
-            client.batch_execute(&piece).await.map_err(trouble)?;
+            client.batch_execute(&piece).await.map_err(db_error)?;
         }
     }
     if let Some(user) = admit {
-        client.batch_execute(&catalog::admission(user)).await.map_err(trouble)?;
+        client.batch_execute(&catalog::admission(user)).await.map_err(db_error)?;
     }
-    client.batch_execute("COMMIT").await.map_err(trouble)?;
+    client.batch_execute("COMMIT").await.map_err(db_error)?;
     if !there {
         shared::info!("catalog mill made", version = VERSION);
     }
@@ -146,8 +146,8 @@ pub async fn make(client: &Client, admit: Option<&str>, queue: &Queue) -> Result
 }
 
 /// Creates the row triggers of jobs on the queue, if they are missing. Some(why): not now, another session is in the way.
-pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option<String>, Trouble> {
-    let row = client.query_one(&statement::bare(statement::LOOK_RUN_TRIGGERS), &[&relid]).await.map_err(trouble)?;
+pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option<String>, DbError> {
+    let row = client.query_one(&statement::bare(statement::READ_RUN_TRIGGERS), &[&relid]).await.map_err(db_error)?;
     if !row.get::<_, bool>("there") {
         if let Some(who) = holder(client, relid, false).await? {
             return Ok(Some(format!("{who} holds a lock on the table")));
@@ -160,13 +160,13 @@ pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option
             queue.fill_run_triggers(relid, row.get::<_, u32>("me"))
         );
         if let Err(error) = client.batch_execute(&script).await {
-            let refused = trouble(error);
+            let refused = db_error(error);
             return if refused.passes() { Err(refused) } else { Ok(Some(refused.text)) };
         }
         shared::debug!("triggers of jobs created", table = queue.fill("{queue}"));
     }
     let clock: bool =
-        client.query_one(&statement::bare(statement::LOOK_CLOCK), &[]).await.map_err(trouble)?.get("moved");
+        client.query_one(&statement::bare(statement::READ_CLOCK), &[]).await.map_err(db_error)?.get("moved");
     if clock {
         shared::warning!("the clock of jobs has been moved: mill.meta.clock is not 0, which is for tests only");
     }

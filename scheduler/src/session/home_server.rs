@@ -6,9 +6,9 @@
 //! known here: their results are dropped, and their rows are settled like those of dead workers.
 
 use shared::conninfo::{Preferred, Target};
+use shared::db::db_error::DbError;
 use shared::db::server::{self, HomeServer, ServerName};
 use shared::db::statement::{self, bare};
-use shared::db::trouble::Trouble;
 use shared::region::{LeaderServer, Region, server_key};
 use std::rc::Rc;
 use tokio_postgres::Client;
@@ -28,7 +28,7 @@ pub struct Home {
     /// The launcher's number that was found on this server.
     leader: Option<i64>,
     /// It is being looked for.
-    asking: bool,
+    queries: bool,
 }
 
 /// What preparing the queue has to know and to find out.
@@ -95,36 +95,36 @@ impl Home {
     /// The leader's number is to be looked for. None: that is in flight.
     pub fn search(&mut self, target: &Target, leader: LeaderServer) -> Option<Standing> {
         let standing = self.standing(target, Some(leader));
-        (!std::mem::replace(&mut self.asking, true)).then_some(standing)
+        (!std::mem::replace(&mut self.queries, true)).then_some(standing)
     }
 
     pub fn leader_found(&mut self, proof: i64) {
-        self.asking = false;
+        self.queries = false;
         self.leader = Some(proof);
     }
 
     pub fn lost(&mut self) {
         self.current = None;
         self.leader = None;
-        self.asking = false;
+        self.queries = false;
     }
 }
 
 /// The name of the session's server; an error if the launcher leads on another one.
-pub async fn stand(client: &Client, standing: &Standing) -> Result<HomeServer, Trouble> {
+pub async fn stand(client: &Client, standing: &Standing) -> Result<HomeServer, DbError> {
     let name = server::name_server(client, standing.place.clone()).await?;
     if let Some(leader) = &standing.leader
         && !finds(client, leader.proof).await?
     {
         let there = format!("its launcher leads on server {}", leader.name);
-        return Err(Trouble::between(server::apart("the scheduler", &name, &there)));
+        return Err(DbError::between(server::apart("the scheduler", &name, &there)));
     }
     Ok(HomeServer { proof: standing.proof, name })
 }
 
-async fn finds(client: &Client, proof: i64) -> Result<bool, Trouble> {
+async fn finds(client: &Client, proof: i64) -> Result<bool, DbError> {
     let (high, low) = server::halves(proof);
     let row =
-        client.query_one(&bare(statement::FIND_PROOF), &[&high, &low]).await.map_err(|error| Trouble::of(&error))?;
+        client.query_one(&bare(statement::FIND_PROOF), &[&high, &low]).await.map_err(|error| DbError::of(&error))?;
     Ok(row.get("found"))
 }

@@ -1,5 +1,5 @@
-//! A short session as the launcher's own login that makes the catalog, upgrades it, or lets the row's user into it, where that
-//! user may not. The queue is served without the catalog when it fails, and says so.
+//! A short session as the launcher's own login that makes the catalog, upgrades it, or lets the queue's user into it,
+//! where that user may not. The queue is served without the catalog when it fails, and says so.
 
 use super::catalog::{self, Access, Installed, Lack};
 use super::session_state::SessionEvent;
@@ -7,8 +7,8 @@ use crate::command::{Command, Opening, SessionName, query, query_on};
 use crate::limits::ANSWER_TIMEOUT;
 use crate::turn::Turn;
 use shared::db::back_off::BackOff;
+use shared::db::db_error::DbError;
 use shared::db::migrate::{self, Upgraded};
-use shared::db::trouble::Trouble;
 use std::time::{Duration, Instant};
 
 /// An upgrade may build indexes.
@@ -126,7 +126,7 @@ impl Installer {
             return None;
         }
         match &turn.base.order.installer {
-            Some(login) if lack.mendable && self.work.is_none() && self.asked.as_ref() != Some(&lack.why) => {
+            Some(login) if lack.repairable && self.work.is_none() && self.asked.as_ref() != Some(&lack.why) => {
                 self.asked = Some(lack.why.clone());
                 self.work = Some(Work::Make(lack));
                 Some(Opening::beside(SessionName::Installer, login.clone()))
@@ -166,15 +166,15 @@ impl Installer {
     }
 
     /// Its session is lost. After an upgrade that failed the queue's session begins anew, and with it the next try.
-    pub fn lost(&mut self, trouble: Trouble, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
+    pub fn lost(&mut self, db_error: DbError, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
         match self.work.take() {
             Some(Work::Upgrade) => {
-                let text = format!("the catalog cannot be upgraded: {trouble}");
-                let lost = SessionEvent::Lost { now: turn.now, trouble: Trouble { text, ..trouble } };
+                let text = format!("the catalog cannot be upgraded: {db_error}");
+                let lost = SessionEvent::Lost { now: turn.now, db_error: DbError { text, ..db_error } };
                 vec![Command::Close(SessionName::Queue), Command::Session(lost)]
             }
             Some(Work::Make(lack)) => {
-                shared::debug!("the launcher's login did not help", queue = turn.label(), why = trouble);
+                shared::debug!("the launcher's login did not help", queue = turn.label(), why = db_error);
                 self.report(lack, turn);
                 Vec::new()
             }
@@ -188,8 +188,8 @@ impl Installer {
             return;
         }
         shared::warning!("no catalog", queue = turn.label(), why = lack.why);
-        turn.base.notes().set_reason(&lack.why);
-        turn.base.start.ring_parent();
+        turn.base.slot_status().set_reason(&lack.why);
+        turn.base.start.signal_parent();
         self.said = Some(lack.why);
     }
 }
@@ -201,7 +201,7 @@ fn register(turn: &Turn<'_>) -> Option<Command<InstallerAnswer>> {
         let other = catalog::installed(&client, &queue).await?.filter(|found| found.version != shared::VERSION);
         if let Some(Installed { version, .. }) = other {
             // The next session becomes the program of that version.
-            return Err(Trouble::passing(format!("a catalog mill of version {version} was made; beginning anew")));
+            return Err(DbError::passing(format!("a catalog mill of version {version} was made; beginning anew")));
         }
         Ok(InstallerAnswer::Registered(catalog::prepare(&client, &queue, statements.relid).await?))
     }))

@@ -1,21 +1,21 @@
 //! The session that serves the queue: what its events and answers lead to.
 //!
 //! It carries out what `session_state` decides. Its server is in `home_server`, a server that does not write in `write_pause`,
-//! and what was reported about its trouble in `report`.
+//! and what was reported about its errors in `report`.
 
 use super::home_server::{self, Home};
-use super::session_state::{Session, SessionEffect, SessionEvent};
-use super::start_gate::{self, UNINSTALLED, Verdict};
+use super::session_state::{SessionEffect, SessionEvent, SessionMachine};
+use super::start_gate::{self, Admission, UNINSTALLED};
 use super::write_pause::WritePause;
 use crate::base::Base;
 use crate::command::{Command, Opening, SessionName, query, query_on};
 use crate::limits::MARKER_PERIOD;
-use crate::table::make::{self, Owner, Past, Prepared, Readiness, Ready};
+use crate::table::make::{self, Owner, Past, QueueStatements, Readiness, Ready};
+use shared::db::db_error::DbError;
 use shared::db::link::Link;
-use shared::db::saying::Saying;
+use shared::db::reported_once::ReportedOnce;
 use shared::db::server::HomeServer;
 use shared::db::statement;
-use shared::db::trouble::Trouble;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::WaitFor;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use std::time::Instant;
 /// What this session, and the one that reads settings, answer.
 #[derive(Debug)]
 pub enum SessionAnswer {
-    Admitted(Verdict),
+    Admitted(Admission),
     Prepared(Readiness),
     /// The marker table as it is now.
     Marker(Option<u32>),
@@ -36,16 +36,16 @@ pub enum SessionAnswer {
 
 #[derive(Debug)]
 pub struct QueueSession {
-    pub state: Session,
+    pub state: SessionMachine,
     /// It is known to have a backend of its own.
     proven: bool,
-    pub statements: Option<Rc<Prepared>>,
+    pub statements: Option<Rc<QueueStatements>>,
     /// The server on which the queue is served.
     pub home: Home,
     /// Whether it writes.
     pub write_pause: WritePause,
-    /// The trouble that was reported and has not ended.
-    pub said: Saying,
+    /// The error that was reported and is not over.
+    pub said: ReportedOnce,
     /// The marker table of the catalog, as it was when the session began.
     marker: Option<u32>,
     next_marker: Instant,
@@ -56,12 +56,12 @@ pub struct QueueSession {
 impl QueueSession {
     pub fn new(now: Instant) -> QueueSession {
         QueueSession {
-            state: Session::new(now),
+            state: SessionMachine::new(now),
             proven: false,
             statements: None,
             home: Home::default(),
             write_pause: WritePause::default(),
-            said: Saying::default(),
+            said: ReportedOnce::default(),
             marker: None,
             next_marker: now,
             served: None,
@@ -78,10 +78,10 @@ impl QueueSession {
     /// The connection is gone.
     pub fn lost(&mut self, base: &Base) {
         self.home.lost();
-        base.notes().set_proof(0);
-        base.notes().set_running(0, 0, 0);
+        base.slot_status().set_proof(0);
+        base.slot_status().set_running(0, 0, 0);
         // Without a session a slot would be of no use.
-        base.notes().set_wants_slot(false);
+        base.slot_status().set_wants_slot(false);
         self.statements = None;
     }
 
@@ -97,7 +97,7 @@ impl QueueSession {
                 }
                 SessionEffect::Stand => commands.push(wait_for_admission(base)),
                 SessionEffect::Prepare => commands.push(self.prepare(base)),
-                SessionEffect::Say(trouble) => self.report(trouble, base),
+                SessionEffect::Say(db_error) => self.report(db_error, base),
                 // A server that is up again may still not write.
                 SessionEffect::SayWell if self.write_pause.is_told() => {}
                 SessionEffect::SayWell => self.report_end(base),
@@ -122,15 +122,15 @@ impl QueueSession {
     }
 
     /// The start gate has opened: there is something to serve here, or there is not.
-    pub fn admitted(&mut self, verdict: Verdict, base: &mut Base) -> Vec<Command<SessionAnswer>> {
+    pub fn admitted(&mut self, verdict: Admission, base: &mut Base) -> Vec<Command<SessionAnswer>> {
         match verdict {
-            Verdict::Go { marker } => {
+            Admission::Go { marker } => {
                 // The next session waits for whatever is then in the way, not for this again.
                 base.order.wait = WaitFor::default();
                 self.mark(marker, base);
                 vec![Command::Session(SessionEvent::Admitted)]
             }
-            Verdict::Leave { code, why } => leave(base, code, &why),
+            Admission::Leave { code, why } => leave(base, code, &why),
         }
     }
 
@@ -140,11 +140,11 @@ impl QueueSession {
         self.served = Some(ready.statements.relid);
         if ready.superuser && !self.state.held_before {
             shared::warning!(
-                "tasks of this queue run as a superuser; give the row a user of its own",
+                "tasks of this queue run as a superuser; give the queue a user of its own",
                 queue = base.label
             );
         }
-        base.notes().set_running(0, 0, ready.backend);
+        base.slot_status().set_running(0, 0, ready.backend);
         self.statements = Some(ready.statements.clone());
     }
 
@@ -155,7 +155,7 @@ impl QueueSession {
         if let Some(former) = &former {
             shared::warning!("the queue has moved to another server", queue = base.label, from = former, to = name);
         }
-        base.notes().set_proof(proof);
+        base.slot_status().set_proof(proof);
         former.is_some()
     }
 
@@ -174,19 +174,19 @@ impl QueueSession {
         Some(query("looking for the launcher's lock", move |client| async move {
             match home_server::stand(&client, &standing).await {
                 Ok(_) => Ok(SessionAnswer::LeaderFound(leader.proof)),
-                Err(trouble) => {
-                    make::leave_note(&client, &queue, relid, Some(&trouble.text)).await;
-                    Err(trouble)
+                Err(db_error) => {
+                    make::leave_note(&client, &queue, relid, Some(&db_error.text)).await;
+                    Err(db_error)
                 }
             }
         }))
     }
 
     /// Tells `mill.why` what keeps workers from beginning, or that nothing does any more.
-    pub fn note(&self, trouble: Option<String>, base: &Base) -> Command<SessionAnswer> {
+    pub fn note(&self, db_error: Option<String>, base: &Base) -> Command<SessionAnswer> {
         let (queue, relid) = (base.queue.clone(), self.statements.as_ref().map(|statements| statements.relid));
-        query("noting a trouble", move |client| async move {
-            make::leave_note(&client, &queue, relid, trouble.as_deref()).await;
+        query("recording an error", move |client| async move {
+            make::leave_note(&client, &queue, relid, db_error.as_deref()).await;
             Ok(SessionAnswer::Done)
         })
     }
@@ -194,18 +194,18 @@ impl QueueSession {
     fn mark(&mut self, marker: Option<u32>, base: &mut Base) {
         self.marker = marker;
         base.order.installed |= marker.is_some();
-        base.notes().set_marker(marker.unwrap_or(0));
+        base.slot_status().set_marker(marker.unwrap_or(0));
     }
 
     /// Once in a while: is the catalog still there?
-    pub fn find_marker(&mut self, statements: &Rc<Prepared>, now: Instant) -> Option<Command<SessionAnswer>> {
+    pub fn find_marker(&mut self, statements: &Rc<QueueStatements>, now: Instant) -> Option<Command<SessionAnswer>> {
         if now < self.next_marker {
             return None;
         }
         self.next_marker = now + MARKER_PERIOD;
         let statements = statements.clone();
         Some(query("looking for the catalog", move |client| async move {
-            let row = client.query_opt(&statements.find_marker, &[]).await.map_err(|error| Trouble::of(&error))?;
+            let row = client.query_opt(&statements.find_marker, &[]).await.map_err(|error| DbError::of(&error))?;
             Ok(SessionAnswer::Marker(row.map(|row| row.get("marker"))))
         }))
     }
@@ -226,7 +226,7 @@ impl QueueSession {
                 Some(Command::StopAs(ExitCode::Asked))
             }
             None => {
-                base.notes().set_reason(UNINSTALLED);
+                base.slot_status().set_reason(UNINSTALLED);
                 Some(Command::StopAs(ExitCode::NotInstalled))
             }
         }
@@ -237,17 +237,17 @@ fn wait_for_admission(base: &Base) -> Command<SessionAnswer> {
     let (queue, wait) = (base.queue.clone(), base.order.wait);
     let catalog = (base.order.found, base.order.installed);
     if start_gate::waits(wait) {
-        base.notes().set_reason("waits for the end of the transaction that asked for its restart");
+        base.slot_status().set_reason("waits for the end of the transaction that asked for its restart");
     }
     let what = "waiting for a transaction";
-    query_on(SessionName::Queue, what, start_gate::PATIENCE, move |client| async move {
+    query_on(SessionName::Queue, what, start_gate::TIMEOUT, move |client| async move {
         Ok(SessionAnswer::Admitted(start_gate::stand(client, queue, wait, catalog).await?))
     })
 }
 
 /// There is nothing to serve.
 pub fn leave(base: &Base, code: ExitCode, why: &str) -> Vec<Command<SessionAnswer>> {
-    base.notes().set_reason(why);
+    base.slot_status().set_reason(why);
     shared::debug!("scheduler leaves", queue = base.label, why = why);
     vec![Command::Exit(code)]
 }
@@ -264,7 +264,7 @@ pub fn leave_table(base: &Base, former: Option<String>) -> Vec<Command<SessionAn
 pub fn rename(base: &Base) -> Command<SessionAnswer> {
     let (name, text) = (base.application_name(), statement::bare(statement::NAME_SESSION));
     query("naming the session", move |client| async move {
-        client.query_one(&text, &[&name]).await.map_err(|error| Trouble::of(&error))?;
+        client.query_one(&text, &[&name]).await.map_err(|error| DbError::of(&error))?;
         Ok(SessionAnswer::Done)
     })
 }

@@ -10,7 +10,7 @@ use shared::process::order::SchedulerOrder;
 /// SIGHUP. None: there are no new settings. Otherwise whether those of the column defaults have changed.
 pub fn accept(base: &mut Base) -> Option<bool> {
     let payload = base.start.region.accept_published(base.start.slot.index())?;
-    base.start.ring_parent();
+    base.start.signal_parent();
     let order = payload.ok().and_then(|payload| serde_json::from_slice::<SchedulerOrder>(&payload).ok());
     let Some(order) = order else {
         shared::error!("the new settings cannot be read; the old ones stay", queue = base.label);

@@ -4,11 +4,11 @@
 //! do meanwhile is looked at when the session works again. The table in the crate's README is printed from here.
 
 use shared::db::back_off::BackOff;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use std::time::{Duration, Instant};
 
 /// How long another holder of the queue's lock is tolerated when the lock was ours before.
-pub const REGAIN_PATIENCE: Duration = Duration::from_secs(2);
+pub const REGAIN_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const LOCK_PAUSE: Duration = Duration::from_millis(200);
 
@@ -24,7 +24,7 @@ pub enum SessionState {
     Preparing,
     /// Connected, but the queue belongs to another scheduler; asked again at a moment.
     Excluded { retry_at: Instant, since: Instant },
-    /// The queue is ours: tasks are taken.
+    /// The queue is ours: tasks are claimed.
     Working,
 }
 
@@ -43,7 +43,7 @@ pub enum SessionEvent {
     },
     Lost {
         now: Instant,
-        trouble: Trouble,
+        db_error: DbError,
     },
 }
 
@@ -52,9 +52,9 @@ pub enum SessionEffect {
     Dial,
     Stand,
     Prepare,
-    /// Say the reason, in the log (once) and in the notes.
-    Say(Trouble),
-    /// Say that the trouble is over.
+    /// Say the reason, in the log (once) and in the slot status.
+    Say(DbError),
+    /// Report that the error is over.
     SayWell,
     /// The queue was lost to another scheduler for good: leave, so that no worker of ours goes on.
     GiveUp,
@@ -69,17 +69,17 @@ pub struct SessionStep {
 
 /// The session's machine with what it must remember between steps.
 #[derive(Debug)]
-pub struct Session {
+pub struct SessionMachine {
     pub state: SessionState,
     back_off: BackOff,
     /// Whether the lock has ever been ours.
     pub held_before: bool,
 }
 
-impl Session {
-    pub fn new(now: Instant) -> Session {
+impl SessionMachine {
+    pub fn new(now: Instant) -> SessionMachine {
         let back_off = BackOff::new(RETRY_FIRST, Duration::from_secs(1));
-        Session { state: SessionState::Down { retry_at: now }, back_off, held_before: false }
+        SessionMachine { state: SessionState::Down { retry_at: now }, back_off, held_before: false }
     }
 
     pub fn working(&self) -> bool {
@@ -111,7 +111,7 @@ pub fn step(state: SessionState, event: SessionEvent, back_off: &mut BackOff, he
     match (state, event) {
         (S::Down { retry_at }, E::Passed { now }) if now >= retry_at => go(S::Dialling, vec![F::Dial]),
         (S::Excluded { retry_at, since }, E::Passed { now }) if now >= retry_at => {
-            if held_before && now >= since + REGAIN_PATIENCE {
+            if held_before && now >= since + REGAIN_TIMEOUT {
                 go(S::Excluded { retry_at, since }, vec![F::GiveUp])
             } else {
                 go(S::Excluded { retry_at: now + LOCK_PAUSE, since }, vec![F::Prepare])
@@ -125,14 +125,14 @@ pub fn step(state: SessionState, event: SessionEvent, back_off: &mut BackOff, he
         }
         (S::Preparing, E::Refused { now }) => go(
             S::Excluded { retry_at: now + LOCK_PAUSE, since: now },
-            vec![F::Say(Trouble::passing("another scheduler serves this queue; waiting for it to end"))],
+            vec![F::Say(DbError::passing("another scheduler serves this queue; waiting for it to end"))],
         ),
         (
             S::Down { .. } | S::Dialling | S::Standing | S::Preparing | S::Excluded { .. } | S::Working,
-            E::Lost { now, trouble },
+            E::Lost { now, db_error },
         ) => {
-            back_off.set_cap(trouble.retry_cap());
-            go(S::Down { retry_at: back_off.next(now) }, vec![F::Say(trouble)])
+            back_off.set_cap(db_error.retry_cap());
+            go(S::Down { retry_at: back_off.next(now) }, vec![F::Say(db_error)])
         }
         // Nothing to do yet, or an answer that came too late.
         (
@@ -178,7 +178,7 @@ mod tests {
             SessionState::Excluded { retry_at: past, since: past },
             SessionState::Working,
         ];
-        let lost = SessionEvent::Lost { now, trouble: Trouble::passing("why") };
+        let lost = SessionEvent::Lost { now, db_error: DbError::passing("why") };
         let events = [
             ("Passed (due)", SessionEvent::Passed { now }),
             ("Up", SessionEvent::Up),
@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_queue_that_was_ours_and_is_anothers_for_two_seconds_is_given_up() {
         let mut now = Instant::now();
-        let mut session = Session::new(now);
+        let mut session = SessionMachine::new(now);
         session.held_before = true;
         session.state = SessionState::Preparing;
         let _ = session.handle(SessionEvent::Refused { now });
@@ -227,16 +227,16 @@ mod tests {
             now += LOCK_PAUSE;
             session.handle(SessionEvent::Passed { now }).contains(&SessionEffect::GiveUp).then_some(now - began)
         });
-        assert!(gave_up.is_some_and(|after| after >= REGAIN_PATIENCE && after < REGAIN_PATIENCE + LOCK_PAUSE * 2));
+        assert!(gave_up.is_some_and(|after| after >= REGAIN_TIMEOUT && after < REGAIN_TIMEOUT + LOCK_PAUSE * 2));
     }
 
     #[test]
     fn a_server_that_is_down_is_asked_at_least_every_second() {
         let now = Instant::now();
-        let mut session = Session::new(now);
+        let mut session = SessionMachine::new(now);
         for _ in 0..10 {
             session.state = SessionState::Dialling;
-            let _ = session.handle(SessionEvent::Lost { now, trouble: Trouble::passing("down") });
+            let _ = session.handle(SessionEvent::Lost { now, db_error: DbError::passing("down") });
         }
         assert!(session.deadline().is_some_and(|at| at <= now + Duration::from_secs(1)));
     }

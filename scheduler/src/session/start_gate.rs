@@ -5,8 +5,8 @@
 //! looked at what the other one has left: a catalog or none, switched on or off, with this queue or with others. Each
 //! session of a scheduler begins here. The lock that is waited for can be held for days.
 
+use shared::db::db_error::DbError;
 use shared::db::statement::{self, Queue, bare};
-use shared::db::trouble::Trouble;
 use shared::process::exit_code::ExitCode;
 use shared::process::order::WaitFor;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use tokio_postgres::Client;
 
 /// As long as somebody else's transaction may take.
-pub const PATIENCE: Duration = Duration::from_secs(366 * 86_400);
+pub const TIMEOUT: Duration = Duration::from_secs(366 * 86_400);
 
 pub const UNINSTALLED: &str = "the catalog mill was uninstalled";
 const NOT_INSTALLED: &str = "the catalog mill is not installed";
 
 /// What the wait came to.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum Admission {
     /// There is something to serve.
     Go {
         marker: Option<u32>,
@@ -46,12 +46,12 @@ pub fn waits(wait: WaitFor) -> bool {
     wait != WaitFor::default()
 }
 
-pub async fn marker(client: &Client, queue: &Queue) -> Result<Option<Marker>, Trouble> {
+pub async fn marker(client: &Client, queue: &Queue) -> Result<Option<Marker>, DbError> {
     let names = [queue.schema.as_str(), queue.table.as_str()];
     let found = client
-        .query_opt(&bare(statement::LOOK_MARKER), &[&names[0], &names[1]])
+        .query_opt(&bare(statement::READ_MARKER), &[&names[0], &names[1]])
         .await
-        .map_err(|error| Trouble::of(&error))?;
+        .map_err(|error| DbError::of(&error))?;
     Ok(found.map(|row| Marker {
         relid: row.get("marker"),
         may: row.get::<_, Option<bool>>("may").unwrap_or(false),
@@ -66,62 +66,62 @@ pub async fn stand(
     queue: Queue,
     wait: WaitFor,
     (found, installed): (bool, bool),
-) -> Result<Verdict, Trouble> {
+) -> Result<Admission, DbError> {
     if let Some((key, database)) = wait.message {
         // The second key is the OID, as the 32 bits of an int.
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&key, &(database as i32)];
         let text = bare(statement::WAIT_MESSAGE);
-        client.query_one(&text, &parameters).await.map_err(|error| Trouble::of(&error))?;
+        client.query_one(&text, &parameters).await.map_err(|error| DbError::of(&error))?;
     }
     wait_for_marker(&client, &queue).await?;
     let Some(marker) = marker(&client, &queue).await? else {
         return Ok(match (installed, found) {
-            (true, _) => Verdict::Leave { code: ExitCode::NotInstalled, why: UNINSTALLED.to_owned() },
-            (false, true) => Verdict::Leave { code: ExitCode::NotInstalled, why: NOT_INSTALLED.to_owned() },
-            (false, false) => Verdict::Go { marker: None },
+            (true, _) => Admission::Leave { code: ExitCode::NotInstalled, why: UNINSTALLED.to_owned() },
+            (false, true) => Admission::Leave { code: ExitCode::NotInstalled, why: NOT_INSTALLED.to_owned() },
+            (false, false) => Admission::Go { marker: None },
         });
     };
     if !marker.may {
-        return Ok(Verdict::Go { marker: Some(marker.relid) });
+        return Ok(Admission::Go { marker: Some(marker.relid) });
     }
     let names = [queue.schema.as_str(), queue.table.as_str()];
-    let text = bare(statement::LOOK_META);
-    let meta = client.query_opt(&text, &[&names[0], &names[1]]).await.map_err(|error| Trouble::of(&error))?;
+    let text = bare(statement::READ_META);
+    let meta = client.query_opt(&text, &[&names[0], &names[1]]).await.map_err(|error| DbError::of(&error))?;
     if meta.as_ref().is_some_and(|meta| !meta.get::<_, bool>("enabled")) {
         let why = "mill.meta.enabled is false; set it to true, then start it".to_owned();
-        return Ok(Verdict::Leave { code: ExitCode::SwitchedOff, why });
+        return Ok(Admission::Leave { code: ExitCode::SwitchedOff, why });
     }
     if found && meta.is_some_and(|meta| meta.get("others")) && !there(&client, &queue).await? {
         let why = format!("there is no table {}; the catalog's other queues are served", queue.fill("{queue}"));
-        return Ok(Verdict::Leave { code: ExitCode::NoQueue, why });
+        return Ok(Admission::Leave { code: ExitCode::NoQueue, why });
     }
-    Ok(Verdict::Go { marker: Some(marker.relid) })
+    Ok(Admission::Go { marker: Some(marker.relid) })
 }
 
 /// Whoever works on the catalog has locked its marker table: we ask for it too, and let go of it at once.
-async fn wait_for_marker(client: &Client, queue: &Queue) -> Result<(), Trouble> {
+async fn wait_for_marker(client: &Client, queue: &Queue) -> Result<(), DbError> {
     match marker(client, queue).await? {
         Some(Marker { may: true, .. }) => {
             let locked = client.batch_execute("BEGIN; LOCK TABLE mill.meta IN ACCESS SHARE MODE; COMMIT").await;
             if let Err(error) = locked {
                 // It was dropped while we waited: that is what we waited for.
                 let gone = error.code().is_some_and(|code| matches!(code.code(), "42P01" | "3F000" | "42501"));
-                client.batch_execute("ROLLBACK").await.map_err(|error| Trouble::of(&error))?;
+                client.batch_execute("ROLLBACK").await.map_err(|error| DbError::of(&error))?;
                 if !gone {
-                    return Err(Trouble::of(&error));
+                    return Err(DbError::of(&error));
                 }
             }
             Ok(())
         }
         // Not ours to lock: looked at again and again.
         Some(Marker { locked: true, .. }) => {
-            Err(Trouble::passing("somebody works on the catalog mill; waiting for the end of that transaction"))
+            Err(DbError::passing("somebody works on the catalog mill; waiting for the end of that transaction"))
         }
         Some(_) | None => Ok(()),
     }
 }
 
-async fn there(client: &Client, queue: &Queue) -> Result<bool, Trouble> {
-    let row = client.query_one(&queue.fill(statement::LOOK_QUEUE), &[]).await.map_err(|error| Trouble::of(&error))?;
+async fn there(client: &Client, queue: &Queue) -> Result<bool, DbError> {
+    let row = client.query_one(&queue.fill(statement::READ_QUEUE), &[]).await.map_err(|error| DbError::of(&error))?;
     Ok(row.get::<_, Option<u32>>("relid").is_some())
 }

@@ -2,8 +2,8 @@
 //! version. The wait before it is in `start_gate`.
 //!
 //! A catalog is only ever run by code of its own version. What can go wrong: there is no such program, it is another
-//! version's, or it speaks another handshake. Then the process leaves, its row is disabled with the reason, and nothing
-//! is tried again before somebody has mended it.
+//! version's, or it speaks another handshake. Then the process leaves, its queue is disabled with the reason, and nothing
+//! is tried again before somebody has repaired it.
 
 use super::catalog::Installed;
 use crate::base::Base;
@@ -24,7 +24,7 @@ const INTRODUCTION: Duration = Duration::from_secs(2);
 pub enum OtherVersion {
     /// It was changed under our hands: the next process decides afresh.
     BeginAnew,
-    /// The row says that it may be upgraded.
+    /// The config says that it may be upgraded.
     Upgrade,
     /// The program of that version takes this process over.
     Become(PathBuf),
@@ -35,7 +35,7 @@ pub enum OtherVersion {
 /// `held_before`: this process has served the queue.
 pub fn decide(found: &Installed, base: &Base, held_before: bool) -> OtherVersion {
     let version = found.version.as_str();
-    if base.handed_down || held_before {
+    if base.reexecuted || held_before {
         shared::info!("the catalog has another version now", queue = base.label, version = version);
         return OtherVersion::BeginAnew;
     }
@@ -51,7 +51,7 @@ pub fn decide(found: &Installed, base: &Base, held_before: bool) -> OtherVersion
 /// Returns only if it cannot be done, with the reason. The process has no session any more: their permits in the budget of
 /// connections are under its process id, which stays.
 pub fn become_version(program: &Path, base: &Base) -> String {
-    let error = reexec::hand_down(program, &base.start, &base.order);
+    let error = reexec::exec_program(program, &base.start, &base.order);
     format!("{} cannot be run: {error}", program.display())
 }
 

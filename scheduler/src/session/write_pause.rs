@@ -5,7 +5,7 @@
 //! that record their results themselves wait in the same way (`worker`) and say so in their slots.
 
 use shared::db::back_off::BackOff;
-use shared::db::trouble::TroubleKind;
+use shared::db::db_error::DbErrorKind;
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
@@ -63,8 +63,8 @@ impl WritePause {
     }
 
     /// One more refusal. True: another transaction was in the way, and that is no outage yet.
-    pub fn refused(&mut self, kind: TroubleKind, now: Instant) -> bool {
-        if kind == TroubleKind::Busy {
+    pub fn refused(&mut self, kind: DbErrorKind, now: Instant) -> bool {
+        if kind == DbErrorKind::Busy {
             self.busy += 1;
             if self.busy <= QUICK_TRIES {
                 return true;
@@ -113,7 +113,7 @@ mod tests {
         let mut pause = WritePause::default();
         assert!(!pause.ends(began));
         for second in 0..30 {
-            assert!(!pause.refused(TroubleKind::Short, at(second)) && pause.pauses(at(second)));
+            assert!(!pause.refused(DbErrorKind::Short, at(second)) && pause.pauses(at(second)));
             assert_eq!(pause.lasts(at(second)), second == 0);
             pause.accepted();
             assert!(!pause.pauses(at(second)) && !pause.ends(at(second)));

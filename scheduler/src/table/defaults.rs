@@ -6,25 +6,25 @@
 
 use crate::table::lock_holder::holder;
 use shared::config::ColumnDefaults;
+use shared::db::db_error::DbError;
 use shared::db::identifier::{literal, quoted};
 use shared::db::statement::{self, Queue};
 use shared::db::task_column::column_defaults;
-use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 
 const LOCK_TIMEOUT: &str = "2s";
 
 /// False: the table is locked, and they must wait.
-pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> Result<bool, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let rows = client.query(&queue.fill(statement::LIST_DEFAULTS), &[]).await.map_err(trouble)?;
+pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> Result<bool, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    let rows = client.query(&queue.fill(statement::LIST_DEFAULTS), &[]).await.map_err(db_error)?;
     let found: Vec<(String, String)> = rows.iter().map(|row| (row.get("name"), row.get("expression"))).collect();
     let changes = changes(&found, &column_defaults(wanted));
     if changes.is_empty() {
         return Ok(true);
     }
     let relid = client.query_one(&queue.fill("SELECT {queue_text}::pg_catalog.regclass::oid AS relid"), &[]).await;
-    if holder(client, relid.map_err(trouble)?.get("relid"), true).await?.is_some() {
+    if holder(client, relid.map_err(db_error)?.get("relid"), true).await?.is_some() {
         return Ok(false);
     }
     let text: Vec<String> = changes
@@ -35,11 +35,11 @@ pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> R
     let script =
         format!("SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; ALTER TABLE {} {}", queue.fill("{queue}"), text.join(", "));
     if let Err(error) = client.batch_execute(&script).await {
-        let trouble = Trouble::of(&error);
-        if trouble.passes() {
-            return Err(trouble);
+        let db_error = DbError::of(&error);
+        if db_error.passes() {
+            return Err(db_error);
         }
-        shared::warning!("new column defaults are not in force yet", table = queue.fill("{queue}"), error = trouble);
+        shared::warning!("new column defaults are not in force yet", table = queue.fill("{queue}"), error = db_error);
         return Ok(false);
     }
     let columns: Vec<&str> = changes.iter().map(|change| change.column.as_str()).collect();
@@ -48,17 +48,17 @@ pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> R
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Change {
+struct DefaultChange {
     column: String,
     expression: String,
 }
 
 /// The columns whose default is ours and falls back to another value than is wanted now.
-fn changes(found: &[(String, String)], wanted: &[(&'static str, String)]) -> Vec<Change> {
+fn changes(found: &[(String, String)], wanted: &[(&'static str, String)]) -> Vec<DefaultChange> {
     let ours = found.iter().filter_map(|(column, expression)| {
         let (_, value) = wanted.iter().find(|(name, _)| name == column)?;
         let (fallback, cast) = fallback(column, expression)?;
-        (fallback != *value).then(|| Change {
+        (fallback != *value).then(|| DefaultChange {
             column: column.clone(),
             expression: format!(
                 "COALESCE(NULLIF(current_setting('pg_task.{column}', true), ''), {}){cast}",
@@ -118,7 +118,7 @@ mod tests {
         );
         let wanted = [("max", "3".to_owned())];
         let expression = "COALESCE(NULLIF(current_setting('pg_task.max', true), ''), '3')::integer".to_owned();
-        assert_eq!(changes(&now, &wanted), [Change { column: "max".into(), expression }]);
+        assert_eq!(changes(&now, &wanted), [DefaultChange { column: "max".into(), expression }]);
         assert_eq!(changes(&now, &[("max", "0".to_owned())]), []);
     }
 

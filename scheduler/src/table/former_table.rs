@@ -5,8 +5,8 @@
 //! are planned again there, under whatever name it has now. Called by `queue` at the start of a session.
 
 use crate::attempt::settle::{SettleStatements, Settlement, settle};
+use shared::db::db_error::DbError;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 
 /// How often a row is looked at until its server process is gone: half a second by a cancel, then by a termination.
@@ -19,16 +19,16 @@ const INTERRUPTED: &str = "interrupted";
 const PAUSE: &str = "SELECT pg_catalog.pg_sleep(0.1)";
 
 /// The name that the table has now; None if it was dropped.
-pub async fn name(client: &Client, relid: u32) -> Result<Option<Queue>, Trouble> {
+pub async fn name(client: &Client, relid: u32) -> Result<Option<Queue>, DbError> {
     let row = client.query_opt(&statement::bare(statement::FIND_NAME), &[&relid]).await;
-    let row = row.map_err(|error| Trouble::of(&error))?;
+    let row = row.map_err(|error| DbError::of(&error))?;
     Ok(row.map(|row| Queue { schema: row.get("schema"), table: row.get("name") }))
 }
 
 /// Ends what runs in the former table and plans it again there. What only a remote knows stays as it is.
-pub async fn give_back(client: &Client, former: &Queue) -> Result<(), Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let unfinished = client.query(&former.fill(statement::LIST_UNFINISHED), &[]).await.map_err(trouble)?;
+pub async fn give_back(client: &Client, former: &Queue) -> Result<(), DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    let unfinished = client.query(&former.fill(statement::LIST_UNFINISHED), &[]).await.map_err(db_error)?;
     let mut left: Vec<(i64, i32)> = unfinished.iter().map(|row| (row.get("id"), row.get("attempt"))).collect();
     if left.is_empty() {
         return Ok(());
@@ -49,7 +49,7 @@ pub async fn give_back(client: &Client, former: &Queue) -> Result<(), Trouble> {
             shared::info!("tasks of the former table are planned again there", table = table, tasks = all);
             return Ok(());
         }
-        client.query_one(PAUSE, &[]).await.map_err(trouble)?;
+        client.query_one(PAUSE, &[]).await.map_err(db_error)?;
     }
     shared::warning!("tasks of the former table are still running there", table = table, tasks = left.len());
     Ok(())

@@ -6,7 +6,7 @@
 use crate::table::shape::Index;
 use shared::db::identifier::quoted;
 
-/// An index of the take.
+/// An index of the claim.
 #[derive(Debug, PartialEq, Eq)]
 pub struct IndexPlace {
     pub name: &'static str,

@@ -1,7 +1,7 @@
 //! The queue in the database: made if it is missing, checked if it is there, held while we serve it.
 //!
-//! Called once per session of the scheduler, before the first take. Nothing is changed when nothing has to be; what
-//! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `Trouble`, in a
+//! Called once per session of the scheduler, before the first claim. Nothing is changed when nothing has to be; what
+//! has to be made is made in one transaction under a lock timeout. What can go wrong is said as `DbError`, in a
 //! sentence that tells the operator what to do; the scheduler tries again later.
 
 use crate::attempt::leftovers::Unfinished;
@@ -9,16 +9,16 @@ use crate::attempt::settle::SettleStatements;
 use crate::session::catalog;
 use crate::session::catalog::Installed;
 use crate::session::home_server::{self, Standing};
-use crate::session::start_gate as waiting;
+use crate::session::start_gate;
 use crate::table::defaults as column_defaults;
 use crate::table::former_table;
-use crate::table::table_repair as mending;
+use crate::table::table_repair;
 use shared::config::ColumnDefaults;
+use shared::db::db_error::{DbError, DbErrorKind};
 use shared::db::identifier::quoted;
 use shared::db::lock_key;
 use shared::db::server::{HomeServer, halves};
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::{Trouble, TroubleKind};
 use shared::limits::CLAIM_WALKS;
 use std::rc::Rc;
 use tokio_postgres::{Client, Row, Statement};
@@ -27,7 +27,7 @@ const LOCK_TIMEOUT: &str = "2s";
 
 /// The statements of the loop, prepared once per session.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct QueueStatements {
     /// For statements whose text depends on the columns that the table has at that moment.
     pub queue: Queue,
     pub relid: u32,
@@ -38,19 +38,19 @@ pub struct Prepared {
     pub release: Statement,
     pub session_defaults: Statement,
     pub next_plan: Statement,
-    pub look_runs: Statement,
+    pub read_runs: Statement,
     pub return_batch: Statement,
     pub lock: Statement,
     pub unlock: Statement,
     pub measure: Statement,
     pub delete_old: Statement,
     pub settle: SettleStatements,
-    pub look_name: Statement,
-    pub retire: Statement,
+    pub read_name: Statement,
+    pub close_backend: Statement,
     pub begin_many: Statement,
     pub end_many: Statement,
     pub begin: Statement,
-    /// The take lets its own commit go without.
+    /// The claim lets its own commit go without.
     pub commit: Statement,
     pub unfinished: Statement,
     pub find_marker: Statement,
@@ -100,10 +100,10 @@ pub struct Past {
 
 #[derive(Debug)]
 pub struct Ready {
-    pub statements: Rc<Prepared>,
+    pub statements: Rc<QueueStatements>,
     pub unfinished: Vec<Unfinished>,
     /// The table lacks something that it can be served without.
-    pub mends: bool,
+    pub repairs: bool,
     /// What may be done with the catalog, or why the queue is served without it.
     pub access: Result<catalog::Access, catalog::Lack>,
     pub superuser: bool,
@@ -124,16 +124,16 @@ pub async fn prepare(
     owner: Owner,
     past: Past,
     standing: Standing,
-) -> Result<Readiness, Trouble> {
-    let mut found = look(&client, &queue).await?;
+) -> Result<Readiness, DbError> {
+    let mut found = read(&client, &queue).await?;
     if found.get::<_, bool>("standby") {
-        return Err(Trouble::passing("the server is a stand-by; waiting for its promotion"));
+        return Err(DbError::passing("the server is a stand-by; waiting for its promotion"));
     }
     let home = match home_server::stand(&client, &standing).await {
         Ok(home) => home,
-        Err(trouble) => {
-            leave_note(&client, &queue, found.get("relid"), Some(&trouble.text)).await;
-            return Err(trouble);
+        Err(db_error) => {
+            leave_note(&client, &queue, found.get("relid"), Some(&db_error.text)).await;
+            return Err(db_error);
         }
     };
     if let Some(found) = other_version(&client, &queue).await? {
@@ -144,10 +144,10 @@ pub async fn prepare(
         let former = former_table::name(&client, served).await?;
         if let Some(former) = &former {
             // Its owner may be another one by now, and its triggers would run as us.
-            match checked(former, &look(&client, former).await?) {
+            match checked(former, &read(&client, former).await?) {
                 Ok(relid) if relid == served => former_table::give_back(&client, former).await?,
                 Ok(_) => {}
-                Err(trouble) => shared::warning!("the former table is left as it is", why = trouble),
+                Err(db_error) => shared::warning!("the former table is left as it is", why = db_error),
             }
         }
         let former = former.map(|former| former.fill("{queue}"));
@@ -163,7 +163,7 @@ pub async fn prepare(
     }
     if named.is_none() {
         make(&client, &queue, &defaults).await?;
-        found = look(&client, &queue).await?;
+        found = read(&client, &queue).await?;
     }
     let relid = checked(&queue, &found)?;
     if !hold(&client, relid, &owner, standing.proof).await? {
@@ -173,22 +173,22 @@ pub async fn prepare(
     if let Some(found) = other_version(&client, &queue).await? {
         return Ok(Readiness::OtherVersion(found));
     }
-    let mends = mending::reshape(&client, &queue, &defaults).await?;
+    let repairs = table_repair::reshape(&client, &queue, &defaults).await?;
     let aligned = column_defaults::align(&client, &queue, &defaults).await?;
     let access = catalog::prepare(&client, &queue, relid).await?;
     if access.is_ok() {
         note(&client, &queue, relid, None).await?;
     }
-    client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| Trouble::of(&error))?;
+    client.batch_execute(&format!("LISTEN mill_{relid}")).await.map_err(|error| DbError::of(&error))?;
     let statements = prepare_statements(&client, &queue, relid).await?;
     let unfinished = unfinished(&client, &statements).await?;
     Ok(Readiness::Ready(Box::new(Ready {
         statements: Rc::new(statements),
         unfinished,
-        mends: mends || !aligned,
+        repairs: repairs || !aligned,
         access,
         superuser: found.get("superuser"),
-        marker: waiting::marker(&client, &queue).await?.map(|marker| marker.relid),
+        marker: start_gate::marker(&client, &queue).await?.map(|marker| marker.relid),
         backend: found.get("backend"),
         settings: settings(&client).await?,
         leader: standing.leader.map(|leader| leader.proof),
@@ -197,24 +197,24 @@ pub async fn prepare(
 }
 
 /// What `mill.why` says of a queue that is not served here. None is left where the catalog may not be used.
-pub async fn leave_note(client: &Client, queue: &Queue, relid: Option<u32>, trouble: Option<&str>) {
+pub async fn leave_note(client: &Client, queue: &Queue, relid: Option<u32>, db_error: Option<&str>) {
     let Some(relid) = relid else { return };
     if matches!(catalog::installed(client, queue).await, Ok(Some(_)))
-        && let Err(error) = note(client, queue, relid, trouble).await
+        && let Err(error) = note(client, queue, relid, db_error).await
     {
         shared::debug!("the catalog takes no note", error = error);
     }
 }
 
-pub async fn note(client: &Client, queue: &Queue, relid: u32, trouble: Option<&str>) -> Result<(), Trouble> {
-    let text = queue.fill_of_jobs(statement::NOTE_TROUBLE, relid);
-    client.execute(&text, &[&trouble]).await.map(|_| ()).map_err(|error| Trouble::of(&error))
+pub async fn note(client: &Client, queue: &Queue, relid: u32, db_error: Option<&str>) -> Result<(), DbError> {
+    let text = queue.fill_of_jobs(statement::RECORD_ERROR, relid);
+    client.execute(&text, &[&db_error]).await.map(|_| ()).map_err(|error| DbError::of(&error))
 }
 
 /// An empty table made now would stand in the way of the one that is to be given this name.
-fn renamed(queue: &Queue, former: &str) -> Trouble {
+fn renamed(queue: &Queue, former: &str) -> DbError {
     let name = queue.fill("{queue}");
-    Trouble::standing(format!(
+    DbError::standing(format!(
         "table {name} has been renamed to {former}, and there is no {name}; give a table this name, or restart the queue to \
          have an empty one made"
     ))
@@ -222,7 +222,7 @@ fn renamed(queue: &Queue, former: &str) -> Trouble {
 
 /// Says whose we are, then asks for the queue. A session that an earlier leader of our name has left in its place is
 /// ended, and the queue asked for once more.
-async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner, proof: i64) -> Result<bool, Trouble> {
+async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner, proof: i64) -> Result<bool, DbError> {
     let (name, session) = (lock_key::LAUNCHER, lock_key::TERM);
     let (high, low) = halves(proof);
     ask_one(client, &statement::bare(statement::MARK_SESSION), &[&name, launcher, &session, term, &high, &low]).await?;
@@ -233,7 +233,7 @@ async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner, pro
     let text = statement::bare(statement::END_LEFTOVER);
     let (queue, leader) = (lock_key::QUEUE, lock_key::LEADER);
     let ended = client.query(&text, &[&queue, &relid, &name, launcher, &session, term, &leader]).await;
-    let ended = ended.map_err(|error| Trouble::of(&error))?;
+    let ended = ended.map_err(|error| DbError::of(&error))?;
     for row in &ended {
         let backend: i32 = row.get("backend");
         shared::info!("a session that an earlier leader has left is ended", backend = backend, relid = relid);
@@ -241,14 +241,14 @@ async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner, pro
     Ok(!ended.is_empty() && ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held"))
 }
 
-async fn other_version(client: &Client, queue: &Queue) -> Result<Option<Installed>, Trouble> {
+async fn other_version(client: &Client, queue: &Queue) -> Result<Option<Installed>, DbError> {
     Ok(catalog::installed(client, queue).await?.filter(|found| found.version != shared::VERSION))
 }
 
-async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<Prepared, Trouble> {
-    let text = async |text: String| client.prepare(&text).await.map_err(|error| Trouble::of(&error));
+async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Result<QueueStatements, DbError> {
+    let text = async |text: String| client.prepare(&text).await.map_err(|error| DbError::of(&error));
     let [few, many] = CLAIM_WALKS;
-    Ok(Prepared {
+    Ok(QueueStatements {
         queue: queue.clone(),
         relid,
         walk_few: text(queue.fill_claim_walk(few)).await?,
@@ -258,15 +258,15 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         session_defaults: text(statement::bare(statement::SESSION_DEFAULTS)).await?,
         next_plan: text(queue.fill(statement::NEXT_PLAN)).await?,
-        look_runs: text(queue.fill(statement::LOOK_RUNS)).await?,
+        read_runs: text(queue.fill(statement::READ_RUNS)).await?,
         return_batch: text(queue.fill(statement::RETURN_BATCH)).await?,
         lock: text(queue.fill(statement::LOCK_SIGN)).await?,
         unlock: text(queue.fill(statement::UNLOCK_SIGN)).await?,
         measure: text(queue.fill(statement::MEASURE_QUEUE)).await?,
         delete_old: text(queue.fill(statement::DELETE_OLD)).await?,
         settle: SettleStatements::prepare(client, queue).await?,
-        look_name: text(queue.fill(statement::LOOK_NAME)).await?,
-        retire: text(queue.fill(statement::RETIRE_BACKEND)).await?,
+        read_name: text(queue.fill(statement::READ_NAME)).await?,
+        close_backend: text(queue.fill(statement::CLOSE_BACKEND)).await?,
         begin_many: text(queue.fill_begin_many()).await?,
         end_many: text(queue.fill_end(statement::Rows::ManyUnlocked)).await?,
         begin: text("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE".to_owned()).await?,
@@ -276,41 +276,41 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
     })
 }
 
-pub async fn unfinished(client: &Client, statements: &Prepared) -> Result<Vec<Unfinished>, Trouble> {
-    let rows = client.query(&statements.unfinished, &[]).await.map_err(|error| Trouble::of(&error))?;
+pub async fn unfinished(client: &Client, statements: &QueueStatements) -> Result<Vec<Unfinished>, DbError> {
+    let rows = client.query(&statements.unfinished, &[]).await.map_err(|error| DbError::of(&error))?;
     let found =
         rows.iter().map(|row| Unfinished { task: row.get("id"), attempt: row.get("attempt"), backend: row.get("pid") });
     Ok(found.collect())
 }
 
 /// Once in a while: how large the queue is, and away with what is older than `keep`.
-pub async fn chores(client: &Client, statements: &Prepared, keep_ms: Option<u64>) -> Result<Measured, Trouble> {
+pub async fn chores(client: &Client, statements: &QueueStatements, keep_ms: Option<u64>) -> Result<Measured, DbError> {
     let deleted = match keep_ms {
         Some(keep) => {
-            client.execute(&statements.delete_old, &[&(keep as f64)]).await.map_err(|error| Trouble::of(&error))?
+            client.execute(&statements.delete_old, &[&(keep as f64)]).await.map_err(|error| DbError::of(&error))?
         }
         None => 0,
     };
-    let row = client.query_one(&statements.measure, &[]).await.map_err(|error| Trouble::of(&error))?;
+    let row = client.query_one(&statements.measure, &[]).await.map_err(|error| DbError::of(&error))?;
     Ok(Measured { rows: row.get("rows"), bytes: row.get("bytes"), deleted })
 }
 
 /// `pg_task.sleep` and the like, as this session sees them.
-pub async fn settings(client: &Client) -> Result<Vec<(String, String)>, Trouble> {
+pub async fn settings(client: &Client) -> Result<Vec<(String, String)>, DbError> {
     let text = shared::db::statement::bare(statement::READ_SETTINGS);
-    let rows = client.query(&text, &[]).await.map_err(|error| Trouble::of(&error))?;
+    let rows = client.query(&text, &[]).await.map_err(|error| DbError::of(&error))?;
     Ok(rows.iter().filter_map(|row| Some((row.get("name"), row.get::<_, Option<String>>("value")?))).collect())
 }
 
-async fn look(client: &Client, queue: &Queue) -> Result<Row, Trouble> {
-    ask_one(client, &queue.fill(statement::LOOK_QUEUE), &[]).await
+async fn read(client: &Client, queue: &Queue) -> Result<Row, DbError> {
+    ask_one(client, &queue.fill(statement::READ_QUEUE), &[]).await
 }
 
 /// The table's OID, or why it cannot be served.
-fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
-    let refuse = |text: String| Trouble { kind: TroubleKind::Standing, text };
+fn checked(queue: &Queue, found: &Row) -> Result<u32, DbError> {
+    let refuse = |text: String| DbError { kind: DbErrorKind::Standing, text };
     let Some(relid) = found.get::<_, Option<u32>>("relid") else {
-        return Err(Trouble::passing(format!("table {} vanished while it was looked at", queue.fill("{queue}"))));
+        return Err(DbError::passing(format!("table {} vanished while it was looked at", queue.fill("{queue}"))));
     };
     let kind: String = found.get("kind");
     if kind != "r" && kind != "p" {
@@ -324,8 +324,8 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
     if !found.get::<_, bool>("trusted") {
         let (table, owner) = (queue.fill("{queue}"), quoted(&found.get::<_, String>("owner")));
         return Err(refuse(format!(
-            "{table} belongs to {owner}, who could run anything with the rights of the row's user; make it the row's \
-             (ALTER TABLE {table} OWNER TO ..), or give the row the user {owner}"
+            "{table} belongs to {owner}, who could run anything with the rights of the queue's user; make it the queue's \
+             (ALTER TABLE {table} OWNER TO ..), or give the queue the user {owner}"
         )));
     }
     if found.get("guarded") {
@@ -337,20 +337,20 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, Trouble> {
     Ok(relid)
 }
 
-/// Makes what is missing, all or nothing; two makers at once wait for each other, and the second looks at what the
+/// Makes what is missing, all or nothing; two sessions at once wait for each other, and the second looks at what the
 /// first has left to do (a schema and its type belong to several queues). After an error the connection is given up,
 /// and the transaction with it.
-async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<(), Trouble> {
+async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<(), DbError> {
     let named = |error: tokio_postgres::Error| {
-        let trouble = Trouble::of(&error);
-        Trouble { text: format!("cannot make table {}: {}", queue.fill("{queue}"), trouble.text), ..trouble }
+        let db_error = DbError::of(&error);
+        DbError { text: format!("cannot make table {}: {}", queue.fill("{queue}"), db_error.text), ..db_error }
     };
     let alone = format!(
         "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0)",
         lock_key::INSTALL
     );
     client.batch_execute(&alone).await.map_err(named)?;
-    let found = look(client, queue).await?;
+    let found = read(client, queue).await?;
     if found.get::<_, Option<u32>>("relid").is_some() {
         return client.batch_execute("COMMIT").await.map_err(named);
     }
@@ -375,6 +375,6 @@ async fn ask_one(
     client: &Client,
     text: &str,
     parameters: &[&(dyn tokio_postgres::types::ToSql + Sync)],
-) -> Result<Row, Trouble> {
-    client.query_one(text, parameters).await.map_err(|error| Trouble::of(&error))
+) -> Result<Row, DbError> {
+    client.query_one(text, parameters).await.map_err(|error| DbError::of(&error))
 }

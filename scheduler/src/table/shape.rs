@@ -1,10 +1,10 @@
 //! What a task table looks like now, read from the server's catalog.
 //!
-//! Called by `queue` at the start of a session and by `mending`; what follows from it is decided in `upgrade`, which
+//! Called by `make` at the start of a session and by `table_repair`; what follows from it is decided in `table_plan`, which
 //! knows no connection.
 
+use shared::db::db_error::DbError;
 use shared::db::statement::{self, Queue};
-use shared::db::trouble::Trouble;
 use tokio_postgres::Client;
 
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct Shape {
     pub unidentified: Option<Unidentified>,
     /// The extension pg_task serves this table at this moment.
     pub upstream: bool,
-    pub columns: Vec<Column>,
+    pub columns: Vec<TableColumn>,
     pub triggers: Vec<Trigger>,
     pub indexes: Vec<Index>,
 }
@@ -40,7 +40,7 @@ pub struct Unidentified {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Column {
+pub struct TableColumn {
     pub name: String,
     /// As declared, and what a domain comes down to.
     pub type_name: String,
@@ -77,7 +77,7 @@ pub struct Index {
 }
 
 impl Shape {
-    pub fn column(&self, name: &str) -> Option<&Column> {
+    pub fn column(&self, name: &str) -> Option<&TableColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
 
@@ -92,35 +92,35 @@ impl Shape {
     }
 }
 
-pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
-    let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
-    let look = client.query_opt(&queue.fill(statement::LOOK_SHAPE), &[]).await.map_err(trouble)?;
-    let Some(look) = look else {
+pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, DbError> {
+    let db_error = |error: tokio_postgres::Error| DbError::of(&error);
+    let found = client.query_opt(&queue.fill(statement::READ_SHAPE), &[]).await.map_err(db_error)?;
+    let Some(found) = found else {
         let text = format!("table {} vanished while it was looked at", queue.fill("{queue}"));
-        return Err(Trouble::passing(text));
+        return Err(DbError::passing(text));
     };
-    let columns = client.query(&queue.fill(statement::LIST_SHAPE_COLUMNS), &[]).await.map_err(trouble)?;
-    let triggers = client.query(&queue.fill(statement::LIST_SHAPE_TRIGGERS), &[]).await.map_err(trouble)?;
-    let indexes = client.query(&queue.fill(statement::LIST_SHAPE_INDEXES), &[]).await.map_err(trouble)?;
-    let unidentified = client.query_opt(&queue.fill(statement::FIND_UNIDENTIFIED), &[]).await.map_err(trouble)?;
+    let columns = client.query(&queue.fill(statement::LIST_SHAPE_COLUMNS), &[]).await.map_err(db_error)?;
+    let triggers = client.query(&queue.fill(statement::LIST_SHAPE_TRIGGERS), &[]).await.map_err(db_error)?;
+    let indexes = client.query(&queue.fill(statement::LIST_SHAPE_INDEXES), &[]).await.map_err(db_error)?;
+    let unidentified = client.query_opt(&queue.fill(statement::FIND_UNIDENTIFIED), &[]).await.map_err(db_error)?;
     let mut shape = Shape {
-        relid: look.get("relid"),
-        partitioned: look.get("partitioned"),
-        bytes: look.get("bytes"),
-        unique_id: look.get("unique_id"),
-        partition_key: look.get("partition_key"),
-        partition_expression: look.get("partition_expression"),
-        writers: look.get("writers"),
+        relid: found.get("relid"),
+        partitioned: found.get("partitioned"),
+        bytes: found.get("bytes"),
+        unique_id: found.get("unique_id"),
+        partition_key: found.get("partition_key"),
+        partition_expression: found.get("partition_expression"),
+        writers: found.get("writers"),
         waiting_users: Vec::new(),
         unidentified: unidentified.map(|row| Unidentified {
             table: row.get("name"),
             publications: row.get("publications"),
             index: row.get("index"),
         }),
-        upstream: look.get("upstream"),
+        upstream: found.get("upstream"),
         columns: columns
             .iter()
-            .map(|row| Column {
+            .map(|row| TableColumn {
                 name: row.get("name"),
                 type_name: row.get("type"),
                 base: row.get("base"),
@@ -155,7 +155,7 @@ pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
             .collect(),
     };
     if shape.runs_as_authors() && shape.column("state").is_some() {
-        let users = client.query(&queue.fill(statement::LIST_WAITING_USERS), &[]).await.map_err(trouble)?;
+        let users = client.query(&queue.fill(statement::LIST_WAITING_USERS), &[]).await.map_err(db_error)?;
         shape.waiting_users = users.iter().map(|row| row.get("name")).collect();
     }
     Ok(shape)

@@ -2,7 +2,7 @@
 //!
 //! Three lists come out. *Labels* of the state's enum go first, in a transaction of their own, because a label cannot
 //! be used where it was added. The *reshape* is what we cannot serve without: missing columns, defaults and triggers
-//! of the extension pg_task that no longer work without it. The *mends* are what makes it good: indexes, checks,
+//! of the extension pg_task that no longer work without it. The *repairs* are what makes it good: indexes, checks,
 //! comments, wake-up triggers; they are done beside the service. What belongs to the table's users is never touched:
 //! their columns, their defaults, their triggers, their comments. A table that is as it should be has no steps.
 //!
@@ -10,29 +10,31 @@
 //! once, and the hash becomes a plain column that a trigger fills.
 
 use crate::table::index_place::{INDEXES, IndexPlace};
-use crate::table::shape::{Column, Shape, Unidentified};
+use crate::table::shape::{Shape, TableColumn, Unidentified};
 use shared::config::ColumnDefaults;
 use shared::db::identifier::qualified;
 use shared::db::statement::Queue;
-use shared::db::task_column::{Kind, TASK_COLUMNS, TaskColumn, task_column};
+use shared::db::task_column::{ColumnKind, TASK_COLUMNS, TaskColumn, task_column};
 
 const LABELS: [&str; 7] = ["PLAN", "TAKE", "WORK", "DONE", "FAIL", "GONE", "STOP"];
 const OUR_TRIGGERS: [&str; 5] =
-    ["mill_hold", "mill_claimed", "mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
+    ["mill_hold", "mill_claimed", "mill_wakeup_insert", "mill_wakeup_update", "mill_wakeup_delete"];
+/// Names of the wake-up triggers before 0.1.0: they are dropped when the others are made.
+const FORMER_TRIGGERS: [&str; 3] = ["mill_ring_insert", "mill_ring_update", "mill_ring_delete"];
 /// Up to here a rewrite or a lock against writers is a matter of moments.
 pub const SMALL_BYTES: i64 = 16 * 1024 * 1024;
 
 /// Why a table cannot be served: everything that is wrong with it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal(pub Vec<String>);
+pub struct TableRefusal(pub Vec<String>);
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct TablePlan {
     /// The enum, and the labels it lacks.
     pub labels: Vec<&'static str>,
     pub state_type: String,
     pub reshape: Vec<Reshape>,
-    pub mends: Vec<Mend>,
+    pub repairs: Vec<Repair>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -51,15 +53,18 @@ pub enum Reshape {
         function: Option<String>,
     },
     /// The hash is a plain column: this keeps it.
-    HangHash,
+    MakeHashTrigger,
     /// The rows no longer run as their authors: the column's comment must not say so.
     CommentUser,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Mend {
-    HangTriggers,
-    HangHash,
+pub enum Repair {
+    /// `former`: triggers of ours by names of earlier versions, to drop.
+    MakeTriggers {
+        former: Vec<&'static str>,
+    },
+    MakeHashTrigger,
     /// Rows from before the hash: looked for each time, because a catalog does not know them.
     FillHash,
     Index {
@@ -77,17 +82,17 @@ pub enum Mend {
 }
 
 /// The steps for this table, or everything that stands against it.
-pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<Plan, Refusal> {
+pub fn plan(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<TablePlan, TableRefusal> {
     let refusals = refusals(shape, queue);
     if !refusals.is_empty() {
-        return Err(Refusal(refusals));
+        return Err(TableRefusal(refusals));
     }
-    let mut plan = Plan { reshape: reshape(shape, queue, defaults), ..Plan::default() };
+    let mut plan = TablePlan { reshape: reshape(shape, queue, defaults), ..TablePlan::default() };
     if let Some(state) = shape.column("state").filter(|state| !state.labels.is_empty()) {
         plan.labels = LABELS.into_iter().filter(|label| !state.labels.iter().any(|found| found == label)).collect();
         plan.state_type = state.base.clone();
     }
-    plan.mends = mends(shape, &plan.reshape);
+    plan.repairs = repairs(shape, &plan.reshape);
     Ok(plan)
 }
 
@@ -162,17 +167,17 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     found
 }
 
-fn fits(column: &Column, wanted: Kind) -> bool {
+fn fits(column: &TableColumn, wanted: ColumnKind) -> bool {
     let base = column.base.as_str();
     let text = column.category == "S" || base == "\"char\"";
     match wanted {
-        Kind::Integer => matches!(base, "smallint" | "integer" | "bigint"),
-        Kind::Moment => base == "timestamp with time zone",
-        Kind::Interval => base == "interval",
-        Kind::Boolean => base == "boolean",
-        Kind::Text => text,
-        Kind::State => text || column.category == "E",
-        Kind::Own => true,
+        ColumnKind::Integer => matches!(base, "smallint" | "integer" | "bigint"),
+        ColumnKind::Moment => base == "timestamp with time zone",
+        ColumnKind::Interval => base == "interval",
+        ColumnKind::Boolean => base == "boolean",
+        ColumnKind::Text => text,
+        ColumnKind::State => text || column.category == "E",
+        ColumnKind::Own => true,
     }
 }
 
@@ -187,7 +192,7 @@ fn reshape(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Vec<Resha
         match shape.column(ours.name) {
             None if ours.is_generated() && shape.bytes > SMALL_BYTES => {
                 steps.push(Reshape::AddColumn { name, definition: ours.type_name.to_owned() });
-                steps.push(Reshape::HangHash);
+                steps.push(Reshape::MakeHashTrigger);
             }
             // Without its check, which would be validated under the strongest lock.
             None => steps.push(Reshape::AddColumn { name, definition: ours.definition(&state, defaults) }),
@@ -211,34 +216,35 @@ fn reshape(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Vec<Resha
     }
     // pg_task's own trigger may be what filled it so far.
     if !steps.is_empty() && needs_hash_trigger(shape) {
-        steps.push(Reshape::HangHash);
+        steps.push(Reshape::MakeHashTrigger);
     }
     steps
 }
 
-fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
-    let mut mends = Vec::new();
-    if !OUR_TRIGGERS.into_iter().all(|name| shape.has_trigger(name)) {
-        mends.push(Mend::HangTriggers);
+fn repairs(shape: &Shape, reshape: &[Reshape]) -> Vec<Repair> {
+    let mut repairs = Vec::new();
+    let former: Vec<&str> = FORMER_TRIGGERS.into_iter().filter(|name| shape.has_trigger(name)).collect();
+    if !former.is_empty() || !OUR_TRIGGERS.into_iter().all(|name| shape.has_trigger(name)) {
+        repairs.push(Repair::MakeTriggers { former });
     }
-    let hung = reshape.contains(&Reshape::HangHash);
-    if needs_hash_trigger(shape) && !hung {
-        mends.push(Mend::HangHash);
+    let made = reshape.contains(&Reshape::MakeHashTrigger);
+    if needs_hash_trigger(shape) && !made {
+        repairs.push(Repair::MakeHashTrigger);
     }
-    if hung || has_plain_hash(shape) {
-        mends.push(Mend::FillHash);
+    if made || has_plain_hash(shape) {
+        repairs.push(Repair::FillHash);
     }
     for place in &INDEXES {
         let found: Vec<_> = shape.indexes.iter().filter(|index| place.is(index)).collect();
         if !found.iter().any(|index| index.valid) {
-            mends.push(Mend::Index { place, broken: found.first().map(|index| index.name.clone()) });
+            repairs.push(Repair::Index { place, broken: found.first().map(|index| index.name.clone()) });
         }
     }
     let checks = TASK_COLUMNS.iter().filter_map(|column| Some((column.name, column.check?)));
     for (column, condition) in checks {
         let checked = shape.column(column).and_then(|column| column.checked);
         if checked != Some(true) {
-            mends.push(Mend::Check { column, condition, there: checked.is_some() });
+            repairs.push(Repair::Check { column, condition, there: checked.is_some() });
         }
     }
     let bare: Vec<&str> = TASK_COLUMNS
@@ -247,9 +253,9 @@ fn mends(shape: &Shape, reshape: &[Reshape]) -> Vec<Mend> {
         .filter(|name| shape.column(name).is_none_or(|column| !column.commented))
         .collect();
     if !bare.is_empty() {
-        mends.push(Mend::Comment { columns: bare });
+        repairs.push(Repair::Comment { columns: bare });
     }
-    mends
+    repairs
 }
 
 /// As a partition key it is its owner's to fill: a trigger would move the row.
@@ -282,11 +288,11 @@ fn is_upstreams(column: &str, expression: &str) -> bool {
 /// refuse some of our transitions. Named `<table>_<what>` like their functions, older `wake_up` and `hash_generate`.
 fn is_upstreams_trigger(name: &str, function: &str, source: &str) -> bool {
     let named = name == function || function.ends_with(&format!("_{name}"));
-    let rings = source.contains("pg_cancel_backend") && source.contains("'userlock'");
+    let wakes = source.contains("pg_cancel_backend") && source.contains("'userlock'");
     let guards = ["column is immutable", "invalid state transition"].iter().any(|text| source.contains(text));
     let fills = name == "hash_generate" && source.contains("hashtext");
     let adds_up = name.ends_with("_valid") && source.contains("\"active\"") && source.contains("\"live\"");
-    named && (rings || guards || fills || adds_up)
+    named && (wakes || guards || fills || adds_up)
 }
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! The steps of `upgrade`, done: the reshape before the queue is served, the mends beside it.
+//! The steps of `table_plan`, done: the reshape before the queue is served, the repairs beside it.
 //!
 //! DDL that waits for a lock makes everybody else wait behind it. So nothing is even tried while somebody's
 //! transaction stands in its way for longer than a moment (a running pg_dump), and what is tried gives up after
-//! `LOCK_TIMEOUT`. The reshape is then tried again with the session; the mends are left for later, and the queue is
+//! `LOCK_TIMEOUT`. The reshape is then tried again with the session; the repairs are left for later, and the queue is
 //! served meanwhile. A step that the server refuses for good is said once and left alone until the next session.
 
 use crate::table::defaults as column_defaults;
 use crate::table::index_place::IndexPlace;
 use crate::table::lock_holder::holder;
 use crate::table::shape::{self, Shape};
-use crate::table::table_plan::{self as upgrade, Mend, Plan, Refusal, Reshape, SMALL_BYTES};
+use crate::table::table_plan::{self, Repair, Reshape, SMALL_BYTES, TablePlan, TableRefusal};
 use shared::config::ColumnDefaults;
+use shared::db::db_error::{DbError, DbErrorKind};
 use shared::db::identifier::{qualified, quoted};
 use shared::db::lock_key;
 use shared::db::statement::{self, Queue};
 use shared::db::task_column::task_column;
-use shared::db::trouble::{Trouble, TroubleKind};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
@@ -24,9 +24,9 @@ const LOCK_TIMEOUT: &str = "2s";
 const BUILD_TIMEOUT: &str = "10min";
 const HASHES_AT_ONCE: i64 = 10_000;
 
-/// What came of the mends.
+/// What came of the repairs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Mended {
+pub struct Repaired {
     pub done: Vec<String>,
     /// Why something is left for later.
     pub later: Option<String>,
@@ -34,16 +34,16 @@ pub struct Mended {
     pub failed: Vec<String>,
 }
 
-/// Makes the table one that can be served; whether something is left to mend beside the service.
-pub async fn reshape(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<bool, Trouble> {
+/// Makes the table one that can be served; whether something is left to repair beside the service.
+pub async fn reshape(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<bool, DbError> {
     let shape = shape::read(client, queue).await?;
     let plan = planned(&shape, queue, defaults)?;
     if plan.labels.is_empty() && plan.reshape.is_empty() {
-        return Ok(!plan.mends.is_empty());
+        return Ok(!plan.repairs.is_empty());
     }
     let named = |error: tokio_postgres::Error| {
-        let trouble = Trouble::of(&error);
-        Trouble { text: format!("cannot take table {} over: {}", queue.fill("{queue}"), trouble.text), ..trouble }
+        let db_error = DbError::of(&error);
+        DbError { text: format!("cannot take table {} over: {}", queue.fill("{queue}"), db_error.text), ..db_error }
     };
     if !plan.labels.is_empty() {
         let labels = plan
@@ -58,67 +58,69 @@ pub async fn reshape(client: &Client, queue: &Queue, defaults: &ColumnDefaults) 
                 "cannot take table {} over while {holder} holds a lock on it; waiting for its end",
                 queue.fill("{queue}")
             );
-            return Err(Trouble { kind: TroubleKind::Statement, text });
+            return Err(DbError { kind: DbErrorKind::Statement, text });
         }
         let steps = plan.reshape.iter().map(|step| format!("{}; ", reshape_text(step, queue)));
         alter(client, &alone(&steps.collect::<String>())).await.map_err(named)?;
     }
     shared::info!("table taken over", table = queue.fill("{queue}"), steps = told(&plan));
     let shape = shape::read(client, queue).await?;
-    Ok(!planned(&shape, queue, defaults)?.mends.is_empty())
+    Ok(!planned(&shape, queue, defaults)?.repairs.is_empty())
 }
 
 /// Does what can be done now. Runs on a session of its own: an index may take long.
-pub async fn mend(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<Mended, Trouble> {
+pub async fn repair(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<Repaired, DbError> {
     let shape = shape::read(client, queue).await?;
     let plan = planned(&shape, queue, defaults)?;
-    let mut mended = Mended::default();
-    for step in &plan.mends {
-        match mend_one(client, queue, &shape, step).await {
-            Ok(Some(done)) => mended.done.push(done),
+    let mut repaired = Repaired::default();
+    for step in &plan.repairs {
+        match repair_one(client, queue, &shape, step).await {
+            Ok(Some(done)) => repaired.done.push(done),
             Ok(None) => {}
-            Err(Hitch::Later(why)) => mended.later = Some(why),
-            Err(Hitch::Refused(why)) => mended.failed.push(why),
-            Err(Hitch::Lost(trouble)) => return Err(trouble),
+            Err(Hitch::Later(why)) => repaired.later = Some(why),
+            Err(Hitch::Refused(why)) => repaired.failed.push(why),
+            Err(Hitch::Lost(db_error)) => return Err(db_error),
         }
     }
     if !column_defaults::align(client, queue, defaults).await? {
-        mended.later.get_or_insert_with(|| "the column defaults of the config are not in force yet".to_owned());
+        repaired.later.get_or_insert_with(|| "the column defaults of the config are not in force yet".to_owned());
     }
-    Ok(mended)
+    Ok(repaired)
 }
 
 enum Hitch {
     Later(String),
     Refused(String),
-    Lost(Trouble),
+    Lost(DbError),
 }
 
-impl From<Trouble> for Hitch {
-    fn from(trouble: Trouble) -> Hitch {
-        Hitch::Lost(trouble)
+impl From<DbError> for Hitch {
+    fn from(db_error: DbError) -> Hitch {
+        Hitch::Lost(db_error)
     }
 }
 
-async fn mend_one(client: &Client, queue: &Queue, shape: &Shape, step: &Mend) -> Result<Option<String>, Hitch> {
+async fn repair_one(client: &Client, queue: &Queue, shape: &Shape, step: &Repair) -> Result<Option<String>, Hitch> {
     match step {
-        Mend::HangTriggers => {
-            calm(client, shape, false).await?;
-            run(client, &alone(&queue.fill_make_triggers())).await?;
+        Repair::MakeTriggers { former } => {
+            calm(client, shape, !former.is_empty()).await?;
+            let table = queue.fill("{queue}");
+            let drops: String = former.iter().map(|name| format!("; DROP TRIGGER {name} ON {table}")).collect();
+            run(client, &alone(&format!("{}{drops}", queue.fill_make_triggers()))).await?;
             Ok(Some("wake-up triggers".to_owned()))
         }
-        Mend::HangHash => {
+        Repair::MakeHashTrigger => {
             calm(client, shape, false).await?;
             run(client, &alone(&queue.fill_make_hash_trigger())).await?;
             Ok(Some("hash trigger".to_owned()))
         }
-        Mend::FillHash => fill_hash(client, queue).await,
-        Mend::Index { place, broken } => {
+        Repair::FillHash => fill_hash(client, queue).await,
+        Repair::Index { place, broken } => {
             make_index(client, queue, shape, place, broken.as_deref()).await?;
             Ok(Some(format!("index {}", place.name)))
         }
-        Mend::Check { column, condition, there } => check(client, queue, shape, column, condition, *there).await,
-        Mend::Comment { columns } => {
+        Repair::Check { column, condition, there } => check(client, queue, shape, column, condition, *there).await,
+        Repair::Comment { columns } => {
             let table = queue.fill("{queue}");
             let bare = columns.iter().filter_map(|name| task_column(name));
             let script: String = bare.map(|column| format!("{}\n", column.comment_in(&table))).collect();
@@ -156,7 +158,7 @@ async fn check(
     let broken = format!("SELECT EXISTS (SELECT FROM {table} WHERE NOT ({rule})) AS broken");
     let broken = client.query_one(&broken, &[]).await.map_err(|error| hitch(&error))?;
     if broken.get::<_, bool>("broken") {
-        return Err(Hitch::Refused(format!("rows break the rule {rule}; mend or delete them")));
+        return Err(Hitch::Refused(format!("rows break the rule {rule}; repair or delete them")));
     }
     let name = quoted(&format!("mill_check_{column}"));
     if !there {
@@ -193,8 +195,8 @@ async fn make_index(
         let (schema, name): (String, String) = (row.get("schema"), row.get("name"));
         let own = index_name(oid, place);
         let index = qualified(&schema, &own);
-        let look = statement::bare(statement::LOOK_INDEX);
-        let found = client.query_opt(&look, &[&schema, &own]).await.map_err(|error| hitch(&error))?;
+        let text = statement::bare(statement::READ_INDEX);
+        let found = client.query_opt(&text, &[&schema, &own]).await.map_err(|error| hitch(&error))?;
         let (there, attached) =
             found.map_or((None, false), |row| (Some(row.get::<_, bool>("valid")), row.get("attached")));
         let on = qualified(&schema, &name);
@@ -249,7 +251,7 @@ async fn run(client: &Client, steps: &str) -> Result<(), Hitch> {
     alter(client, steps).await.map_err(|error| hitch(&error))
 }
 
-/// Types and functions belong to all queues of a schema: one maker at a time.
+/// Types and functions belong to all queues of a schema: one session at a time.
 fn alone(steps: &str) -> String {
     format!("SELECT pg_catalog.pg_advisory_xact_lock({}, 0); {steps}", lock_key::INSTALL)
 }
@@ -262,21 +264,21 @@ async fn build(client: &Client, text: &str) -> Result<(), Hitch> {
 }
 
 fn hitch(error: &tokio_postgres::Error) -> Hitch {
-    let trouble = Trouble::of(error);
+    let db_error = DbError::of(error);
     match error.code() {
         Some(code) if *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
-            Hitch::Later(trouble.text)
+            Hitch::Later(db_error.text)
         }
-        _ if trouble.passes() => Hitch::Lost(trouble),
-        _ => Hitch::Refused(trouble.text),
+        _ if db_error.passes() => Hitch::Lost(db_error),
+        _ => Hitch::Refused(db_error.text),
     }
 }
 
-fn planned(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<Plan, Trouble> {
-    upgrade::plan(shape, queue, defaults).map_err(|Refusal(reasons)| Trouble {
-        kind: TroubleKind::Standing,
+fn planned(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<TablePlan, DbError> {
+    table_plan::plan(shape, queue, defaults).map_err(|TableRefusal(reasons)| DbError {
+        kind: DbErrorKind::Standing,
         text: format!(
-            "table {} cannot be served: {}; mend it, or choose another name for the queue",
+            "table {} cannot be served: {}; repair it, or choose another name for the queue",
             queue.fill("{queue}"),
             reasons.join("; ")
         ),
@@ -296,20 +298,20 @@ fn reshape_text(step: &Reshape, queue: &Queue) -> String {
             let function = function.as_ref().map(|name| format!("; DROP FUNCTION {name}()")).unwrap_or_default();
             format!("DROP TRIGGER {} ON {table}{function}", quoted(name))
         }
-        Reshape::HangHash => queue.fill_make_hash_trigger(),
+        Reshape::MakeHashTrigger => queue.fill_make_hash_trigger(),
         Reshape::CommentUser => format!(
             "COMMENT ON COLUMN {table}.\"user\" IS 'who inserted the task; it runs as the user of the queue''s scheduler'"
         ),
     }
 }
 
-fn told(plan: &Plan) -> String {
+fn told(plan: &TablePlan) -> String {
     let labels = plan.labels.iter().map(|label| format!("label {label}"));
     let steps = plan.reshape.iter().map(|step| match step {
         Reshape::AddColumn { name, .. } => format!("column {name}"),
         Reshape::SetDefault { name, .. } => format!("default of {name}"),
         Reshape::DropTrigger { name, .. } => format!("without trigger {name}"),
-        Reshape::HangHash => "hash trigger".to_owned(),
+        Reshape::MakeHashTrigger => "hash trigger".to_owned(),
         Reshape::CommentUser => "comment of user".to_owned(),
     });
     labels.chain(steps).collect::<Vec<_>>().join(", ")

@@ -2,13 +2,13 @@
 //! rows deleted.
 
 use super::defaults;
-use super::make::{self, Measured, Prepared};
-use super::table_repair::{self, Mended};
+use super::make::{self, Measured, QueueStatements};
+use super::table_repair::{self, Repaired};
 use crate::command::{Command, Opening, Refused, SessionName, query, query_on, refusable};
 use crate::limits::{MEASURE_PERIOD, REPAIR_TIMEOUT};
 use crate::turn::Turn;
 use shared::db::back_off::BackOff;
-use shared::db::trouble::Trouble;
+use shared::db::db_error::DbError;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub enum TableAnswer {
     /// Whether the column defaults are as the config wants them.
     Aligned(bool),
     Measured(Measured),
-    Repaired(Mended),
+    Repaired(Repaired),
 }
 
 #[derive(Debug)]
@@ -65,15 +65,15 @@ impl Upkeep {
     /// That session is up.
     pub fn repair(&self, turn: &Turn<'_>) -> Command<TableAnswer> {
         let (queue, defaults) = (turn.base.queue.clone(), turn.base.order.defaults.clone());
-        query_on(SessionName::Repair, "mending the table", REPAIR_TIMEOUT, move |client| async move {
-            Ok(TableAnswer::Repaired(table_repair::mend(&client, &queue, &defaults).await?))
+        query_on(SessionName::Repair, "repairing the table", REPAIR_TIMEOUT, move |client| async move {
+            Ok(TableAnswer::Repaired(table_repair::repair(&client, &queue, &defaults).await?))
         })
     }
 
     /// It is lost. The queue is served without the repair.
-    pub fn repair_lost(&mut self, trouble: Trouble, turn: &Turn<'_>) -> Vec<Command<TableAnswer>> {
-        let mended = Mended { later: Some(trouble.text), ..Mended::default() };
-        self.answered(TableAnswer::Repaired(mended), turn)
+    pub fn repair_lost(&mut self, db_error: DbError, turn: &Turn<'_>) -> Vec<Command<TableAnswer>> {
+        let repaired = Repaired { later: Some(db_error.text), ..Repaired::default() };
+        self.answered(TableAnswer::Repaired(repaired), turn)
     }
 
     pub fn answered(&mut self, answer: TableAnswer, turn: &Turn<'_>) -> Vec<Command<TableAnswer>> {
@@ -83,12 +83,12 @@ impl Upkeep {
                 self.repair_at = Some(turn.now);
                 Vec::new()
             }
-            TableAnswer::Repaired(mended) => {
+            TableAnswer::Repaired(repaired) => {
                 self.repairing = false;
-                self.repaired(mended, turn).into_iter().collect()
+                self.repaired(repaired, turn).into_iter().collect()
             }
             TableAnswer::Measured(Measured { rows, bytes, deleted }) => {
-                turn.base.notes().set_size(rows.max(0) as u64, bytes.max(0) as u64);
+                turn.base.slot_status().set_size(rows.max(0) as u64, bytes.max(0) as u64);
                 if deleted == 0 {
                     return Vec::new();
                 }
@@ -101,8 +101,8 @@ impl Upkeep {
     }
 
     /// What is left for later is reported once, and tried again ever more seldom.
-    fn repaired(&mut self, mended: Mended, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
-        let Mended { done, later, failed } = mended;
+    fn repaired(&mut self, repaired: Repaired, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
+        let Repaired { done, later, failed } = repaired;
         for why in failed {
             shared::warning!("the table is served without something it should have", queue = turn.label(), why = why);
         }
@@ -111,14 +111,14 @@ impl Upkeep {
             Some(why) => {
                 if self.repair_pause.fresh() || !done.is_empty() {
                     let queue = turn.label();
-                    shared::info!("the rest of the table is mended later", queue = queue, done = steps, why = why);
+                    shared::info!("the rest of the table is repaired later", queue = queue, done = steps, why = why);
                 }
                 self.repair_at = Some(self.repair_pause.next(turn.now));
             }
             None => {
                 self.repair_pause.succeeded();
                 if !done.is_empty() {
-                    shared::info!("table mended", queue = turn.label(), steps = steps);
+                    shared::info!("table repaired", queue = turn.label(), steps = steps);
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Upkeep {
     }
 
     /// Once in a while, behind a pass.
-    pub fn measure(&mut self, statements: &Rc<Prepared>, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
+    pub fn measure(&mut self, statements: &Rc<QueueStatements>, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
         if turn.now < self.measure_at {
             return None;
         }

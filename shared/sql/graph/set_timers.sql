@@ -1,5 +1,5 @@
 -- The next times of new or edited timers, if nobody has edited them since.
--- parameters: ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], troubles text[]
+-- parameters: ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], reasons text[]
 -- locks: the timers
 -- caller: scheduler that keeps the graph
-SELECT mill_private.s_set_timers(:ids, :revisions, :nexts, :dues, :troubles)
+SELECT mill_private.s_set_timers(:ids, :revisions, :nexts, :dues, :reasons)

@@ -43,7 +43,7 @@ BEGIN
         NEW.reason := 'cancelled';
         NEW.error := {cancelled_text};
         NEW.stop := pg_catalog.statement_timestamp();
-        IF NOT pg_catalog.pg_try_advisory_xact_lock_shared({bell_key}, {oid}::pg_catalog.oid::pg_catalog.int4) THEN
+        IF NOT pg_catalog.pg_try_advisory_xact_lock_shared({wakeup_key}, {oid}::pg_catalog.oid::pg_catalog.int4) THEN
             PERFORM pg_catalog.pg_notify('mill_{oid}', '');
         END IF;
     END IF;

@@ -20,7 +20,7 @@ WITH wanted AS MATERIALIZED (
      WHERE t.id = ANY (ARRAY(SELECT id FROM rows)) AND t.id = r.id AND r.what = 'WITHDRAW' AND r.run = ANY (w.runs)
     RETURNING t.id
 ), ended AS (
-    -- t.state is never the value: it lends its type, which is not the same in every table, to the other two
+    -- t.state is never the value: it gives its type, which is not the same in every table, to the other two
     UPDATE {queue} t SET state = CASE WHEN r.what = 'DONE' THEN 'DONE' WHEN true THEN 'FAIL' ELSE t.state END, held = false,
            start = COALESCE(t.start, statement_timestamp()), stop = statement_timestamp(), reason = r.reason, error = r.error
       FROM rows r WHERE t.id = ANY (ARRAY(SELECT id FROM rows)) AND t.id = r.id AND r.what <> 'WITHDRAW'

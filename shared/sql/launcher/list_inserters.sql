@@ -1,8 +1,8 @@
--- Who may put tasks into a queue besides its owner, the asking user and superusers: PUBLIC, and each role that has the
+-- Who may put tasks into a queue besides its owner, the current user and superusers: PUBLIC, and each role that has the
 -- right INSERT on the table or one of its columns, itself or through a membership.
 -- parameters: schema name, table name
 -- locks: none
--- caller: launcher check --connect, as the row's user
+-- caller: launcher check --connect, as the queue's user
 WITH queue AS (
     SELECT c.oid, c.relowner, c.relacl FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace
      WHERE s.nspname = :schema AND c.relname = :table

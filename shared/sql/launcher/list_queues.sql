@@ -18,7 +18,7 @@ SELECT n.nspname::text AS schema, c.relname::text AS name, o.rolname::text AS ow
   JOIN pg_catalog.pg_roles me ON me.rolname = session_user
   JOIN pg_catalog.pg_database d ON d.datname = pg_catalog.current_database()
   LEFT JOIN pg_catalog.pg_namespace m ON m.nspname = 'mill'
- WHERE t.tgname = 'mill_ring_insert' AND NOT t.tgisinternal AND t.tgparentid = 0
+ WHERE t.tgname IN ('mill_wakeup_insert', 'mill_ring_insert') AND NOT t.tgisinternal AND t.tgparentid = 0
    AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
    AND 4 = (SELECT count(*) FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attname IN ('id', 'input', 'plan', 'state'))

@@ -8,7 +8,7 @@
 -- locks: the rows
 -- caller: worker (waits for a lock), scheduler (skips locked rows: it must not wait)
 WITH ended AS ({ended})
--- t.state is never taken: it lends its type, which is not the same in every table, to the other two
+-- t.state is never taken: it gives its type, which is not the same in every table, to the other two
 UPDATE {queue} t SET state = CASE WHEN e.failed THEN 'FAIL' WHEN true THEN 'DONE' ELSE t.state END,
        start = COALESCE(t.start + e.began * interval '1 microsecond', t.start),
        stop = COALESCE(t.start + e.ended * interval '1 microsecond', statement_timestamp()),

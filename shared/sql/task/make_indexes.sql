@@ -1,4 +1,4 @@
--- The indexes of the take: waiting rows in the order they are taken, per group and over all, and what runs; rows
+-- The indexes of the claim: waiting rows in the order they are claimed, per group and over all, and what runs; rows
 -- that stand aside for their time; the runs of jobs. By hash, not by name: a btree refuses long texts, and the take compares the names themselves anyway.
 -- parameters: none
 -- locks: the new table

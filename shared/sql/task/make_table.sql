@@ -6,7 +6,7 @@
 CREATE TABLE {queue} (
 {columns}
 ) WITH (
-    -- A row is written anew when it is taken and when it ends. With room for both on its page it stays there: the table does
-    -- not grow while it is worked off, and less is written to the log. What waits takes twice the space for it.
+    -- A row is written anew when it is claimed and when it ends. With room for both on its page it stays there: the table
+    -- does not grow while it is worked off, and less is written to the log. What waits takes twice the space for it.
     fillfactor = 45
 )

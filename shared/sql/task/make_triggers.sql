@@ -1,15 +1,15 @@
--- The bell and the hold. Functions of the schema, shared by its queues; every name in them is qualified, because they
+-- The wake-up and the hold. Functions of the schema, shared by its queues; every name in them is qualified, because they
 -- run with the inserter's search_path and rights. NOTIFY takes a server-wide lock at commit, so it is called only
 -- when the scheduler sleeps: then it holds the lock that is tried here. An inserter that got it shares it until its
 -- commit, and the scheduler cannot fall asleep over an uncommitted row.
 -- parameters: none
 -- locks: the new table
 -- caller: scheduler, in the transaction that makes the table
-CREATE OR REPLACE FUNCTION {schema}.mill_ring() RETURNS trigger LANGUAGE plpgsql AS $function$
+CREATE OR REPLACE FUNCTION {schema}.mill_wakeup() RETURNS trigger LANGUAGE plpgsql AS $function$
 DECLARE
     root pg_catalog.oid := COALESCE(pg_catalog.pg_partition_root(TG_RELID), TG_RELID);
 BEGIN
-    IF NOT pg_catalog.pg_try_advisory_xact_lock_shared({bell_key}, root::pg_catalog.int4) THEN
+    IF NOT pg_catalog.pg_try_advisory_xact_lock_shared({wakeup_key}, root::pg_catalog.int4) THEN
         PERFORM pg_catalog.pg_notify(pg_catalog.concat('mill_', root), '');
     END IF;
     RETURN NULL;
@@ -32,16 +32,16 @@ BEGIN
     RETURN NEW;
 END
 $function$;
-COMMENT ON FUNCTION {schema}.mill_ring() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
+COMMENT ON FUNCTION {schema}.mill_wakeup() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
 COMMENT ON FUNCTION {schema}.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
 COMMENT ON FUNCTION {schema}.mill_claimed() IS 'pgmill: no row is inserted as claimed: its pid would name a stranger''s session';
 CREATE OR REPLACE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON {queue} FOR EACH ROW
     WHEN (NEW.plan > statement_timestamp()) EXECUTE FUNCTION {schema}.mill_hold();
 CREATE OR REPLACE TRIGGER mill_claimed BEFORE INSERT ON {queue} FOR EACH ROW
     WHEN (NEW.state <> 'PLAN') EXECUTE FUNCTION {schema}.mill_claimed();
-CREATE OR REPLACE TRIGGER mill_ring_insert AFTER INSERT ON {queue} FOR EACH STATEMENT EXECUTE FUNCTION {schema}.mill_ring();
-CREATE OR REPLACE TRIGGER mill_ring_update AFTER UPDATE OF plan, state, "max", priority ON {queue} FOR EACH ROW
+CREATE OR REPLACE TRIGGER mill_wakeup_insert AFTER INSERT ON {queue} FOR EACH STATEMENT EXECUTE FUNCTION {schema}.mill_wakeup();
+CREATE OR REPLACE TRIGGER mill_wakeup_update AFTER UPDATE OF plan, state, "max", priority ON {queue} FOR EACH ROW
     WHEN (NEW.state = 'PLAN' OR (OLD.state IN ('TAKE', 'WORK') AND NEW.state = 'STOP'))
-    EXECUTE FUNCTION {schema}.mill_ring();
-CREATE OR REPLACE TRIGGER mill_ring_delete AFTER DELETE ON {queue} FOR EACH ROW
-    WHEN (OLD.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION {schema}.mill_ring();
+    EXECUTE FUNCTION {schema}.mill_wakeup();
+CREATE OR REPLACE TRIGGER mill_wakeup_delete AFTER DELETE ON {queue} FOR EACH ROW
+    WHEN (OLD.state IN ('TAKE', 'WORK')) EXECUTE FUNCTION {schema}.mill_wakeup();

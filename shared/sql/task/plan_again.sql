@@ -2,7 +2,7 @@
 -- begun never does: it is closed with the reason, and its triggers see to what follows. Of a remote one the caller knows
 -- that no backend runs it.
 -- Not if somebody else has the row locked: nobody waits for him, and it is tried again. A backend that is kept for the next
--- worker, or was lent on since, is a stranger to it: it does not run it.
+-- worker, or is used by another task since, is a stranger to it: it does not run it.
 -- A task whose attempts kill their worker or their server process waits from the second such death in a row on, 1 s at first,
 -- then twice as long each time, 5 min at most. After the 20th it is not planned again: the answer says that it is spent. A
 -- connection that the server closed without a word counts if the server is still the same: then the task's own server process

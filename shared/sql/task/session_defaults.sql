@@ -1,8 +1,8 @@
 -- What ALTER ROLE .. SET and ALTER DATABASE .. SET give to a session of ours that begins now, as one number: a connection
--- that was made under another one is not lent any more.
+-- that was made under another one is not pooled any more.
 -- parameters: none
 -- locks: none
--- caller: scheduler, at every thorough look
+-- caller: scheduler, in every full pass
 SELECT COALESCE(pg_catalog.sum(pg_catalog.hashtextextended(pg_catalog.concat(s.setdatabase, ' ', s.setrole, ' ', s.setconfig), 0)
          % 1000000007), 0)::bigint AS defaults
   FROM pg_catalog.pg_db_role_setting s

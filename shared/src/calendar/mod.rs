@@ -24,8 +24,8 @@ mod zone;
 pub use cron::{Cron, CronError};
 pub use grid::Grid;
 pub use moment::{Interval, Moment};
-pub use next_start::{Columns, Occasion, Plan, Rhythm, next_start};
-pub use schedule::{Schedule, Times};
+pub use next_start::{JobColumns, Occasion, Rhythm, StartPlan, next_start};
+pub use schedule::{Schedule, ScheduleTimes};
 pub use zone::{Wall, Zone};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -17,7 +17,7 @@ const JITTER: f64 = 0.125;
 
 /// How a job is scheduled: its columns, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct StartPlan {
     pub rhythm: Rhythm,
     /// Wait after the first failure.
     pub retry_period: Interval,
@@ -48,7 +48,7 @@ pub enum Rhythm {
 
 /// The columns of mill.job that matter here, as they are.
 #[derive(Clone, Copy, Debug)]
-pub struct Columns<'a> {
+pub struct JobColumns<'a> {
     pub schedule_interval: Option<Interval>,
     pub cron: Option<&'a str>,
     pub timezone: Option<&'a str>,
@@ -77,8 +77,8 @@ pub enum Occasion {
     Interrupted { due: Moment },
 }
 
-impl Plan {
-    pub fn read(columns: Columns<'_>) -> Result<Plan, Error> {
+impl StartPlan {
+    pub fn read(columns: JobColumns<'_>) -> Result<StartPlan, Error> {
         let zone = Zone::find_or_utc(columns.timezone)?;
         let rhythm = match (columns.cron, columns.schedule_interval) {
             (Some(cron), _) => Rhythm::Cron { cron: Cron::parse(cron)?, zone },
@@ -95,8 +95,8 @@ impl Plan {
                 Rhythm::Drifting { interval, zone }
             }
         };
-        let Columns { retry_period, crash_wait, initial_start, .. } = columns;
-        Ok(Plan { rhythm, retry_period, crash_wait, initial_start })
+        let JobColumns { retry_period, crash_wait, initial_start, .. } = columns;
+        Ok(StartPlan { rhythm, retry_period, crash_wait, initial_start })
     }
 
     /// The regular times, where the rhythm has some.
@@ -144,7 +144,7 @@ impl Plan {
 }
 
 /// The next start of a job. `None`: it has none of its own.
-pub fn next_start(plan: &Plan, occasion: Occasion) -> Result<Option<Moment>, Error> {
+pub fn next_start(plan: &StartPlan, occasion: Occasion) -> Result<Option<Moment>, Error> {
     match occasion {
         Occasion::NeverRun { now } => match &plan.rhythm {
             Rhythm::None => Ok(None),

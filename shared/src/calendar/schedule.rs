@@ -61,20 +61,20 @@ impl Schedule {
     }
 
     /// The times in [lo, hi), from either end.
-    pub fn times(&self, lo: Moment, hi: Moment) -> Times<'_> {
-        Times { schedule: self, lo, hi }
+    pub fn times(&self, lo: Moment, hi: Moment) -> ScheduleTimes<'_> {
+        ScheduleTimes { schedule: self, lo, hi }
     }
 }
 
 /// The times of a schedule within a range, earliest first; `next_back` gives the latest.
 #[derive(Clone, Debug)]
-pub struct Times<'s> {
+pub struct ScheduleTimes<'s> {
     schedule: &'s Schedule,
     lo: Moment,
     hi: Moment,
 }
 
-impl Iterator for Times<'_> {
+impl Iterator for ScheduleTimes<'_> {
     type Item = Moment;
 
     fn next(&mut self) -> Option<Moment> {
@@ -87,7 +87,7 @@ impl Iterator for Times<'_> {
     }
 }
 
-impl DoubleEndedIterator for Times<'_> {
+impl DoubleEndedIterator for ScheduleTimes<'_> {
     fn next_back(&mut self) -> Option<Moment> {
         let time = self.schedule.before(self.hi).ok().flatten().filter(|time| *time >= self.lo);
         self.hi = time.unwrap_or(self.lo);

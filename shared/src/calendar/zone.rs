@@ -123,7 +123,7 @@ impl Zone {
             AmbiguousOffset::Fold { before, .. } => Moment::from_us(wall.0 - seconds_us(before)),
             AmbiguousOffset::Gap { before, .. } => {
                 let within = Moment::from_us(wall.0 - seconds_us(before))?;
-                let put_forward = |change: &Change| change.at.us() + change.before_us <= wall.0;
+                let put_forward = |change: &ZoneChange| change.at.us() + change.before_us <= wall.0;
                 Ok(self.changes_before(within).find(put_forward).map_or(within, |change| change.at))
             }
         }
@@ -147,7 +147,7 @@ impl Zone {
     }
 
     /// The changes of the clock up to and with this moment, newest first, as far as they can still be felt.
-    fn changes_before(&self, moment: Moment) -> impl Iterator<Item = Change> + '_ {
+    fn changes_before(&self, moment: Moment) -> impl Iterator<Item = ZoneChange> + '_ {
         let oldest_us = moment.us() - LONGEST_CHANGE_US;
         let from = whole_second(moment) + jiff::SignedDuration::from_secs(1);
         self.told(self.clock.preceding(from)).take_while(move |change| change.at.us() >= oldest_us)
@@ -159,24 +159,24 @@ impl Zone {
     }
 
     /// The same, with what went before.
-    pub(super) fn changes_between(&self, after: Moment, until: Moment) -> impl Iterator<Item = Change> + '_ {
+    pub(super) fn changes_between(&self, after: Moment, until: Moment) -> impl Iterator<Item = ZoneChange> + '_ {
         self.told(self.clock.following(whole_second(after))).take_while(move |change| change.at <= until)
     }
 
     fn told<'t>(
         &'t self,
         transitions: impl Iterator<Item = jiff::tz::TimeZoneTransition<'t>> + 't,
-    ) -> impl Iterator<Item = Change> + 't {
+    ) -> impl Iterator<Item = ZoneChange> + 't {
         transitions.map_while(move |transition| {
             let at = Moment::from_timestamp(transition.timestamp()).ok()?;
-            Some(Change { at, before_us: self.offset_us(at.just_before()) })
+            Some(ZoneChange { at, before_us: self.offset_us(at.just_before()) })
         })
     }
 }
 
 /// The clock was put forward or back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Change {
+pub(super) struct ZoneChange {
     pub at: Moment,
     pub before_us: i64,
 }

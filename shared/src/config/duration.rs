@@ -1,6 +1,6 @@
 //! Lengths of time as people write them: `100`, `500ms`, `10 min`, `1 hour 30 min`.
 //!
-//! Called by `config` for its own settings (whole milliseconds, `parse_ms`) and for column defaults (`Interval`,
+//! Called by `config` for its own settings (whole milliseconds, `parse_ms`) and for column defaults (`IntervalText`,
 //! which keeps months and days apart from hours, because a day is not always 24 hours long), and by whoever shows
 //! a length of time (`Milliseconds`). A number without a unit is milliseconds, also where PostgreSQL would count
 //! seconds. What can go wrong: an unknown unit, a number that is none, a sum too large; every error names the text,
@@ -74,32 +74,32 @@ impl fmt::Display for Milliseconds {
 
 /// A PostgreSQL interval that is not negative. Its text is read alike by this file and by every server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
+pub struct IntervalText {
     pub months: u64,
     pub days: u64,
     pub us: u64,
 }
 
-impl Interval {
+impl IntervalText {
     /// A plain number of milliseconds, as in `"timeout": 600000`.
-    pub fn from_ms(ms: u64) -> Result<Interval, DurationError> {
+    pub fn from_ms(ms: u64) -> Result<IntervalText, DurationError> {
         let too_long = || DurationError::TooLong(format!("{ms} ms"));
         let us = ms.checked_mul(MILLISECOND_US).ok_or_else(too_long)?;
-        Interval { us, ..Interval::default() }.limited().ok_or_else(too_long)
+        IntervalText { us, ..IntervalText::default() }.limited().ok_or_else(too_long)
     }
 
     pub fn is_zero(&self) -> bool {
-        *self == Interval::default()
+        *self == IntervalText::default()
     }
 
-    fn limited(self) -> Option<Interval> {
+    fn limited(self) -> Option<IntervalText> {
         let fits = self.months <= INTERVAL_MONTHS_MAX
             && self.days <= INTERVAL_DAYS_MAX
             && self.us / DAY_US < INTERVAL_DAYS_MAX;
         fits.then_some(self)
     }
 
-    fn plus(self, term: &Term) -> Option<Interval> {
+    fn plus(self, term: &Term) -> Option<IntervalText> {
         let mut sum = self;
         match term.unit {
             Unit::Months(months) if term.fraction == 0 => {
@@ -118,11 +118,11 @@ impl Interval {
     }
 }
 
-impl FromStr for Interval {
+impl FromStr for IntervalText {
     type Err = DurationError;
 
     fn from_str(text: &str) -> Result<Self, DurationError> {
-        terms(text)?.iter().try_fold(Interval::default(), |sum, term| {
+        terms(text)?.iter().try_fold(IntervalText::default(), |sum, term| {
             if matches!(term.unit, Unit::Months(_)) && term.fraction > 0 {
                 return Err(DurationError::Malformed(shown(text)));
             }
@@ -131,7 +131,7 @@ impl FromStr for Interval {
     }
 }
 
-impl fmt::Display for Interval {
+impl fmt::Display for IntervalText {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, parts_us) = (self.us % MINUTE_US / SECOND_US, self.us % SECOND_US);
         let mut words = Vec::new();
@@ -237,13 +237,13 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{DurationError, Interval, Milliseconds, parse_ms};
+    use super::{DurationError, IntervalText, Milliseconds, parse_ms};
     use proptest::prelude::{any, proptest};
 
     #[test]
     fn a_number_without_a_unit_is_milliseconds() {
         assert_eq!(parse_ms("100"), Ok(100));
-        assert_eq!("100".parse::<Interval>().unwrap(), Interval::from_ms(100).unwrap());
+        assert_eq!("100".parse::<IntervalText>().unwrap(), IntervalText::from_ms(100).unwrap());
     }
 
     #[test]
@@ -292,25 +292,25 @@ mod tests {
     fn overflow_is_an_error_and_not_a_small_number() {
         for text in ["99999999999999999999", "18446744073709551615 weeks", "9999999999999999 s 9999999999999999 s"] {
             assert!(matches!(parse_ms(text), Err(DurationError::TooLong(_))), "{text}");
-            assert!(matches!(text.parse::<Interval>(), Err(DurationError::TooLong(_))), "{text}");
+            assert!(matches!(text.parse::<IntervalText>(), Err(DurationError::TooLong(_))), "{text}");
         }
-        assert!(Interval::from_ms(u64::MAX).is_err());
+        assert!(IntervalText::from_ms(u64::MAX).is_err());
     }
 
     #[test]
     fn a_month_has_no_milliseconds_but_is_an_interval() {
         assert!(matches!(parse_ms("1 month"), Err(DurationError::NoFixedLength(_))));
-        assert_eq!("1 year 2 mons".parse::<Interval>().unwrap().to_string(), "14 mon");
-        assert!("1.5 months".parse::<Interval>().is_err());
+        assert_eq!("1 year 2 mons".parse::<IntervalText>().unwrap().to_string(), "14 mon");
+        assert!("1.5 months".parse::<IntervalText>().is_err());
     }
 
     #[test]
     fn a_day_stays_a_day_in_an_interval() {
-        assert_eq!("1 day".parse::<Interval>().unwrap().to_string(), "1 day");
-        assert_eq!("24 hours".parse::<Interval>().unwrap().to_string(), "24 hour");
-        assert_eq!("1.5 weeks".parse::<Interval>().unwrap().to_string(), "10 day 12 hour");
-        assert_eq!(Interval::from_ms(600_500).unwrap().to_string(), "10 min 0.5 s");
-        assert_eq!(Interval::default().to_string(), "0 s");
+        assert_eq!("1 day".parse::<IntervalText>().unwrap().to_string(), "1 day");
+        assert_eq!("24 hours".parse::<IntervalText>().unwrap().to_string(), "24 hour");
+        assert_eq!("1.5 weeks".parse::<IntervalText>().unwrap().to_string(), "10 day 12 hour");
+        assert_eq!(IntervalText::from_ms(600_500).unwrap().to_string(), "10 min 0.5 s");
+        assert_eq!(IntervalText::default().to_string(), "0 s");
     }
 
     #[test]
@@ -327,16 +327,16 @@ mod tests {
 
         #[test]
         fn an_interval_reads_back(months in 0..120_000u64, days in 0..3_652_500u64, us in 0..300_000_000_000_000_000u64) {
-            let interval = Interval { months, days, us };
+            let interval = IntervalText { months, days, us };
             assert_eq!(interval.to_string().parse(), Ok(interval));
         }
 
         #[test]
         fn any_text_is_survived(text in any::<String>(), digits in "[0-9.]{0,30} ?[a-zé]{0,4}") {
             let _ = parse_ms(&text);
-            let _ = text.parse::<Interval>();
+            let _ = text.parse::<IntervalText>();
             let _ = parse_ms(&digits);
-            let _ = digits.parse::<Interval>();
+            let _ = digits.parse::<IntervalText>();
         }
     }
 }

@@ -150,11 +150,11 @@ mod tests {
     fn a_password_that_others_may_read_is_warned_about() {
         let folder = Folder::new("rights");
         let general = br#"{"connect":"host=/tmp password=s3cret"}"#;
-        let in_a_row = br#"[{"data":"a","connect":"password=s3cret"}]"#;
+        let in_a_queue = br#"[{"data":"a","connect":"password=s3cret"}]"#;
         for (bytes, mode, warned) in [
             (&general[..], 0o600, false),
             (&general[..], 0o640, true),
-            (&in_a_row[..], 0o604, true),
+            (&in_a_queue[..], 0o604, true),
             (&br#"[{"data":"a"}]"#[..], 0o644, false),
         ] {
             let warnings = folder.read(bytes, mode).unwrap().warnings;

@@ -21,7 +21,7 @@ const fn fixed(name: &'static str, built_in: &'static str) -> Key {
     Key { name, built_in, reloads: false }
 }
 
-/// They stand beside `json`, for all rows.
+/// They stand beside `json`, for all queues.
 pub(super) const GENERAL: &[Key] = &[
     reloaded("connect", ""),
     fixed("name", r#""mill""#),
@@ -37,8 +37,8 @@ pub(super) const GENERAL: &[Key] = &[
     reloaded("json", ""),
 ];
 
-/// They stand in a row of `json`, with any setting.
-pub(super) const ROW: &[Key] = &[
+/// They stand in a queue of `json`, with any setting.
+pub(super) const QUEUE: &[Key] = &[
     reloaded("data", ""),
     reloaded("user", ""),
     reloaded("schema", r#""public""#),
@@ -66,15 +66,15 @@ pub(super) fn is_general(key: &str) -> bool {
     GENERAL.iter().any(|own| own.name == key)
 }
 
-pub(super) fn is_of_row(key: &str) -> bool {
-    ROW.iter().any(|own| own.name == key)
+pub(super) fn is_of_queue(key: &str) -> bool {
+    QUEUE.iter().any(|own| own.name == key)
 }
 
 pub(super) fn is_setting(key: &str) -> bool {
     settings().any(|own| own == key)
 }
 
-/// What a row or `defaults` may set.
+/// What a queue or `defaults` may set.
 pub(super) fn settings() -> impl Iterator<Item = &'static str> {
     Settings::KEYS.iter().chain(ColumnDefaults::KEYS).copied()
 }
@@ -119,11 +119,11 @@ mod tests {
         let head = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         let mut wanted = vec![head(["key", "default", "HUP"])];
         wanted.extend(general);
-        let of_rows: Vec<_> = ROW.iter().map(|key| vec![key.name.to_owned(), shown(key.built_in())]).collect();
-        assert!(ROW.iter().all(|key| key.reloads));
+        let of_queues: Vec<_> = QUEUE.iter().map(|key| vec![key.name.to_owned(), shown(key.built_in())]).collect();
+        assert!(QUEUE.iter().all(|key| key.reloads));
         assert_eq!(documented[..wanted.len()], wanted);
         let documented: Vec<&[&str]> = rows[wanted.len() + 1..].iter().map(|row| &row[..2]).collect();
-        assert_eq!(documented, of_rows);
+        assert_eq!(documented, of_queues);
     }
 
     fn yes(value: bool) -> &'static str {

@@ -1,10 +1,10 @@
 //! The config file: which queues to serve, as whom, and how.
 //!
 //! The launcher reads it at start and at every SIGHUP, `launcher check` reads it to judge it. The file is plain
-//! JSON: a bare array of rows as in `pg_task.json`, or an object with general keys and the rows under `json`.
+//! JSON: a bare array of queues as in `pg_task.json`, or an object with general keys and the queues under `json`.
 //! `json.rs` reads the text into a tree, `read.rs` walks it by the lists of `key.rs` and `settings.rs`, `value.rs` reads single
 //! values, `file.rs` opens the file and finds the socket's place. What can go wrong: everything a person can mistype. All
-//! mistakes are told at once, each with its place (`line 3 column 5` for syntax, `json[2].sleeep` otherwise; rows of
+//! mistakes are told at once, each with its place (`line 3 column 5` for syntax, `json[2].sleeep` otherwise; queues of
 //! a bare array are called `json[..]` too), and no message ever shows a password.
 
 pub mod duration;
@@ -34,7 +34,7 @@ const EVERY: &str = "*";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The launcher's own login, and the base of every row's.
+    /// The launcher's own login, and the base of every queue's.
     pub connect: Conninfo,
     /// Slots for launcher, schedulers and workers together. 0 is legal: nothing is to run.
     pub max_workers: u32,
@@ -53,14 +53,14 @@ pub struct Config {
     pub versions: Option<PathBuf>,
     /// Names and conninfos that a task's `remote` may name.
     pub remotes: Entries,
-    pub rows: Vec<Row>,
+    pub queues: Vec<QueueConfig>,
     /// What is legal but worth a line in the log.
     pub warnings: Vec<String>,
 }
 
 /// One queue: a task table in a database, and the user it is served as.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct QueueConfig {
     /// Where it stands in the file, `json[2]`.
     pub place: String,
     pub data: String,
@@ -76,7 +76,7 @@ pub struct Row {
     pub defaults: ColumnDefaults,
 }
 
-/// Something that the file's author has to mend.
+/// Something that the file's author has to repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     pub place: String,
@@ -108,11 +108,11 @@ impl Config {
 
     /// The budget of connections: unless told, one for each process and a little for what comes and goes.
     pub fn connections(&self) -> u32 {
-        let named = self.rows.iter().filter(|row| !row.is_every()).count();
+        let named = self.queues.iter().filter(|queue| !queue.is_every()).count();
         // Found databases can be as many as there are slots.
-        let found = if named < self.rows.len() { self.max_workers } else { 0 };
-        let rows = u32::try_from(named).unwrap_or(u32::MAX).saturating_add(found);
-        self.connections.unwrap_or_else(|| self.max_workers.saturating_add(rows.saturating_mul(2)).saturating_add(2))
+        let found = if named < self.queues.len() { self.max_workers } else { 0 };
+        let queues = u32::try_from(named).unwrap_or(u32::MAX).saturating_add(found);
+        self.connections.unwrap_or_else(|| self.max_workers.saturating_add(queues.saturating_mul(2)).saturating_add(2))
     }
 
     /// The launcher's own login.
@@ -125,34 +125,34 @@ impl Config {
         self.connect.with("dbname", database).resolve(environment)
     }
 
-    /// Who may do in a row's database what the row's user may not: the launcher's login, where it is another one on the
+    /// Who may do in a queue's database what the queue's user may not: the launcher's login, where it is another one on the
     /// same server.
-    pub fn installer(&self, row: &Row, target: &Target, environment: Environment) -> Option<Target> {
-        let own = self.target_in(&row.data, environment).ok()?;
+    pub fn installer(&self, queue: &QueueConfig, target: &Target, environment: Environment) -> Option<Target> {
+        let own = self.target_in(&queue.data, environment).ok()?;
         (own.places == target.places && own.user != target.user).then_some(own)
     }
 
-    /// The login of a row's scheduler and workers. Where the row means every database, the launcher's own, in no
+    /// The login of a queue's scheduler and workers. Where the queue means every database, the launcher's own, in no
     /// database yet.
-    pub fn row_target(&self, row: &Row, environment: Environment) -> Result<Target, ConninfoError> {
-        if row.is_every() {
-            let own = row.connect.clone().unwrap_or_default();
+    pub fn queue_target(&self, queue: &QueueConfig, environment: Environment) -> Result<Target, ConninfoError> {
+        if queue.is_every() {
+            let own = queue.connect.clone().unwrap_or_default();
             let login = own.over(&self.connect);
-            let login = if row.user.is_empty() { login } else { login.with("user", &row.user) };
+            let login = if queue.user.is_empty() { login } else { login.with("user", &queue.user) };
             return login.resolve_or(environment, Some(MAINTENANCE_DATABASE));
         }
-        row.conninfo(&self.connect).resolve(environment)
+        queue.conninfo(&self.connect).resolve(environment)
     }
 
     /// Whether any `connect` or remote carries a secret.
     pub fn has_password(&self) -> bool {
-        let own = |row: &Row| row.connect.as_ref().is_some_and(Conninfo::has_password);
-        self.connect.has_password() || self.remotes.has_password() || self.rows.iter().any(own)
+        let own = |queue: &QueueConfig| queue.connect.as_ref().is_some_and(Conninfo::has_password);
+        self.connect.has_password() || self.remotes.has_password() || self.queues.iter().any(own)
     }
 }
 
-impl Row {
-    /// The row's `connect` over the general one, as the row's user in the row's database.
+impl QueueConfig {
+    /// The queue's `connect` over the general one, as the queue's user in the queue's database.
     pub fn conninfo(&self, general: &Conninfo) -> Conninfo {
         let own = self.connect.clone().unwrap_or_default();
         own.over(general).with("user", &self.user).with("dbname", &self.data)
@@ -163,14 +163,14 @@ impl Row {
         self.data == EVERY
     }
 
-    /// Two rows with one identity are one queue.
+    /// Two queues with one identity are one queue.
     pub fn identity(&self) -> (&str, &str, &str) {
         (&self.data, &self.schema, &self.table)
     }
 
     /// The same but for the place.
-    fn is_same_as(&self, other: &Row) -> bool {
-        Row { place: other.place.clone(), ..self.clone() } == *other
+    fn is_same_as(&self, other: &QueueConfig) -> bool {
+        QueueConfig { place: other.place.clone(), ..self.clone() } == *other
     }
 }
 

@@ -1,12 +1,12 @@
 //! The walk over the tree: from JSON to a `Config`, or to the list of all its mistakes.
 //!
 //! Called by `mod.rs` and `file.rs`. The walk never stops at a mistake: it notes it with its place and goes on, so
-//! that one run of `check` tells everything. General keys are read before the rows, wherever they stand, because
-//! rows build on `connect` and `defaults`. What can go wrong is what a `Mistake` says; nothing panics.
+//! that one run of `check` tells everything. General keys are read before the queues, wherever they stand, because
+//! queues build on `connect` and `defaults`. What can go wrong is what a `Mistake` says; nothing panics.
 
 use super::json::Json;
 use super::key::Key;
-use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, Row, Settings, file, key, value};
+use super::{ColumnDefaults, Config, EVERY, Environment, Mistake, QueueConfig, Settings, file, key, value};
 use crate::config::nearest::nearest;
 use crate::conninfo::Conninfo;
 use crate::conninfo::untrusted::{self, Remote};
@@ -30,12 +30,12 @@ pub(super) fn read(text: &str, folder: &Path, environment: Environment) -> Resul
     let mut walk = Walk::new(environment);
     walk.config.control = file::default_control(folder, environment);
     match &tree {
-        Json::Array(rows) => {
+        Json::Array(queues) => {
             walk.general_connect();
-            walk.rows(rows);
+            walk.queues(queues);
         }
         Json::Object(_) => walk.general(&tree, folder),
-        other => walk.note("file", value::wrong_kind(other, "an array of rows or an object")),
+        other => walk.note("file", value::wrong_kind(other, "an array of queues or an object")),
     }
     walk.finish()
 }
@@ -44,7 +44,7 @@ pub(super) fn without_file(environment: Environment) -> Result<Config, Vec<Mista
     let mut walk = Walk::new(environment);
     walk.config.control = file::control_without_file(environment);
     walk.general_connect();
-    walk.only_row();
+    walk.only_queue();
     walk.finish()
 }
 
@@ -55,7 +55,7 @@ struct Walk<'a> {
     defaults: ColumnDefaults,
     mistakes: Vec<Mistake>,
     untold: usize,
-    /// False once the general `connect` is known to be wrong: rows then do not repeat that mistake.
+    /// False once the general `connect` is known to be wrong: queues then do not repeat that mistake.
     connect_is_fine: bool,
 }
 
@@ -72,7 +72,7 @@ impl Walk<'_> {
             probe_ms: 0,
             versions: None,
             remotes: untrusted::Entries::default(),
-            rows: Vec::new(),
+            queues: Vec::new(),
             warnings: Vec::new(),
         };
         let mut walk = Walk {
@@ -139,18 +139,18 @@ impl Walk<'_> {
     }
 
     fn general(&mut self, tree: &Json, folder: &Path) {
-        let mut rows = None;
+        let mut queues = None;
         for (place, key, json) in self.pairs("", tree) {
             match key {
-                "json" => rows = Some((place, json)),
+                "json" => queues = Some((place, json)),
                 _ => self.general_key(&place, key, json, folder),
             }
         }
         self.general_connect();
-        match rows {
-            Some((_, Json::Array(rows))) => self.rows(rows),
-            Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
-            None => self.only_row(),
+        match queues {
+            Some((_, Json::Array(queues))) => self.queues(queues),
+            Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of queues")),
+            None => self.only_queue(),
         }
     }
 
@@ -231,21 +231,21 @@ impl Walk<'_> {
         }
     }
 
-    fn rows(&mut self, rows: &[Json]) {
-        if rows.is_empty() {
-            self.config.warnings.push("the config has no rows: nothing is served".to_owned());
+    fn queues(&mut self, queues: &[Json]) {
+        if queues.is_empty() {
+            self.config.warnings.push("the config has no queues: nothing is served".to_owned());
         }
-        if rows.len() > QUEUES_MAX {
-            return self.note("json", format!("has {} rows, more than {QUEUES_MAX}", rows.len()));
+        if queues.len() > QUEUES_MAX {
+            return self.note("json", format!("has {} queues, more than {QUEUES_MAX}", queues.len()));
         }
-        for (index, json) in rows.iter().enumerate() {
-            let row = self.row(&format!("json[{index}]"), json);
-            self.config.rows.extend(row);
+        for (index, json) in queues.iter().enumerate() {
+            let queue = self.queue(&format!("json[{index}]"), json);
+            self.config.queues.extend(queue);
         }
     }
 
-    /// No rows given at all means database postgres, as in pg_task; served as whom `connect` or else PGUSER names.
-    fn only_row(&mut self) {
+    /// No queues given at all means database postgres, as in pg_task; served as whom `connect` or else PGUSER names.
+    fn only_queue(&mut self) {
         let given = |user: &String| !user.is_empty();
         let written = self.config.connect.get("user").map(str::to_owned).filter(given);
         let user = written
@@ -253,16 +253,16 @@ impl Walk<'_> {
             .or_else(|| self.config.connect.user(self.environment))
             .unwrap_or_else(|| POSTGRES.to_owned());
         let pairs = [("data", POSTGRES.to_owned()), ("user", user)];
-        self.rows(&[Json::Object(pairs.map(|(key, value)| (key.to_owned(), Json::Text(value))).into())]);
+        self.queues(&[Json::Object(pairs.map(|(key, value)| (key.to_owned(), Json::Text(value))).into())]);
     }
 
-    /// `None` if the row does not say which queue it means; other mistakes are noted, and the row goes on.
-    fn row(&mut self, place: &str, json: &Json) -> Option<Row> {
+    /// `None` if the queue does not say which queue it means; other mistakes are noted, and the queue goes on.
+    fn queue(&mut self, place: &str, json: &Json) -> Option<QueueConfig> {
         let (mut settings, mut defaults) = (self.settings.clone(), self.defaults.clone());
         let (mut data, mut user, mut schema, mut table) = (None, None, None, None);
         let (mut connect, mut enabled, mut upgrade) = (None, false, false);
         let mut is_named = matches!(json, Json::Object(_));
-        let built_in: Vec<_> = key::ROW.iter().filter_map(|key| Some((key.name, key.built_in()?))).collect();
+        let built_in: Vec<_> = key::QUEUE.iter().filter_map(|key| Some((key.name, key.built_in()?))).collect();
         let built_in = built_in.iter().map(|(name, json)| ((*name).to_owned(), *name, json));
         for (place, key, json) in built_in.chain(self.pairs(place, json)) {
             let name = match key {
@@ -287,7 +287,7 @@ impl Walk<'_> {
                     continue;
                 }
                 _ => {
-                    self.setting(&place, key, json, (&mut settings, &mut defaults), key::ROW);
+                    self.setting(&place, key, json, (&mut settings, &mut defaults), key::QUEUE);
                     continue;
                 }
             };
@@ -301,9 +301,9 @@ impl Walk<'_> {
             .find_map(|conninfo| conninfo.user(self.environment));
         let or_postgres = |name: Option<String>| name.unwrap_or_else(|| POSTGRES.to_owned());
         let every = data.as_deref() == Some(EVERY);
-        let row = Row {
+        let queue = QueueConfig {
             place: place.to_owned(),
-            // Each queue of "*" is served as its table's owner, unless the row says otherwise.
+            // Each queue of "*" is served as its table's owner, unless the queue says otherwise.
             user: if every {
                 user.clone().or_else(|| own?.user(self.environment)).unwrap_or_default()
             } else {
@@ -319,9 +319,9 @@ impl Walk<'_> {
             defaults,
         };
         if let Some((place, own)) = &connect {
-            self.row_connect(place, own, &row);
+            self.queue_connect(place, own, &queue);
         }
-        is_named.then_some(row)
+        is_named.then_some(queue)
     }
 
     fn general_connect(&mut self) {
@@ -329,17 +329,17 @@ impl Walk<'_> {
         self.connect_is_fine = self.check_connect("connect", &connect);
     }
 
-    fn row_connect(&mut self, place: &str, own: &Conninfo, row: &Row) {
-        for (keyword, key, value) in [("user", "user", &row.user), ("dbname", "data", &row.data)] {
-            if row.is_every() && keyword == "user" && value.is_empty() {
+    fn queue_connect(&mut self, place: &str, own: &Conninfo, queue: &QueueConfig) {
+        for (keyword, key, value) in [("user", "user", &queue.user), ("dbname", "data", &queue.data)] {
+            if queue.is_every() && keyword == "user" && value.is_empty() {
                 continue;
             }
             if own.get(keyword).is_some_and(|written| !written.is_empty() && written != value) {
-                self.note(place, format!("its {keyword} is not the row's {key}, {value:?}; leave it out"));
+                self.note(place, format!("its {keyword} is not the queue's {key}, {value:?}; leave it out"));
             }
         }
-        let whole = match (self.connect_is_fine, row.is_every()) {
-            (true, false) => row.conninfo(&self.config.connect),
+        let whole = match (self.connect_is_fine, queue.is_every()) {
+            (true, false) => queue.conninfo(&self.config.connect),
             (true, true) => own.over(&self.config.connect),
             (false, _) => own.clone(),
         };
@@ -354,29 +354,29 @@ impl Walk<'_> {
         self.keep(place, resolved.map_err(|error| error.to_string())).is_some()
     }
 
-    /// Equal rows become one; rows that disagree about one queue are mistakes, at both places.
+    /// Equal queues become one; queues that disagree about one queue are mistakes, at both places.
     fn merge_duplicates(&mut self) {
         let mut first_of: HashMap<(String, String, String), usize> = HashMap::new();
-        let mut kept: Vec<Row> = Vec::new();
-        for row in std::mem::take(&mut self.config.rows) {
-            let identity = (row.data.clone(), row.schema.clone(), row.table.clone());
+        let mut kept: Vec<QueueConfig> = Vec::new();
+        for queue in std::mem::take(&mut self.config.queues) {
+            let identity = (queue.data.clone(), queue.schema.clone(), queue.table.clone());
             let Some(first) = first_of.get(&identity).and_then(|index| kept.get(*index)) else {
                 first_of.insert(identity, kept.len());
-                kept.push(row);
+                kept.push(queue);
                 continue;
             };
-            if first.is_same_as(&row) {
-                self.config.warnings.push(format!("{} says the same as {}: served once", row.place, first.place));
+            if first.is_same_as(&queue) {
+                self.config.warnings.push(format!("{} says the same as {}: served once", queue.place, first.place));
                 continue;
             }
-            let difference = if first.user == row.user { "other settings" } else { "another user" };
-            for (here, there) in [(first, &row), (&row, first)] {
-                let queue = format!("{}.{} in {}", row.schema, row.table, row.data);
-                let queue = queue.escape_debug();
-                self.note(&here.place, format!("serves {queue}, as {} does with {difference}", there.place));
+            let difference = if first.user == queue.user { "other settings" } else { "another user" };
+            for (here, there) in [(first, &queue), (&queue, first)] {
+                let name = format!("{}.{} in {}", queue.schema, queue.table, queue.data);
+                let name = name.escape_debug();
+                self.note(&here.place, format!("serves {name}, as {} does with {difference}", there.place));
             }
         }
-        self.config.rows = kept;
+        self.config.queues = kept;
     }
 }
 
@@ -392,11 +392,11 @@ fn shown_key(key: &str) -> String {
 /// What to say of a key that has no meaning where it stands.
 fn unknown_key<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> String {
     let belongs = if key::is_setting(key) {
-        "; it belongs into \"defaults\" or a row of \"json\""
-    } else if key::is_of_row(key) {
-        "; it belongs into a row of \"json\""
+        "; it belongs into \"defaults\" or a queue of \"json\""
+    } else if key::is_of_queue(key) {
+        "; it belongs into a queue of \"json\""
     } else if key::is_general(key) {
-        "; it belongs beside \"json\", for all rows"
+        "; it belongs beside \"json\", for all queues"
     } else if Conninfo::keywords().any(|keyword| keyword == key) {
         "; it belongs into the text of \"connect\""
     } else {

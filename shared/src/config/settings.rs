@@ -1,6 +1,6 @@
-//! What a row may set: the scheduler's own settings, and the defaults of the task table's columns.
+//! What a queue may set: the scheduler's own settings, and the defaults of the task table's columns.
 //!
-//! `read.rs` fills them key by key, first from `defaults`, then from the row; both travel to the scheduler in its
+//! `read.rs` fills them key by key, first from `defaults`, then from the queue; both travel to the scheduler in its
 //! cell. What can go wrong: a value of the wrong kind or out of range, told as text; the caller knows the place.
 
 use super::json::Json;
@@ -46,11 +46,11 @@ macro_rules! settings {
 }
 
 settings! {
-    /// The poll, when no bell rings.
+    /// The poll, when no notification comes.
     "sleep" sleep_ms: u64 = 1_000, |json| value::duration_ms(json, 1..=WAIT_MS_MAX), ["pg_task.sleep"];
     /// How often to look for hung tasks.
     "reset" reset_ms: u64 = 3_600_000, |json| value::duration_ms(json, 1..=SERVER_MS_MAX), ["pg_task.reset"];
-    /// Rows taken at once; 0 takes none.
+    /// Rows claimed at once; 0 takes none.
     "limit" limit: u32 = 1_000, |json| value::integer(json, 0..=i32::MAX as u32), ["pg_task.limit"];
     /// Tasks running at once in this table.
     "run" run: u32 = u32::MAX, |json| value::integer(json, 1..=u32::MAX), ["pg_task.run"];
@@ -67,7 +67,7 @@ settings! {
     /// Finished tasks older than this are deleted; none by default.
     "keep" keep_ms: Option<u64> = None, |json| value::duration_ms(json, 1..=KEEP_MS_MAX).map(Some), ["pg_task.keep"];
     /// Workers inherit pooled connections.
-    "pool" lend: bool = true, value::boolean, [];
+    "pool" pool: bool = true, value::boolean, [];
     /// Live workers may take several short tasks at once.
     "batch" batch: bool = true, value::boolean, [];
     /// The commit of a task's end waits for the disk.

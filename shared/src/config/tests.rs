@@ -3,7 +3,7 @@
 //! Beside `mod.rs` because they see the walk as a whole; single values and the file itself are tested where they
 //! live. When a rule changes, the test whose name says the rule changes with it.
 
-use super::{Config, Mistake, Row, Settings};
+use super::{Config, Mistake, QueueConfig, Settings};
 use crate::conninfo::Place;
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop, prop_oneof, proptest};
 use std::path::Path;
@@ -22,20 +22,20 @@ fn told(text: &str) -> Vec<String> {
     parse(text).expect_err(text).iter().map(Mistake::to_string).collect()
 }
 
-fn only_row(text: &str) -> Row {
-    config(text).rows.remove(0)
+fn only_queue(text: &str) -> QueueConfig {
+    config(text).queues.remove(0)
 }
 
 #[test]
 fn the_example_is_valid_and_needs_no_superuser() {
     let config = config(EXAMPLE);
     assert_eq!(config.warnings, Vec::<String>::new());
-    let users: Vec<_> = config.rows.iter().map(|row| row.user.as_str()).collect();
+    let users: Vec<_> = config.queues.iter().map(|queue| queue.user.as_str()).collect();
     assert_eq!(users, ["app_tasks", "billing", "reports"]);
-    assert_eq!(config.rows[1].settings.sleep_ms, 100);
-    assert_eq!(config.rows[2].defaults.timeout.as_deref(), Some("2 hour"));
-    assert_eq!(config.rows[1].defaults.timeout.as_deref(), Some("10 min"));
-    assert!(!config.rows[2].enabled);
+    assert_eq!(config.queues[1].settings.sleep_ms, 100);
+    assert_eq!(config.queues[2].defaults.timeout.as_deref(), Some("2 hour"));
+    assert_eq!(config.queues[1].defaults.timeout.as_deref(), Some("10 min"));
+    assert!(!config.queues[2].enabled);
 }
 
 #[test]
@@ -43,29 +43,30 @@ fn every_key_has_a_default() {
     let empty = config("{}");
     assert_eq!((empty.max_workers, empty.poll_ms, empty.name.as_str()), (16, 1_000, "mill"));
     assert_eq!(empty.control, Path::new("/etc/mill/mill.sock"));
-    let row = &empty.rows[0];
-    assert_eq!((row.identity(), row.user.as_str()), (("postgres", "public", "task"), "postgres"));
-    assert_eq!((row.enabled, &row.settings, row.place.as_str()), (true, &Settings::default(), "json[0]"));
-    assert_eq!(Config::without_file(&|_| None).unwrap().rows, empty.rows);
+    let queue = &empty.queues[0];
+    assert_eq!((queue.identity(), queue.user.as_str()), (("postgres", "public", "task"), "postgres"));
+    assert_eq!((queue.enabled, &queue.settings, queue.place.as_str()), (true, &Settings::default(), "json[0]"));
+    assert_eq!(Config::without_file(&|_| None).unwrap().queues, empty.queues);
 }
 
 #[test]
-fn the_environment_says_who_serves_when_no_row_is_given() {
+fn the_environment_says_who_serves_when_no_queue_is_given() {
     let environment = |name: &str| (name == "PGUSER").then(|| "alice".to_owned());
     let without_file = Config::without_file(&environment).unwrap();
-    assert_eq!((without_file.rows[0].data.as_str(), without_file.rows[0].user.as_str()), ("postgres", "alice"));
+    assert_eq!((without_file.queues[0].data.as_str(), without_file.queues[0].user.as_str()), ("postgres", "alice"));
     let parse = |text| Config::parse(text, Path::new("/"), &environment).unwrap();
-    assert_eq!(parse("{}").rows[0].user, "alice");
-    assert_eq!(parse(r#"{"connect":"user=mill"}"#).rows[0].user, "mill");
-    assert_eq!(parse(r#"[{"data":"app"}]"#).rows[0].user, "app");
+    assert_eq!(parse("{}").queues[0].user, "alice");
+    assert_eq!(parse(r#"{"connect":"user=mill"}"#).queues[0].user, "mill");
+    assert_eq!(parse(r#"[{"data":"app"}]"#).queues[0].user, "app");
 }
 
 #[test]
 fn a_bare_array_is_read_as_pg_task_does() {
-    let row = only_row(r#"[{"data":"app","user":"x","schema":"s","table":"t","sleep":100,"reset":"1 hour","run":5}]"#);
-    assert_eq!((row.identity(), row.user.as_str()), (("app", "s", "t"), "x"));
+    let queue =
+        only_queue(r#"[{"data":"app","user":"x","schema":"s","table":"t","sleep":100,"reset":"1 hour","run":5}]"#);
+    assert_eq!((queue.identity(), queue.user.as_str()), (("app", "s", "t"), "x"));
     let wanted = Settings { sleep_ms: 100, run: 5, ..Settings::default() };
-    assert_eq!(row.settings, wanted);
+    assert_eq!(queue.settings, wanted);
 }
 
 #[test]
@@ -83,19 +84,19 @@ fn an_omitted_user_or_database_comes_from_the_other_or_from_connect() {
         (r#"{"connect":"host=db","json":[{"data":"app"}]}"#, "app", "app"),
     ];
     for (text, data, user) in table {
-        let row = only_row(text);
-        assert_eq!((row.data.as_str(), row.user.as_str()), (data, user), "{text}");
+        let queue = only_queue(text);
+        assert_eq!((queue.data.as_str(), queue.user.as_str()), (data, user), "{text}");
     }
 }
 
 #[test]
-fn defaults_apply_to_all_rows_and_a_row_overrides_them() {
+fn defaults_apply_to_all_queues_and_a_queue_overrides_them() {
     let config = config(
         r#"{"json":[{"data":"a"},{"data":"b","sleep":5,"max":2}],"defaults":{"sleep":"2 s","max":1,"group":"g"}}"#,
     );
-    let seen: Vec<_> = config.rows.iter().map(|row| (row.settings.sleep_ms, row.defaults.max)).collect();
+    let seen: Vec<_> = config.queues.iter().map(|queue| (queue.settings.sleep_ms, queue.defaults.max)).collect();
     assert_eq!(seen, [(2_000, Some(1)), (5, Some(2))]);
-    assert!(config.rows.iter().all(|row| row.defaults.group.as_deref() == Some("g")));
+    assert!(config.queues.iter().all(|queue| queue.defaults.group.as_deref() == Some("g")));
 }
 
 #[test]
@@ -130,8 +131,8 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
     assert_eq!(told(r#"{"//me:hush@host":1}"#), ["(a key of 14 characters): unknown key"]);
     for (text, word) in [
         (r#"{"sleep":1}"#, "\"defaults\""),
-        (r#"{"data":"a"}"#, "a row"),
-        (r#"{"defaults":{"user":"a"}}"#, "a row"),
+        (r#"{"data":"a"}"#, "a queue"),
+        (r#"{"defaults":{"user":"a"}}"#, "a queue"),
         (r#"[{"password":"s3cret"}]"#, "\"connect\""),
         (r#"[{"max_workers":1}]"#, "beside \"json\""),
     ] {
@@ -144,17 +145,17 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
 fn a_star_means_every_database_and_names_no_user_unless_it_is_told() {
     let config =
         config(r#"{"connect":"user=mill","max_workers":10,"operators":"ops","probe":"5 s","json":[{"data":"*"}]}"#);
-    let row = &config.rows[0];
-    assert!(row.is_every() && row.user.is_empty());
-    let target = config.row_target(row, &|_| None).unwrap();
+    let queue = &config.queues[0];
+    assert!(queue.is_every() && queue.user.is_empty());
+    let target = config.queue_target(queue, &|_| None).unwrap();
     assert_eq!((target.user.as_str(), target.database.as_str()), ("mill", "postgres"));
     assert_eq!((config.operators.as_deref(), config.probe_ms), (Some("ops"), 5_000));
     // found databases can be as many as there are slots
     assert_eq!(config.connections(), 10 + 2 * 10 + 2);
-    let named = only_row(r#"[{"data":"*","user":"other","connect":"host=/tmp"}]"#);
+    let named = only_queue(r#"[{"data":"*","user":"other","connect":"host=/tmp"}]"#);
     assert_eq!(named.user, "other");
-    // the launcher's own login is no user of tasks; what the row's connect names is
-    let own = only_row(r#"[{"data":"*","connect":"user=other"}]"#);
+    // the launcher's own login is no user of tasks; what the queue's connect names is
+    let own = only_queue(r#"[{"data":"*","connect":"user=other"}]"#);
     assert_eq!(own.user, "other");
 }
 
@@ -191,26 +192,26 @@ fn a_syntax_error_is_named_by_line_and_column() {
     assert!(told("[{} // x\n]").concat().contains("JSON has no comments"));
     assert!(told(&"[".repeat(100_000)).concat().contains("nested deeper than 64"));
     assert!(told("").concat().starts_with("line 1 column 0: EOF"));
-    assert_eq!(told("7"), ["file: found a whole number, want an array of rows or an object"]);
-    assert_eq!(told(r#"{"json":{}}"#), ["json: found an object, want an array of rows"]);
+    assert_eq!(told("7"), ["file: found a whole number, want an array of queues or an object"]);
+    assert_eq!(told(r#"{"json":{}}"#), ["json: found an object, want an array of queues"]);
 }
 
 #[test]
 fn a_byte_order_mark_is_tolerated() {
-    assert_eq!(config("\u{feff}[{\"data\":\"a\"}]").rows.len(), 1);
+    assert_eq!(config("\u{feff}[{\"data\":\"a\"}]").queues.len(), 1);
 }
 
 #[test]
-fn equal_rows_collapse_and_different_ones_are_mistakes_at_both_places() {
+fn equal_queues_collapse_and_different_ones_are_mistakes_at_both_places() {
     let same = config(r#"[{"data":"a"},{"data":"b"},{"data":"a","user":"a","table":"task"}]"#);
-    assert_eq!(same.rows.len(), 2);
+    assert_eq!(same.queues.len(), 2);
     assert_eq!(same.warnings, ["json[2] says the same as json[0]: served once"]);
     let user = told(r#"[{"data":"a"},{"data":"a","user":"b"}]"#);
     assert_eq!(user[0], "json[0]: serves public.task in a, as json[1] does with another user");
     assert_eq!(user[1], "json[1]: serves public.task in a, as json[0] does with another user");
     let settings = told(r#"[{"data":"a"},{"data":"a","sleep":5}]"#);
     assert!(settings.len() == 2 && settings[1].ends_with("with other settings"), "{settings:?}");
-    assert_eq!(config(r#"[{"data":"a"},{"data":"a","table":"t"},{"data":"a","schema":"s"}]"#).rows.len(), 3);
+    assert_eq!(config(r#"[{"data":"a"},{"data":"a","table":"t"},{"data":"a","schema":"s"}]"#).queues.len(), 3);
 }
 
 #[test]
@@ -225,10 +226,10 @@ fn names_are_limited_in_length_and_content() {
 }
 
 #[test]
-fn no_workers_and_no_rows_are_legal() {
+fn no_workers_and_no_queues_are_legal() {
     assert_eq!(config(r#"{"max_workers":0}"#).max_workers, 0);
     let empty = config("[]");
-    assert!(empty.rows.is_empty() && empty.warnings[0].contains("nothing is served"));
+    assert!(empty.queues.is_empty() && empty.warnings[0].contains("nothing is served"));
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn a_bad_environment_is_a_mistake_that_names_the_variable() {
 }
 
 #[test]
-fn a_service_names_the_login_of_rows_and_the_launchers_database() {
+fn a_service_names_the_login_of_queues_and_the_launchers_database() {
     let folder = std::env::temp_dir().join(format!("mill-config-service-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join(".pg_service.conf"), "[s]\nhost=/tmp\nuser=login\ndbname=maintenance\n").unwrap();
@@ -267,9 +268,9 @@ fn a_service_names_the_login_of_rows_and_the_launchers_database() {
     let environment = |name: &str| (name == "HOME").then(|| home.clone());
     let config = Config::parse(r#"{"connect":"service=s","json":[{"data":"a"}]}"#, Path::new("/"), &environment);
     let config = config.unwrap();
-    assert_eq!((config.rows[0].user.as_str(), config.rows[0].data.as_str()), ("login", "a"));
+    assert_eq!((config.queues[0].user.as_str(), config.queues[0].data.as_str()), ("login", "a"));
     assert_eq!(config.target(&environment).unwrap().database, "maintenance");
-    assert_eq!(config.row_target(&config.rows[0], &environment).unwrap().database, "a");
+    assert_eq!(config.queue_target(&config.queues[0], &environment).unwrap().database, "a");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -281,7 +282,7 @@ fn the_budget_of_connections_grows_with_workers_and_rows_unless_told() {
 }
 
 #[test]
-fn a_rows_connect_may_not_contradict_the_row() {
+fn a_queues_connect_may_not_contradict_the_queue() {
     let told = told(r#"[{"data":"a","user":"u","connect":"user=v dbname=b"}]"#);
     assert_eq!(told.len(), 2, "{told:?}");
     assert!(told.iter().all(|line| line.starts_with("json[0].connect: its ")), "{told:?}");
@@ -289,11 +290,11 @@ fn a_rows_connect_may_not_contradict_the_row() {
 }
 
 #[test]
-fn a_row_logs_in_as_its_user_over_the_general_connect() {
+fn a_queue_logs_in_as_its_user_over_the_general_connect() {
     let config = config(
         r#"{"connect":"host=/tmp port=6 user=mill password=p","json":[{"data":"a","user":"u","connect":"port=7"}]}"#,
     );
-    let target = config.row_target(&config.rows[0], &|_| None).unwrap();
+    let target = config.queue_target(&config.queues[0], &|_| None).unwrap();
     assert_eq!(target.places[0], Place::Unix { path: "/tmp/.s.PGSQL.7".into() });
     assert_eq!((target.user.as_str(), target.database.as_str()), ("u", "a"));
     let own = config.target(&|_| None).unwrap();
@@ -312,17 +313,17 @@ fn nothing_that_is_shown_shows_a_password() {
 
 #[test]
 fn a_flood_of_mistakes_is_counted_not_told() {
-    let rows: Vec<_> = (0..300).map(|_| "7").collect();
-    let told = told(&format!("[{}]", rows.join(",")));
+    let queues: Vec<_> = (0..300).map(|_| "7").collect();
+    let told = told(&format!("[{}]", queues.join(",")));
     assert_eq!((told.len(), told[100].as_str()), (101, "file: and 200 more mistakes"));
     let many = format!("[{}{{}}]", "{},".repeat(5_000));
-    assert!(parse(&many).unwrap_err()[0].text.contains("5001 rows, more than 4096"));
+    assert!(parse(&many).unwrap_err()[0].text.contains("5001 queues, more than 4096"));
 }
 
 #[test]
 fn an_older_name_of_a_key_is_accepted() {
     for text in [r#"[{"lend":false}]"#, r#"[{"pool":false}]"#, r#"{"defaults":{"lend":false},"json":[{}]}"#] {
-        assert!(!parse(text).unwrap().rows[0].settings.lend, "{text}");
+        assert!(!parse(text).unwrap().queues[0].settings.pool, "{text}");
     }
 }
 
@@ -361,8 +362,8 @@ proptest! {
     }
 
     #[test]
-    fn any_tree_is_either_a_config_or_has_mistakes(tree in trees(), rows in prop::collection::vec(trees(), 0..4)) {
-        for text in [tree.to_string(), serde_json::json!({"json": rows}).to_string()] {
+    fn any_tree_is_either_a_config_or_has_mistakes(tree in trees(), queues in prop::collection::vec(trees(), 0..4)) {
+        for text in [tree.to_string(), serde_json::json!({"json": queues}).to_string()] {
             if let Err(mistakes) = parse(&text) {
                 assert!(!mistakes.is_empty());
                 assert!(mistakes.iter().all(|mistake| !mistake.place.is_empty() && !mistake.text.is_empty()));

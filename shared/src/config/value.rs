@@ -4,7 +4,7 @@
 //! and lengths of time are shown in the message, texts are not, except what begins
 //! like a length of time and goes wrong later: a text may be a password that landed under the wrong key.
 
-use super::duration::{Interval, Milliseconds, parse_ms};
+use super::duration::{IntervalText, Milliseconds, parse_ms};
 use super::json::Json;
 use crate::conninfo::Conninfo;
 use crate::limits::{DEFAULT_BYTES_MAX, NAME_BYTES_MAX};
@@ -82,7 +82,7 @@ pub(super) fn interval(json: &Json, zero_allowed: bool) -> Result<String, String
     let interval = match json {
         Json::Integer(number) => {
             let ms = u64::try_from(*number).map_err(|_| format!("found {number}, want a length of time"))?;
-            Interval::from_ms(ms)
+            IntervalText::from_ms(ms)
         }
         Json::Text(text) => text.parse(),
         other => return Err(wrong_kind(other, "milliseconds or a text such as \"10 min\"")),

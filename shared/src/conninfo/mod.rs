@@ -14,7 +14,7 @@ mod service;
 mod target;
 pub mod untrusted;
 
-pub use passfile::Answer as PasswordAnswer;
+pub use passfile::PasswordAnswer;
 pub use target::{
     ChannelBinding, Keepalive, Place, Preferred, Root, SessionAttributes, Target, Tls, TlsMode, TlsVersion,
 };

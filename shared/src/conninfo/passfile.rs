@@ -16,45 +16,46 @@ const GROUP_AND_OTHERS: u32 = 0o077;
 
 /// What a look for a password came to.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum PasswordAnswer {
     Found(String),
     None,
     /// There is a file, but it was not used; why, without anything of its content.
     Unused(String),
 }
 
-impl Answer {
+impl PasswordAnswer {
     pub fn password(&self) -> Option<&str> {
         match self {
-            Answer::Found(password) => Some(password),
-            Answer::None | Answer::Unused(_) => None,
+            PasswordAnswer::Found(password) => Some(password),
+            PasswordAnswer::None | PasswordAnswer::Unused(_) => None,
         }
     }
 
     /// What to add to the message of a failed login.
     pub fn advice(&self) -> String {
         match self {
-            Answer::Found(_) | Answer::None => String::new(),
-            Answer::Unused(why) => format!("; {why}"),
+            PasswordAnswer::Found(_) | PasswordAnswer::None => String::new(),
+            PasswordAnswer::Unused(why) => format!("; {why}"),
         }
     }
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for PasswordAnswer {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Answer::Found(_) => out.write_str("Found(***)"),
-            Answer::None => out.write_str("None"),
-            Answer::Unused(why) => write!(out, "Unused({why})"),
+            PasswordAnswer::Found(_) => out.write_str("Found(***)"),
+            PasswordAnswer::None => out.write_str("None"),
+            PasswordAnswer::Unused(why) => write!(out, "Unused({why})"),
         }
     }
 }
 
-pub(super) fn look_up(file: &Path, place: &Place, database: &str, user: &str) -> Answer {
-    let unused = |why: &str| Answer::Unused(format!("the password file {} was not used: {why}", file.display()));
+pub(super) fn look_up(file: &Path, place: &Place, database: &str, user: &str) -> PasswordAnswer {
+    let unused =
+        |why: &str| PasswordAnswer::Unused(format!("the password file {} was not used: {why}", file.display()));
     let mut opened = match File::open(file) {
         Ok(opened) => opened,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Answer::None,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return PasswordAnswer::None,
         Err(error) => return unused(&error.to_string()),
     };
     let mode = match opened.metadata() {
@@ -75,7 +76,7 @@ pub(super) fn look_up(file: &Path, place: &Place, database: &str, user: &str) ->
         .filter(|line| !line.starts_with('#'))
         .find_map(|line| password_in(line, [&host, &port, database, user]));
     bytes.fill(0);
-    found.map_or(Answer::None, Answer::Found)
+    found.map_or(PasswordAnswer::None, PasswordAnswer::Found)
 }
 
 /// How a place is written in the file: the default socket folder is called localhost.
@@ -120,7 +121,7 @@ fn field(text: &str) -> (String, Option<&str>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, Place, look_up, password_in};
+    use super::{PasswordAnswer, Place, look_up, password_in};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -159,7 +160,7 @@ mod tests {
             assert_eq!(look_up(&path, &socket, "app", "me").password(), found.then_some("by socket"));
         }
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(look_up(&path, &place, "app", "me"), Answer::None);
-        assert!(matches!(look_up(&std::env::temp_dir(), &place, "app", "me"), Answer::Unused(_)));
+        assert_eq!(look_up(&path, &place, "app", "me"), PasswordAnswer::None);
+        assert!(matches!(look_up(&std::env::temp_dir(), &place, "app", "me"), PasswordAnswer::Unused(_)));
     }
 }

@@ -20,7 +20,7 @@ pub(super) const SOCKET_FOLDER: &str = "/var/run/postgresql";
 const PORT: u16 = 5432;
 
 /// A value and the name under which it was found, for messages.
-struct Found {
+struct NamedValue {
     name: &'static str,
     value: String,
 }
@@ -126,17 +126,17 @@ impl<'a> Lookup<'a> {
     }
     /// What was written, else the service's, else the environment's; an empty text hides those below it and means the
     /// default.
-    fn find(&self, keyword: &Keyword) -> Option<Found> {
+    fn find(&self, keyword: &Keyword) -> Option<NamedValue> {
         let written = self.pairs.get(keyword.name).or_else(|| self.service.get(keyword.name));
         let found = match (written, keyword.variable) {
-            (Some(value), _) => Found { name: keyword.name, value: value.to_owned() },
-            (None, Some(variable)) => Found { name: variable, value: (self.environment)(variable)? },
+            (Some(value), _) => NamedValue { name: keyword.name, value: value.to_owned() },
+            (None, Some(variable)) => NamedValue { name: variable, value: (self.environment)(variable)? },
             (None, None) => return None,
         };
         (!found.value.is_empty()).then_some(found)
     }
 
-    fn named(&self, name: &str) -> Option<Found> {
+    fn named(&self, name: &str) -> Option<NamedValue> {
         keyword::find(name).and_then(|keyword| self.find(keyword))
     }
 
@@ -157,7 +157,7 @@ impl<'a> Lookup<'a> {
     }
 
     fn judge(&self, keyword: &Keyword) -> Result<(), ConninfoError> {
-        let Some(Found { name, value }) = self.find(keyword) else { return Ok(()) };
+        let Some(NamedValue { name, value }) = self.find(keyword) else { return Ok(()) };
         match keyword.rule {
             Rule::Taken | Rule::Ignored => Ok(()),
             Rule::Refused { instead } => Err(ConninfoError::NotSupported { what: name.to_owned(), instead }),
@@ -180,7 +180,7 @@ impl<'a> Lookup<'a> {
     /// Parallel lists, as in libpq: as many addresses as hosts, one port for all or one for each.
     fn places(&self) -> Result<Vec<Place>, ConninfoError> {
         let (host, address, port) = (self.named("host"), self.named("hostaddr"), self.named("port"));
-        let list = |found: &Option<Found>| -> Vec<String> {
+        let list = |found: &Option<NamedValue>| -> Vec<String> {
             found.as_ref().map(|found| found.value.split(',').map(str::to_owned).collect()).unwrap_or_default()
         };
         let (hosts, addresses, ports) = (list(&host), list(&address), list(&port));
@@ -194,7 +194,7 @@ impl<'a> Lookup<'a> {
         if count > PLACES_MAX {
             return Err(bad_value("host", &format!("at most {PLACES_MAX} servers")));
         }
-        let name_of = |found: &Option<Found>| found.as_ref().map_or("", |found| found.name);
+        let name_of = |found: &Option<NamedValue>| found.as_ref().map_or("", |found| found.name);
         (0..count)
             .map(|index| {
                 let given = |list: &[String], index: usize| list.get(index).filter(|text| !text.is_empty()).cloned();

@@ -5,7 +5,7 @@
 //! moment and per host, so that a changed file needs no restart and no cell holds it.
 
 use super::HIDDEN;
-use super::passfile::{self, Answer};
+use super::passfile::{self, PasswordAnswer};
 use crate::limits::CONNECT_TIMEOUT_MS;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -109,16 +109,16 @@ impl Target {
     }
 
     /// How long a connect may take in all: every place twice, since a name may have two addresses.
-    pub fn patience(&self) -> Duration {
+    pub fn total_connect_timeout(&self) -> Duration {
         self.connect_timeout().saturating_mul(2 * self.places.len() as u32)
     }
 
     /// The password for a place: the written one, else the password file's. Reads the file.
-    pub fn password_at(&self, place: &Place) -> Answer {
+    pub fn password_at(&self, place: &Place) -> PasswordAnswer {
         match (&self.password, &self.passfile) {
-            (Some(password), _) => Answer::Found(password.clone()),
+            (Some(password), _) => PasswordAnswer::Found(password.clone()),
             (None, Some(file)) => passfile::look_up(file, place, &self.database, &self.user),
-            (None, None) => Answer::None,
+            (None, None) => PasswordAnswer::None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! PURE. The conninfo of a remote task: written by whoever may insert a row, used by our host.
 //!
 //! So it is judged more strictly than the operator's own. It names an entry of the config's `remotes`, or it carries
-//! everything itself: host, user and password. Nothing of ours is lent to it: not the environment, not the password
+//! everything itself: host, user and password. Nothing of ours is used for it: not the environment, not the password
 //! file, the service file or the files of TLS, not a Unix socket. An entry is the operator's word: what stands in it
 //! is taken, files and sockets too, but it also gets nothing that is not written in it. Called by the config's
 //! check, by workers (to run) and by schedulers (to end what a dead worker left). What can go wrong is a
@@ -154,8 +154,8 @@ impl Remote {
     }
 
     /// How long a connect may take in all.
-    pub fn patience(&self) -> Duration {
-        self.target.patience().min(REMOTE_CONNECT_TIMEOUT)
+    pub fn total_connect_timeout(&self) -> Duration {
+        self.target.total_connect_timeout().min(REMOTE_CONNECT_TIMEOUT)
     }
 
     /// The same, at one of its places only.

@@ -18,7 +18,7 @@ pub struct Resolving {
     port: u16,
 }
 
-struct Question {
+struct AddressQuery {
     host: String,
     pipe: UnixStream,
 }
@@ -28,13 +28,13 @@ impl Resolving {
         let (pipe, theirs) = UnixStream::pair().map_err(|error| format!("cannot make a pipe: {error}"))?;
         pipe.set_nonblocking(true).map_err(|error| format!("cannot prepare a pipe: {error}"))?;
         let keep = [theirs.as_raw_fd()];
-        let question = Question { host: host.to_owned(), pipe: theirs };
+        let question = AddressQuery { host: host.to_owned(), pipe: theirs };
         let child = fork::start(resolve, question, &keep).map_err(|error| error.to_string())?;
         Ok(Resolving { child: Some(child), pipe, answer: Vec::new(), port })
     }
 
     /// None while the child still looks.
-    pub fn turn(&mut self) -> Option<Result<Vec<SocketAddr>, String>> {
+    pub fn drive(&mut self) -> Option<Result<Vec<SocketAddr>, String>> {
         let mut bytes = [0u8; 4096];
         loop {
             match self.pipe.read(&mut bytes) {
@@ -74,7 +74,7 @@ impl Drop for Resolving {
 }
 
 /// The child: one look-up, one address per line, or `!` and the reason.
-fn resolve(mut question: Question) -> ExitCode {
+fn resolve(mut question: AddressQuery) -> ExitCode {
     signal::open_to_defaults();
     let answer = match (question.host.as_str(), 0u16).to_socket_addrs() {
         Ok(found) => found.map(|address| format!("{}\n", address.ip())).collect::<String>(),

@@ -4,9 +4,9 @@
 //! stand for what all programs must agree on (lock keys), so that it is written down once. `install_text` is the whole
 //! installation, the first task table included, as one transaction: what `launcher install` runs and prints.
 
+use super::db_error::DbError;
 use super::identifier::literal;
 use super::statement::{self, Queue};
-use super::trouble::Trouble;
 use super::{identifier, lock_key};
 use crate::config::ColumnDefaults;
 use crate::limits::{CATALOG_PIECE_BYTES, LOCK_TIMEOUT};
@@ -65,18 +65,18 @@ const CLOSING: &str = "SELECT mill_private.revoke_all();";
 pub const RESTART: &str = "SELECT mill.restart();\n";
 
 /// What there is of a catalog, from system catalogs alone, and whether it may be used: for a queue, or by a command.
-pub async fn look(client: &Client, queue: Option<&Queue>) -> Result<Row, tokio_postgres::Error> {
+pub async fn read(client: &Client, queue: Option<&Queue>) -> Result<Row, tokio_postgres::Error> {
     let (schema, table) = (queue.map(|queue| queue.schema.as_str()), queue.map(|queue| queue.table.as_str()));
-    client.query_one(&statement::bare(statement::LOOK_CATALOG), &[&schema, &table]).await
+    client.query_one(&statement::bare(statement::READ_CATALOG), &[&schema, &table]).await
 }
 
 /// The same for a command that is about to call functions of the catalog: they run with the rights of its login, so a catalog of
 /// a role that the login does not trust is refused. Above all a superuser uses no catalog of a role that is none.
-pub async fn look_trusted(client: &Client) -> Result<Row, Trouble> {
-    let found = look(client, None).await.map_err(|error| Trouble::of(&error))?;
+pub async fn read_trusted(client: &Client) -> Result<Row, DbError> {
+    let found = read(client, None).await.map_err(|error| DbError::of(&error))?;
     if found.get::<_, bool>("there") && !found.get::<_, bool>("trusted") {
         let (owner, me) = (identifier::quoted(found.get("owner")), identifier::quoted(found.get("me")));
-        return Err(Trouble::standing(format!(
+        return Err(DbError::standing(format!(
             "the catalog mill belongs to {owner}, who could run anything with the rights of {me}; log in as {owner}"
         )));
     }
@@ -133,7 +133,7 @@ fn fill(part: &str, version: &str) -> String {
         ("leader_key", lock_key::LEADER.to_string()),
         ("queue_key", lock_key::QUEUE.to_string()),
         ("task_key", lock_key::TASK.to_string()),
-        ("wakeup_key", lock_key::BELL.to_string()),
+        ("wakeup_key", lock_key::WAKE_UP.to_string()),
         ("flow_key", lock_key::FLOW.to_string()),
         ("graph_key", lock_key::GRAPH.to_string()),
         ("cancelled_text", literal(statement::CANCELLED)),
@@ -151,10 +151,10 @@ fn fill(part: &str, version: &str) -> String {
     statement::fill(part, &names)
 }
 
-/// The beginning of every transaction that makes or changes our objects: one maker at a time, and nobody queues behind
+/// The beginning of every transaction that makes or changes our objects: one session at a time, and nobody queues behind
 /// one that waits.
 pub fn alone() -> String {
-    // Only makers wait here, and one of them may be waiting for a launcher's answer.
+    // Only such sessions wait here, and one of them may be waiting for a launcher's answer.
     format!(
         "BEGIN; SET LOCAL lock_timeout = '15s'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0); \
          SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';",
@@ -229,7 +229,7 @@ pub fn consent_advice(queue: &Queue, owner: &str) -> String {
     format!("GRANT INSERT ON {table} TO {owner}")
 }
 
-/// What somebody has to run so that a row's user may make the catalog itself.
+/// What somebody has to run so that a queue's user may make the catalog itself.
 pub fn installation_advice(database: &str, user: &str) -> String {
     format!("GRANT CREATE ON DATABASE {} TO {}", identifier::quoted(database), identifier::quoted(user))
 }

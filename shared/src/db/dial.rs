@@ -3,10 +3,10 @@
 //! `link` drives it. Everything that takes time is in the future; what can be known at once (files of TLS, a socket
 //! that cannot be opened) fails at once.
 
+use super::db_error::DbError;
 use super::pinned;
-use super::route::{Attempt, Cover, Failure};
+use super::route::{ConnectAttempt, Cover, Failure};
 use super::socket::{Socket, Wire};
-use super::trouble::Trouble;
 use crate::conninfo::{ChannelBinding, Place, Target};
 use crate::db::tls::stream::{Encrypted, Handshake};
 use crate::db::tls::{self, TlsError};
@@ -31,20 +31,22 @@ pub(super) struct Dialling {
 
 pub(super) struct Failed {
     pub failure: Failure,
-    pub trouble: Trouble,
+    pub db_error: DbError,
 }
 
 impl Dialling {
-    pub(super) fn begin(target: &Target, attempt: &Attempt, application_name: &str) -> Result<Dialling, Failed> {
+    pub(super) fn begin(target: &Target, attempt: &ConnectAttempt, application_name: &str) -> Result<Dialling, Failed> {
         let prepared = match (target.tls_at(&attempt.place), &attempt.place) {
-            (Some(tls), Place::Tcp { host, .. }) if attempt.cover != Cover::Plain => Some(
-                tls::prepare(tls, host)
-                    .map_err(|error| Failed { failure: Failure::Tls, trouble: Trouble::standing(error.to_string()) })?,
-            ),
+            (Some(tls), Place::Tcp { host, .. }) if attempt.cover != Cover::Plain => {
+                Some(tls::prepare(tls, host).map_err(|error| Failed {
+                    failure: Failure::Tls,
+                    db_error: DbError::standing(error.to_string()),
+                })?)
+            }
             _ => None,
         };
         let socket = Socket::dial(&attempt.place, attempt.address, &target.keepalive, attempt.cover != Cover::Plain)
-            .map_err(|error| Failed { failure: Failure::Unreachable, trouble: Trouble::passing(error.to_string()) })?;
+            .map_err(|error| Failed { failure: Failure::Unreachable, db_error: DbError::passing(error.to_string()) })?;
         let wire = socket.wire();
         let encrypted = wire.encrypted();
         let password = target.password_at(&attempt.place);
@@ -62,16 +64,16 @@ impl Dialling {
         Ok(Dialling { future, wire, encrypted, advice: password.advice() })
     }
 
-    pub(super) fn turn(&mut self, context: &mut Context<'_>) -> Poll<Result<(Client, Conversation), Failed>> {
+    pub(super) fn drive(&mut self, context: &mut Context<'_>) -> Poll<Result<(Client, Conversation), Failed>> {
         self.future.as_mut().poll(context).map_err(|error| {
-            let trouble = Trouble::of(&error);
+            let db_error = DbError::of(&error);
             let failure = match error.as_db_error() {
                 Some(refusal) => Failure::refused(refusal.code().code(), refusal.message(), self.encrypted.get()),
                 None if !self.wire.reached() => Failure::Unreachable,
                 None if is_tls(&error) => Failure::Tls,
                 None => Failure::Broken,
             };
-            Failed { failure, trouble: Trouble { text: format!("{}{}", trouble.text, self.advice), ..trouble } }
+            Failed { failure, db_error: DbError { text: format!("{}{}", db_error.text, self.advice), ..db_error } }
         })
     }
 }

@@ -4,7 +4,7 @@
 //! row of an answer, every notice before the greeting, and asks for every type it does not know, which a server can
 //! answer with one more such type for ever. A loop must survive a server that is broken, or is none. So the bytes
 //! pass by here, between the library and the socket (or TLS), and the first message that no server of ours sends is
-//! an error; the link is lost, and dialled again as after any other trouble.
+//! an error; the link is lost, and dialled again as after any other error.
 //!
 //! The limits are far above what our own statements lead to: their answers have at most some thousand short rows.
 
@@ -20,8 +20,8 @@ use tokio_postgres::types::Type;
 
 /// Where in the stream of bytes we are.
 #[derive(Debug)]
-enum Place {
-    /// The one byte with which a server answers the wish for TLS.
+enum FramePosition {
+    /// The one byte with which a server answers the request for TLS.
     Answer,
     Head {
         bytes: [u8; 5],
@@ -37,7 +37,7 @@ enum Place {
 
 #[derive(Debug)]
 pub struct Frames {
-    place: Place,
+    place: FramePosition,
     logged_in: bool,
     /// Bytes of the login, then of the present answer.
     answer: usize,
@@ -51,7 +51,7 @@ impl Frames {
     /// `asks_for_tls`: the first byte is the answer to that.
     pub fn new(asks_for_tls: bool, now: Instant) -> Frames {
         Frames {
-            place: if asks_for_tls { Place::Answer } else { Place::Head { bytes: [0; 5], count: 0 } },
+            place: if asks_for_tls { FramePosition::Answer } else { FramePosition::Head { bytes: [0; 5], count: 0 } },
             logged_in: false,
             answer: 0,
             chat: 0,
@@ -64,11 +64,11 @@ impl Frames {
     pub fn pass(&mut self, mut bytes: &[u8], now: Instant) -> io::Result<()> {
         while let Some((&first, after)) = bytes.split_first() {
             match &mut self.place {
-                Place::Answer => {
-                    self.place = Place::Head { bytes: [0; 5], count: 0 };
+                FramePosition::Answer => {
+                    self.place = FramePosition::Head { bytes: [0; 5], count: 0 };
                     bytes = after;
                 }
-                Place::Head { bytes: head, count } => {
+                FramePosition::Head { bytes: head, count } => {
                     head[*count] = first;
                     *count += 1;
                     bytes = after;
@@ -77,7 +77,7 @@ impl Frames {
                         self.begin(tag, u32::from_be_bytes(length), now)?;
                     }
                 }
-                Place::Body { left, kept, .. } => {
+                FramePosition::Body { left, kept, .. } => {
                     let (here, rest) = bytes.split_at(bytes.len().min(*left));
                     if let Some(kept) = kept {
                         kept.extend_from_slice(here);
@@ -86,7 +86,7 @@ impl Frames {
                     bytes = rest;
                 }
             }
-            if matches!(self.place, Place::Body { left: 0, .. }) {
+            if matches!(self.place, FramePosition::Body { left: 0, .. }) {
                 self.end()?;
             }
         }
@@ -122,14 +122,14 @@ impl Frames {
             return Err(too_much("notices or notifications without an end"));
         }
         let kept = matches!(tag, b'S' | b'T' | b't').then(Vec::new);
-        self.place = Place::Body { tag, left: body, kept };
+        self.place = FramePosition::Body { tag, left: body, kept };
         Ok(())
     }
 
     /// A message is whole.
     fn end(&mut self) -> io::Result<()> {
-        let next = Place::Head { bytes: [0; 5], count: 0 };
-        let Place::Body { tag, kept, .. } = std::mem::replace(&mut self.place, next) else { return Ok(()) };
+        let next = FramePosition::Head { bytes: [0; 5], count: 0 };
+        let FramePosition::Body { tag, kept, .. } = std::mem::replace(&mut self.place, next) else { return Ok(()) };
         match (tag, kept) {
             (b'Z', _) => (self.logged_in, self.answer) = (true, 0),
             (b'S', Some(body)) => self.reported(&body)?,
@@ -232,7 +232,7 @@ mod tests {
             for part in talk.chunks(size) {
                 frames.pass(part, Instant::now()).unwrap();
             }
-            assert!(frames.logged_in && matches!(frames.place, Place::Head { count: 0, .. }));
+            assert!(frames.logged_in && matches!(frames.place, FramePosition::Head { count: 0, .. }));
         }
     }
 
@@ -288,7 +288,7 @@ mod tests {
                 if frames.pass(&part, Instant::now()).is_err() {
                     break;
                 }
-                if let Place::Body { kept: Some(kept), .. } = &frames.place {
+                if let FramePosition::Body { kept: Some(kept), .. } = &frames.place {
                     prop_assert!(kept.len() <= DESCRIPTION_BYTES_MAX);
                 }
             }

@@ -1,28 +1,28 @@
 //! One connection of a loop, and the questions in flight on it.
 //!
 //! tokio-postgres is driven by hand: no runtime, no thread, so its owner may fork. The owner polls `interest`, calls
-//! `turn` when the descriptor or a deadline says so, and gets events back: the link is up, an answer came, the link
+//! `drive` when the descriptor or a deadline says so, and gets events back: the link is up, an answer came, the link
 //! is lost. Questions are futures made from the client; each has a deadline, after which the whole link is dropped,
-//! because a server that does not answer one question will not answer the next. Nobody forks inside `turn`.
+//! because a server that does not answer one question will not answer the next. Nobody forks inside `drive`.
 //!
-//! Before it is up a link waits for a seat in the budget of connections and for a permit to connect, walks its route
+//! Before it is up a link waits for a connection permit and for a connect permit, walks its route
 //! (`route`), sends our settings if they could not go with the login, and finds out, if asked, whether the session is
-//! really its own: a pooler that lends a server's session for one transaction at a time cannot hold our locks, and
+//! really its own: a pooler that assigns a server's session for one transaction at a time cannot hold our locks, and
 //! it shows itself by giving a second connection the same backend.
 
 mod coming_up;
 mod session;
 
 use super::address::Resolving;
+use super::db_error::DbError;
 use super::dial::{Dialling, Failed};
 use super::route::{Failure, Route};
-use super::trouble::Trouble;
 use crate::conninfo::{Preferred, Target};
 use crate::limits::{BUDGET_PAUSE_FIRST, BUDGET_PAUSE_LAST};
 use crate::process::panic_guard;
-use crate::region::{Permit, Region, Seat};
+use crate::region::{ConnectPermit, ConnectionPermit, Region};
 use nix::poll::PollFlags;
-use session::Session;
+use session::LinkSession;
 use std::future::Future;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
@@ -35,7 +35,7 @@ use tokio_postgres::Client;
 
 /// What to do about a server that is not to be reached, and about a name without an address.
 const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
-const UNKNOWN: &str = "; set the right host in the config's connect, or mend the name service";
+const UNKNOWN: &str = "; set the right host in the config's connect, or repair the name service";
 
 /// What a link reports to its owner.
 #[derive(Debug)]
@@ -45,15 +45,15 @@ pub enum LinkEvent<A> {
     /// A NOTIFY on a queue's channel that this session listens to.
     Notified,
     /// One on the catalog's: flows, timers, edges, back-fills or commands have changed.
-    CatalogRang,
+    CatalogChanged,
     /// Connecting failed, the server closed the link, or a deadline passed. Questions in flight are gone.
-    Lost(Trouble),
+    Lost(DbError),
 }
 
-type Question<A> = Pin<Box<dyn Future<Output = Result<A, Trouble>>>>;
+type LinkQuery<A> = Pin<Box<dyn Future<Output = Result<A, DbError>>>>;
 
 enum Stage {
-    /// No seat in the budget, or too many connects at once.
+    /// No connection permit, or too many connects at once.
     Queueing {
         since: Instant,
     },
@@ -61,15 +61,15 @@ enum Stage {
     Dialling(Box<Dialling>),
     /// Logged in; our settings are sent and the backend asked for.
     Greeting {
-        session: Session,
-        greeting: Question<i32>,
+        session: LinkSession,
+        greeting: LinkQuery<i32>,
     },
     /// Another connection finds out whether this one has a backend of its own.
     Probing {
-        session: Session,
+        session: LinkSession,
         probe: Box<Link<()>>,
     },
-    Up(Session),
+    Up(LinkSession),
     Down,
 }
 
@@ -86,7 +86,7 @@ enum Role {
 struct Asked<A> {
     what: &'static str,
     deadline: Instant,
-    question: Question<A>,
+    question: LinkQuery<A>,
 }
 
 pub struct Link<A> {
@@ -97,8 +97,8 @@ pub struct Link<A> {
     route: Route,
     application_name: String,
     region: Option<Region>,
-    seat: Option<Seat>,
-    permit: Option<Permit>,
+    connection_permit: Option<ConnectionPermit>,
+    connect_permit: Option<ConnectPermit>,
     role: Role,
     /// A number that another session must hold on the same server.
     proof: Option<i64>,
@@ -114,7 +114,7 @@ impl<A> std::fmt::Debug for Link<A> {
 }
 
 impl<A> Link<A> {
-    /// Begins to connect. Trouble comes back as `Lost` from the first `turn`, never from here. With a region the link
+    /// Begins to connect. An error comes back as `Lost` from the first `drive`, never from here. With a region the link
     /// keeps to its budget; a doubtful one is tried for a backend of its own.
     pub fn dial(target: &Target, application_name: &str, region: Option<&Region>, doubtful: bool) -> Link<A> {
         let woken = Arc::new(Woken(AtomicBool::new(true)));
@@ -126,8 +126,8 @@ impl<A> Link<A> {
             route: Route::new(target),
             application_name: application_name.to_owned(),
             region: region.cloned(),
-            seat: None,
-            permit: None,
+            connection_permit: None,
+            connect_permit: None,
             role: if doubtful { Role::Doubtful } else { Role::Trusted },
             proof: None,
             backend: None,
@@ -166,14 +166,14 @@ impl<A> Link<A> {
     }
 
     /// Puts a question. Ignored when the link is not up: its owner hears `Lost` and starts anew anyway.
-    pub fn ask<F, Q>(&mut self, what: &'static str, patience: Duration, question: Q)
+    pub fn ask<F, Q>(&mut self, what: &'static str, timeout: Duration, question: Q)
     where
         Q: FnOnce(Rc<Client>) -> F,
-        F: Future<Output = Result<A, Trouble>> + 'static,
+        F: Future<Output = Result<A, DbError>> + 'static,
     {
         if let Stage::Up(session) = &self.stage {
             let question = Box::pin(question(session.client.clone()));
-            self.asked.push(Asked { what, deadline: Instant::now() + patience, question });
+            self.asked.push(Asked { what, deadline: Instant::now() + timeout, question });
             self.woken.0.store(true, SeqCst);
         }
     }
@@ -191,7 +191,7 @@ impl<A> Link<A> {
         Some((wire.as_fd(), PollFlags::POLLIN | write))
     }
 
-    /// When `turn` must be called even if nothing arrives.
+    /// When `drive` must be called even if nothing arrives.
     pub fn deadline(&self) -> Option<Instant> {
         if self.woken.0.load(SeqCst) {
             return Some(Instant::now());
@@ -209,7 +209,7 @@ impl<A> Link<A> {
     }
 
     /// Drives everything that can go on without waiting.
-    pub fn turn(&mut self, now: Instant) -> Vec<LinkEvent<A>> {
+    pub fn drive(&mut self, now: Instant) -> Vec<LinkEvent<A>> {
         let mut events = Vec::new();
         self.allow();
         // Bounded: a connection that always finds something to do must not hold the loop.
@@ -217,9 +217,9 @@ impl<A> Link<A> {
             self.woken.0.store(false, SeqCst);
             let advanced = panic_guard::catch(|| self.advance(now, &mut events));
             let advanced = advanced
-                .unwrap_or_else(|said| Err(Trouble::passing(format!("the server's answer cannot be read: {said}"))));
-            if let Err(trouble) = advanced {
-                self.lose(trouble, &mut events);
+                .unwrap_or_else(|said| Err(DbError::passing(format!("the server's answer cannot be read: {said}"))));
+            if let Err(db_error) = advanced {
+                self.lose(db_error, &mut events);
                 return events;
             }
             if !self.woken.0.load(SeqCst) {
@@ -243,7 +243,7 @@ impl<A> Link<A> {
         }
     }
 
-    fn advance(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+    fn advance(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), DbError> {
         let mut context = Context::from_waker(&self.waker);
         match &mut self.stage {
             Stage::Down => Ok(()),
@@ -251,24 +251,24 @@ impl<A> Link<A> {
                 let since = *since;
                 self.queue(since, now)
             }
-            Stage::Resolving(resolving) => match resolving.turn() {
+            Stage::Resolving(resolving) => match resolving.drive() {
                 None => Ok(()),
                 Some(Err(error)) => {
-                    self.go_on(now, Failure::Unreachable, Trouble::passing(format!("{error}{UNKNOWN}")))
+                    self.go_on(now, Failure::Unreachable, DbError::passing(format!("{error}{UNKNOWN}")))
                 }
                 Some(Ok(found)) => {
                     let leg = self.route.resolved(found, nowhere());
                     self.follow(now, leg)
                 }
             },
-            Stage::Dialling(dialling) => match dialling.turn(&mut context) {
+            Stage::Dialling(dialling) => match dialling.drive(&mut context) {
                 Poll::Pending => Ok(()),
-                Poll::Ready(Err(Failed { failure, trouble })) => {
-                    self.go_on(now, failure.clone(), advised(&failure, trouble))
+                Poll::Ready(Err(Failed { failure, db_error })) => {
+                    self.go_on(now, failure.clone(), advised(&failure, db_error))
                 }
                 Poll::Ready(Ok((client, conversation))) => {
                     let wire = dialling.wire.clone();
-                    let session = Session { client: Rc::new(client), conversation: Box::new(conversation), wire };
+                    let session = LinkSession { client: Rc::new(client), conversation: Box::new(conversation), wire };
                     self.greet(now, session, events)
                 }
             },
@@ -276,7 +276,7 @@ impl<A> Link<A> {
                 session.drive(&mut context)?;
                 match greeting.as_mut().poll(&mut context) {
                     Poll::Pending => Ok(()),
-                    Poll::Ready(Err(trouble)) => Err(trouble),
+                    Poll::Ready(Err(db_error)) => Err(db_error),
                     Poll::Ready(Ok(backend)) => {
                         self.backend = Some(backend);
                         self.probe(events);
@@ -285,7 +285,7 @@ impl<A> Link<A> {
                 }
             }
             Stage::Probing { probe, .. } => {
-                let said = probe.turn(now);
+                let said = probe.drive(now);
                 self.probed(&said, events)
             }
             Stage::Up(session) => {
@@ -295,7 +295,7 @@ impl<A> Link<A> {
                     events.push(LinkEvent::Notified);
                 }
                 if heard.catalog {
-                    events.push(LinkEvent::CatalogRang);
+                    events.push(LinkEvent::CatalogChanged);
                 }
                 self.collect(events)
             }
@@ -303,7 +303,7 @@ impl<A> Link<A> {
     }
 
     /// Polls the questions; an answer may come for any of them.
-    fn collect(&mut self, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+    fn collect(&mut self, events: &mut Vec<LinkEvent<A>>) -> Result<(), DbError> {
         let mut context = Context::from_waker(&self.waker);
         let mut i = 0;
         while let Some(asked) = self.asked.get_mut(i) {
@@ -319,62 +319,62 @@ impl<A> Link<A> {
     }
 
     /// What is to be done about a deadline that has passed.
-    fn late(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+    fn late(&mut self, now: Instant, events: &mut Vec<LinkEvent<A>>) -> Result<(), DbError> {
         let passed = now >= self.deadline;
         match &self.stage {
             Stage::Resolving(_) if passed => self.go_on(
                 now,
                 Failure::Unreachable,
-                Trouble::passing(format!("the name was not resolved in time{UNKNOWN}")),
+                DbError::passing(format!("the name was not resolved in time{UNKNOWN}")),
             ),
             Stage::Dialling(_) if passed => self.go_on(
                 now,
                 Failure::Unreachable,
-                Trouble::passing(format!("the server did not answer in time{UNREACHABLE}")),
+                DbError::passing(format!("the server did not answer in time{UNREACHABLE}")),
             ),
-            Stage::Greeting { .. } if passed => Err(Trouble::passing("the server did not answer in time (greeting)")),
+            Stage::Greeting { .. } if passed => Err(DbError::passing("the server did not answer in time (greeting)")),
             Stage::Probing { .. } if passed => {
                 self.end_probe(events);
                 Ok(())
             }
             Stage::Up(_) => match self.asked.iter().find(|asked| now >= asked.deadline) {
-                Some(late) => Err(Trouble::passing(format!("the server did not answer in time ({})", late.what))),
+                Some(late) => Err(DbError::passing(format!("the server did not answer in time ({})", late.what))),
                 None => Ok(()),
             },
             _ => Ok(()),
         }
     }
 
-    fn lose(&mut self, trouble: Trouble, events: &mut Vec<LinkEvent<A>>) {
+    fn lose(&mut self, db_error: DbError, events: &mut Vec<LinkEvent<A>>) {
         self.asked.clear();
         self.stage = Stage::Down;
-        (self.seat, self.permit) = (None, None);
-        events.push(LinkEvent::Lost(trouble));
+        (self.connection_permit, self.connect_permit) = (None, None);
+        events.push(LinkEvent::Lost(db_error));
     }
 
-    /// A failed attempt's trouble, with where it was attempted.
-    fn located(&self, trouble: Trouble) -> Trouble {
+    /// The error of a failed attempt, with where it was attempted.
+    fn located(&self, db_error: DbError) -> DbError {
         let target = self.route.target();
         let place = match self.route.attempt() {
             Some(attempt) => attempt.place.to_string(),
             None => target.whereabouts(),
         };
-        Trouble { text: format!("cannot connect to {place} as {}: {}", target.user, trouble.text), ..trouble }
+        DbError { text: format!("cannot connect to {place} as {}: {}", target.user, db_error.text), ..db_error }
     }
 }
 
 /// With what to do where the way itself is broken.
-fn advised(failure: &Failure, trouble: Trouble) -> Trouble {
+fn advised(failure: &Failure, db_error: DbError) -> DbError {
     match failure {
-        Failure::Unreachable => Trouble { text: format!("{}{UNREACHABLE}", trouble.text), ..trouble },
+        Failure::Unreachable => DbError { text: format!("{}{UNREACHABLE}", db_error.text), ..db_error },
         Failure::Tls | Failure::Refused { .. } | Failure::SettingsRefused | Failure::Unsuitable | Failure::Broken => {
-            trouble
+            db_error
         }
     }
 }
 
-fn nowhere() -> Trouble {
-    Trouble::standing("the conninfo names no server")
+fn nowhere() -> DbError {
+    DbError::standing("the conninfo names no server")
 }
 
 struct Woken(AtomicBool);

@@ -8,8 +8,8 @@ const BASE: i32 = 0x6D69_0000;
 pub const LEADER: i32 = BASE + 1;
 /// One scheduler per queue: second key the table's OID, in its own database.
 pub const QUEUE: i32 = BASE + 2;
-/// The bell: held by the scheduler while it sleeps, second key the table's OID, in its own database.
-pub const BELL: i32 = BASE + 3;
+/// The wake-up lock: held by the scheduler while it sleeps, second key the table's OID, in its own database.
+pub const WAKE_UP: i32 = BASE + 3;
 /// Held by the session that runs a task, for `why` and monitoring: second key hashtext(table OID || ':' || id). It is
 /// no proof, because the task's own SQL can drop it.
 pub const TASK: i32 = BASE + 4;

@@ -5,8 +5,8 @@
 //! the lock of every queue, so that even without a launcher to answer nobody serves one meanwhile. Two upgraders at once
 //! wait for each other, and the second finds it done. A failure changes nothing but for labels of enums.
 
+use super::db_error::DbError;
 use super::identifier::{literal, quoted};
-use super::trouble::Trouble;
 use super::{catalog, lock_key, statement};
 use crate::VERSION;
 use crate::limits::{LOCK_TIMEOUT, UPGRADE_TRIES};
@@ -67,14 +67,14 @@ fn walk<'a>(steps: &'a [Migration], from: &str, to: &str) -> Option<Vec<&'a Migr
 }
 
 /// Upgrades the catalog of the client's database. `restart`: with a word to the launcher first.
-pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, Trouble> {
-    let found = catalog::look_trusted(client).await?;
+pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, DbError> {
+    let found = catalog::read_trusted(client).await?;
     if !found.get::<_, bool>("marked") {
-        return Err(Trouble::standing("there is no catalog mill to upgrade; run: launcher install"));
+        return Err(DbError::standing("there is no catalog mill to upgrade; run: launcher install"));
     }
     if !found.get::<_, bool>("ours") {
         let (owner, me) = (quoted(found.get("owner")), quoted(found.get("me")));
-        return Err(Trouble::standing(format!("the catalog mill belongs to {owner}; run: GRANT {owner} TO {me}")));
+        return Err(DbError::standing(format!("the catalog mill belongs to {owner}; run: GRANT {owner} TO {me}")));
     }
     // What is made belongs to the catalog's owner, not to the login that carries it: else nobody would trust the catalog any more.
     let owner = quoted(found.get("owner"));
@@ -90,29 +90,29 @@ pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, Trouble
                     ""
                 };
                 // The link is given up after an error, and the transaction with it.
-                let trouble = told(error);
-                return Err(Trouble { text: format!("{}{hint}", trouble.text), ..trouble });
+                let db_error = told(error);
+                return Err(DbError { text: format!("{}{hint}", db_error.text), ..db_error });
             }
-            Ok(Step::Done(upgraded)) => return Ok(upgraded),
-            Ok(Step::NoWay(version)) => {
-                return Err(Trouble::standing(format!("there is no way from version {version} to {VERSION}")));
+            Ok(MigrationStep::Done(upgraded)) => return Ok(upgraded),
+            Ok(MigrationStep::NoWay(version)) => {
+                return Err(DbError::standing(format!("there is no way from version {version} to {VERSION}")));
             }
         }
     }
     unreachable!("the loop returns")
 }
 
-enum Step {
+enum MigrationStep {
     Done(Upgraded),
     NoWay(String),
 }
 
-async fn attempt_once(client: &Client, owner: &str, restart: bool) -> Result<Step, tokio_postgres::Error> {
+async fn attempt_once(client: &Client, owner: &str, restart: bool) -> Result<MigrationStep, tokio_postgres::Error> {
     let version = version(client).await?;
     if version == VERSION {
-        return Ok(Step::Done(Upgraded::Already));
+        return Ok(MigrationStep::Done(Upgraded::Already));
     }
-    let Some(steps) = path(&version) else { return Ok(Step::NoWay(version)) };
+    let Some(steps) = path(&version) else { return Ok(MigrationStep::NoWay(version)) };
     for before in steps.iter().map(|step| step.before).filter(|before| !before.is_empty()) {
         // One message is one transaction.
         client
@@ -131,14 +131,14 @@ async fn attempt_once(client: &Client, owner: &str, restart: bool) -> Result<Ste
         // Somebody was quicker: look again from the start.
         client.batch_execute("COMMIT").await?;
         let done = now == VERSION;
-        return Ok(if done { Step::Done(Upgraded::Already) } else { Step::NoWay(now) });
+        return Ok(if done { MigrationStep::Done(Upgraded::Already) } else { MigrationStep::NoWay(now) });
     }
     client.query(&statement::bare(statement::HOLD_QUEUES), &[&lock_key::QUEUE]).await?;
     client.batch_execute("LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE").await?;
     client.batch_execute(&changes(&steps)).await?;
     crate::process::fault::point("upgrade.before_commit");
     client.batch_execute("COMMIT").await?;
-    Ok(Step::Done(Upgraded::From(version)))
+    Ok(MigrationStep::Done(Upgraded::From(version)))
 }
 
 /// Everything that changes: the steps, the version, and what everybody has come to be granted.
@@ -170,8 +170,8 @@ async fn version(client: &Client) -> Result<String, tokio_postgres::Error> {
     Ok(client.query_one("SELECT version FROM mill.meta", &[]).await?.get(0))
 }
 
-fn told(error: tokio_postgres::Error) -> Trouble {
-    Trouble::of(&error)
+fn told(error: tokio_postgres::Error) -> DbError {
+    DbError::of(&error)
 }
 
 fn passes(error: &tokio_postgres::Error) -> bool {

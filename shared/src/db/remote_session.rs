@@ -20,7 +20,7 @@ pub struct RemoteSession {
 
 /// What was found when the remote was asked for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundSession {
     /// It is there.
     Alive,
     /// It is not there any more, nor can it come back.
@@ -33,13 +33,13 @@ impl RemoteSession {
     /// `server_began_us`: what the server that answered says of itself; `there`: whether it has that very session.
     /// A server that began after the session is the one that was restarted, or what has taken its place; one that
     /// began before, and is not the same, is a neighbour behind the same name.
-    pub fn judge(&self, server_began_us: i64, there: bool) -> Found {
+    pub fn judge(&self, server_began_us: i64, there: bool) -> FoundSession {
         if server_began_us == self.server_began_us {
-            if there { Found::Alive } else { Found::Gone }
+            if there { FoundSession::Alive } else { FoundSession::Gone }
         } else if server_began_us > self.began_us {
-            Found::Gone
+            FoundSession::Gone
         } else {
-            Found::Elsewhere
+            FoundSession::Elsewhere
         }
     }
 }
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn only_its_own_server_or_that_ones_restart_can_say_that_a_session_is_gone() {
-        assert_eq!(SESSION.judge(1_000, true), Found::Alive);
-        assert_eq!(SESSION.judge(1_000, false), Found::Gone);
-        assert_eq!(SESSION.judge(2_001, false), Found::Gone);
-        assert_eq!(SESSION.judge(1_500, false), Found::Elsewhere);
-        assert_eq!(SESSION.judge(500, true), Found::Elsewhere);
+        assert_eq!(SESSION.judge(1_000, true), FoundSession::Alive);
+        assert_eq!(SESSION.judge(1_000, false), FoundSession::Gone);
+        assert_eq!(SESSION.judge(2_001, false), FoundSession::Gone);
+        assert_eq!(SESSION.judge(1_500, false), FoundSession::Elsewhere);
+        assert_eq!(SESSION.judge(500, true), FoundSession::Elsewhere);
     }
 }

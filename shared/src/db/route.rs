@@ -25,13 +25,13 @@ pub enum Leg<E> {
     /// Find the addresses of this name, then say `resolved`.
     Resolve { host: String, port: u16 },
     /// Connect and log in.
-    Dial(Attempt),
+    Dial(ConnectAttempt),
     /// There is nothing left to try.
     Over(E),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attempt {
+pub struct ConnectAttempt {
     pub place: Place,
     /// None for a Unix socket.
     pub address: Option<SocketAddr>,
@@ -75,7 +75,7 @@ pub struct Route {
     places: VecDeque<Place>,
     /// Addresses of the present host still to be tried.
     addresses: VecDeque<Option<SocketAddr>>,
-    attempt: Option<Attempt>,
+    attempt: Option<ConnectAttempt>,
     /// The other cover has been tried at this address.
     turned: bool,
     /// Stand-bys were preferred and none was found: any server will do.
@@ -101,7 +101,7 @@ impl Route {
         &self.target
     }
 
-    pub fn attempt(&self) -> Option<&Attempt> {
+    pub fn attempt(&self) -> Option<&ConnectAttempt> {
         self.attempt.as_ref()
     }
 
@@ -140,7 +140,7 @@ impl Route {
             _ if starting_up => self.next_place(error),
             (_, Some(cover)) => {
                 self.turned = true;
-                let attempt = Attempt { cover, ..attempt };
+                let attempt = ConnectAttempt { cover, ..attempt };
                 self.attempt = Some(attempt.clone());
                 Leg::Dial(attempt)
             }
@@ -201,7 +201,7 @@ impl Route {
             Place::Tcp { host, port, .. } => (host.clone(), *port),
             Place::Unix { .. } => Default::default(),
         };
-        self.attempt = Some(Attempt { cover: self.first_cover(&place), place, address: None });
+        self.attempt = Some(ConnectAttempt { cover: self.first_cover(&place), place, address: None });
         match known {
             Some(address) => {
                 self.addresses.push_back(address);
@@ -215,7 +215,7 @@ impl Route {
         match (self.addresses.pop_front(), self.attempt.take()) {
             (Some(address), Some(attempt)) => {
                 self.turned = false;
-                let attempt = Attempt { cover: self.first_cover(&attempt.place), place: attempt.place, address };
+                let attempt = ConnectAttempt { cover: self.first_cover(&attempt.place), place: attempt.place, address };
                 self.attempt = Some(attempt.clone());
                 Leg::Dial(attempt)
             }

@@ -10,9 +10,9 @@
 
 pub use super::lock_key::halves;
 
+use super::db_error::{DbError, DbErrorKind};
 use super::lock_key;
 use super::statement::{NAME_SERVER, NAME_SERVER_BRIEFLY};
-use super::trouble::{Trouble, TroubleKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tokio_postgres::Client;
@@ -108,19 +108,19 @@ pub fn is_apart(text: &str) -> bool {
 }
 
 /// The name of the server on the other side of this client.
-pub async fn name_server(client: &Client, place: String) -> Result<ServerName, Trouble> {
+pub async fn name_server(client: &Client, place: String) -> Result<ServerName, DbError> {
     let row = match client.query_one(&super::statement::bare(NAME_SERVER), &[]).await {
         Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             client.query_one(&super::statement::bare(NAME_SERVER_BRIEFLY), &[]).await
         }
         row => row,
     };
-    let row = row.map_err(|error| Trouble::of(&error))?;
+    let row = row.map_err(|error| DbError::of(&error))?;
     Ok(ServerName::new(place, ["system", "timeline", "started"].map(|column| row.get(column))))
 }
 
 /// Fails unless the number is held on this server.
-pub async fn prove(client: &Client, proof: i64) -> Result<(), Trouble> {
+pub async fn prove(client: &Client, proof: i64) -> Result<(), DbError> {
     match client.batch_execute(&format!("SELECT {}", proof_item(proof))).await {
         Ok(()) => Ok(()),
         Err(error) => {
@@ -128,9 +128,9 @@ pub async fn prove(client: &Client, proof: i64) -> Result<(), Trouble> {
             let message = refusal.map(|refusal| refusal.message().as_bytes());
             if is_elsewhere(refusal.map(|refusal| refusal.code().code().as_bytes()), message) {
                 let text = "this session is not on the server of its scheduler, or that one's session is gone";
-                return Err(Trouble { kind: TroubleKind::Passing, text: text.to_owned() });
+                return Err(DbError { kind: DbErrorKind::Passing, text: text.to_owned() });
             }
-            Err(Trouble::of(&error))
+            Err(DbError::of(&error))
         }
     }
 }

@@ -12,10 +12,10 @@ mod queue_name;
 mod render;
 mod task_row;
 
-pub use forms::{Form, forms};
+pub use forms::{StatementForm, forms};
 pub use list::*;
 pub(super) use queue::CANCELLED;
-pub use queue::{Claim, Rows, Scan};
+pub use queue::{ClaimForm, Rows, Scan};
 pub use queue_name::Queue;
 pub(super) use render::fill;
 pub use render::{bare, head, parameters};

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// What our statements take a column for, whoever has made the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     Integer,
     Moment,
     Interval,
@@ -19,16 +19,16 @@ pub enum Kind {
     Own,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ColumnKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
-            Kind::Integer => "an integer",
-            Kind::Moment => "timestamp with time zone",
-            Kind::Interval => "interval",
-            Kind::Boolean => "boolean",
-            Kind::Text => "text",
-            Kind::State => "an enum or text",
-            Kind::Own => "anything",
+            ColumnKind::Integer => "an integer",
+            ColumnKind::Moment => "timestamp with time zone",
+            ColumnKind::Interval => "interval",
+            ColumnKind::Boolean => "boolean",
+            ColumnKind::Text => "text",
+            ColumnKind::State => "an enum or text",
+            ColumnKind::Own => "anything",
         })
     }
 }
@@ -49,7 +49,7 @@ pub struct TaskColumn {
     pub name: &'static str,
     /// As `CREATE TABLE` names it; `state` is the type of the queue's schema.
     pub type_name: &'static str,
-    pub kind: Kind,
+    pub kind: ColumnKind,
     pub comment: &'static str,
     default: Default,
     is_key: bool,
@@ -66,52 +66,52 @@ pub struct TaskColumn {
 
 /// In the order in which a new table has them.
 pub const TASK_COLUMNS: &[TaskColumn] = &[
-    column("id", "bigserial", Kind::Integer, "order of arrival").key().essential(),
-    column("parent", "bigint", Kind::Integer, "the task whose SQL inserted this row, or the run that this row repeats")
+    column("id", "bigserial", ColumnKind::Integer, "order of arrival").key().essential(),
+    column("parent", "bigint", ColumnKind::Integer, "the task whose SQL inserted this row, or the run that this row repeats")
 .optional("NULLIF(NULLIF(current_setting('pg_task.id', true), '')::bigint, 0)").written(),
-    column("plan", "timestamptz", Kind::Moment, "earliest start").default("statement_timestamp()").essential().written(),
-    column("start", "timestamptz", Kind::Moment, "when it was started").emptied(),
-    column("stop", "timestamptz", Kind::Moment, "when it ended").emptied(),
-    column("active", "interval", Kind::Interval, "how long after plan the task is still worth starting").setting("1 hour").check("> '0'"),
-    column("live", "interval", Kind::Interval, "a worker takes another task of the group until it is this old").setting("0").check(">= '0'"),
-    column("repeat", "interval", Kind::Interval, "plan the task again after each end, this long after its plan (drift: after its end); 0 = never").setting("0").check(">= '0'"),
-    column("timeout", "interval", Kind::Interval, "end the task after this time; 0 = unlimited").setting("0").check(">= '0'"),
-    column("count", "int", Kind::Integer, "a worker takes another task of the group until it has run this many").setting("0").check(">= 0"),
-    column("hash", "int", Kind::Integer, "for the index only; two groups may share a value").generated(r#"hashtext("group" || COALESCE(remote, ''))"#),
-    column("max", "int", Kind::Integer, "how many others of the group may run at the same time; negative = one at a time with a pause of so many ms").setting("0"),
-    column("pid", "int", Kind::Integer, "the server process that runs the task (on its remote, if it has one): pg_cancel_backend(pid) cancels it").emptied(),
-    column("state", "state", Kind::State, "PLAN waiting, TAKE claimed, WORK running, DONE finished, FAIL finished with an error, GONE not started in time, STOP set by users: left alone until set to PLAN").default("'PLAN'").essential().written(),
-    column("delete", "bool", Kind::Boolean, "delete the finished row if output and error are both NULL").setting("true"),
-    column("drift", "bool", Kind::Boolean, "count the next time from the end of the run instead of from plan").setting("false"),
-    column("header", "bool", Kind::Boolean, "write column names above results of more than one column").setting("true"),
-    column("save", "bool", Kind::Boolean, "keep the session's state for the next task of this worker").setting("false"),
-    column("string", "bool", Kind::Boolean, "put only strings between quotes").setting("true"),
-    column("delimiter", r#""char""#, Kind::Text, "between columns of output; empty = none").setting("\t"),
-    column("escape", r#""char""#, Kind::Text, "before quotes inside quoted values; empty = none").setting(""),
-    column("quote", r#""char""#, Kind::Text, "around values of output; empty = none").setting(""),
-    column("data", "text", Kind::Own, "the user's own; copied to repetitions"),
-    column("error", "text", Kind::Text, "what went wrong, in the server's words").emptied(),
-    column("output", "text", Kind::Text, "what the task returned").emptied(),
-    column("group", "text", Kind::Text, "tasks of one group (and remote) run one after the other, or as many at once as max allows").setting("group"),
-    column("input", "text", Kind::Text, "SQL, one or several statements, run as the user of the queue's scheduler").not_null().essential(),
-    column("null", "text", Kind::Text, "how NULL is written in output").setting("\\N"),
-    column("remote", "text", Kind::Text, "another server to run the task on: a conninfo with its password, or the name of an entry of the config's remotes"),
-    column("attempt", "int", Kind::Integer, "how often the task has been taken; a late writer of an earlier attempt changes nothing").default("0").written(),
-    column("priority", "int", Kind::Integer, "higher first").default("0"),
-    column("held", "bool", Kind::Boolean, "stands aside until released").default("false").written(),
-    column("job", "int", Kind::Integer, "the job that made the task"),
-    column("at", "timestamptz", Kind::Moment, "the logical time the task runs for; of a repeating task that crashes, the plan that its next time is counted from").emptied(),
-    column("epoch", "int", Kind::Integer, "the generation of the logical time"),
-    column("run_of", "bigint", Kind::Integer, "the first run of the activation, as in mill.run"),
-    column("run", "bigint", Kind::Integer, "the run that the task executes, as in mill.run"),
-    column("failures", "int", Kind::Integer, "failed runs of the activation before this one").default("0"),
-    column("reason", "text", Kind::Text, "why it ended otherwise than by its own SQL: timeout, cancelled, expired, crashed, interrupted, skipped, completion").emptied(),
-    column("atomic", "bool", Kind::Boolean, "input, result and consequences in one transaction").default("false"),
-    column("remote_session", "text", Kind::Text, "tells the session on the remote from later ones with its pid: place in the conninfo, its start and its server's in microseconds").emptied(),
-    column("crashes", "int", Kind::Integer, "how many attempts in a row have killed their worker or their server process").default("0").written(),
+    column("plan", "timestamptz", ColumnKind::Moment, "earliest start").default("statement_timestamp()").essential().written(),
+    column("start", "timestamptz", ColumnKind::Moment, "when it was started").emptied(),
+    column("stop", "timestamptz", ColumnKind::Moment, "when it ended").emptied(),
+    column("active", "interval", ColumnKind::Interval, "how long after plan the task is still worth starting").setting("1 hour").check("> '0'"),
+    column("live", "interval", ColumnKind::Interval, "a worker takes another task of the group until it is this old").setting("0").check(">= '0'"),
+    column("repeat", "interval", ColumnKind::Interval, "plan the task again after each end, this long after its plan (drift: after its end); 0 = never").setting("0").check(">= '0'"),
+    column("timeout", "interval", ColumnKind::Interval, "end the task after this time; 0 = unlimited").setting("0").check(">= '0'"),
+    column("count", "int", ColumnKind::Integer, "a worker takes another task of the group until it has run this many").setting("0").check(">= 0"),
+    column("hash", "int", ColumnKind::Integer, "for the index only; two groups may share a value").generated(r#"hashtext("group" || COALESCE(remote, ''))"#),
+    column("max", "int", ColumnKind::Integer, "how many others of the group may run at the same time; negative = one at a time with a pause of so many ms").setting("0"),
+    column("pid", "int", ColumnKind::Integer, "the server process that runs the task (on its remote, if it has one): pg_cancel_backend(pid) cancels it").emptied(),
+    column("state", "state", ColumnKind::State, "PLAN waiting, TAKE claimed, WORK running, DONE finished, FAIL finished with an error, GONE not started in time, STOP set by users: left alone until set to PLAN").default("'PLAN'").essential().written(),
+    column("delete", "bool", ColumnKind::Boolean, "delete the finished row if output and error are both NULL").setting("true"),
+    column("drift", "bool", ColumnKind::Boolean, "count the next time from the end of the run instead of from plan").setting("false"),
+    column("header", "bool", ColumnKind::Boolean, "write column names above results of more than one column").setting("true"),
+    column("save", "bool", ColumnKind::Boolean, "keep the session's state for the next task of this worker").setting("false"),
+    column("string", "bool", ColumnKind::Boolean, "put only strings between quotes").setting("true"),
+    column("delimiter", r#""char""#, ColumnKind::Text, "between columns of output; empty = none").setting("\t"),
+    column("escape", r#""char""#, ColumnKind::Text, "before quotes inside quoted values; empty = none").setting(""),
+    column("quote", r#""char""#, ColumnKind::Text, "around values of output; empty = none").setting(""),
+    column("data", "text", ColumnKind::Own, "the user's own; copied to repetitions"),
+    column("error", "text", ColumnKind::Text, "what went wrong, in the server's words").emptied(),
+    column("output", "text", ColumnKind::Text, "what the task returned").emptied(),
+    column("group", "text", ColumnKind::Text, "tasks of one group (and remote) run one after the other, or as many at once as max allows").setting("group"),
+    column("input", "text", ColumnKind::Text, "SQL, one or several statements, run as the user of the queue's scheduler").not_null().essential(),
+    column("null", "text", ColumnKind::Text, "how NULL is written in output").setting("\\N"),
+    column("remote", "text", ColumnKind::Text, "another server to run the task on: a conninfo with its password, or the name of an entry of the config's remotes"),
+    column("attempt", "int", ColumnKind::Integer, "how often the task has been taken; a late writer of an earlier attempt changes nothing").default("0").written(),
+    column("priority", "int", ColumnKind::Integer, "higher first").default("0"),
+    column("held", "bool", ColumnKind::Boolean, "stands aside until released").default("false").written(),
+    column("job", "int", ColumnKind::Integer, "the job that made the task"),
+    column("at", "timestamptz", ColumnKind::Moment, "the logical time the task runs for; of a repeating task that crashes, the plan that its next time is counted from").emptied(),
+    column("epoch", "int", ColumnKind::Integer, "the generation of the logical time"),
+    column("run_of", "bigint", ColumnKind::Integer, "the first run of the activation, as in mill.run"),
+    column("run", "bigint", ColumnKind::Integer, "the run that the task executes, as in mill.run"),
+    column("failures", "int", ColumnKind::Integer, "failed runs of the activation before this one").default("0"),
+    column("reason", "text", ColumnKind::Text, "why it ended otherwise than by its own SQL: timeout, cancelled, expired, crashed, interrupted, skipped, completion").emptied(),
+    column("atomic", "bool", ColumnKind::Boolean, "input, result and consequences in one transaction").default("false"),
+    column("remote_session", "text", ColumnKind::Text, "tells the session on the remote from later ones with its pid: place in the conninfo, its start and its server's in microseconds").emptied(),
+    column("crashes", "int", ColumnKind::Integer, "how many attempts in a row have killed their worker or their server process").default("0").written(),
 ];
 
-const fn column(name: &'static str, type_name: &'static str, kind: Kind, comment: &'static str) -> TaskColumn {
+const fn column(name: &'static str, type_name: &'static str, kind: ColumnKind, comment: &'static str) -> TaskColumn {
     TaskColumn {
         name,
         type_name,
@@ -211,7 +211,7 @@ impl TaskColumn {
 
     /// All that stands behind its name in `CREATE TABLE`, but for the check. `state`: the type of that name.
     pub fn definition(&self, state: &str, config: &ColumnDefaults) -> String {
-        let type_name = if self.kind == Kind::State { state } else { self.type_name };
+        let type_name = if self.kind == ColumnKind::State { state } else { self.type_name };
         let mut definition = type_name.to_owned();
         if self.is_key {
             definition += " PRIMARY KEY";
@@ -299,7 +299,7 @@ mod tests {
             let name =
                 if ["group", "null"].contains(&column.name) { quoted(column.name) } else { column.name.to_owned() };
             let check = column.check.unwrap_or_default().replace(">=", "≥").replace('\'', "");
-            let kind = if column.kind == Kind::State { "enum" } else { column.type_name };
+            let kind = if column.kind == ColumnKind::State { "enum" } else { column.type_name };
             let cells = format!("{kind} {check}");
             let default = shown(column);
             let default = if default.is_empty() { " ".to_owned() } else { format!(" {default} ") };

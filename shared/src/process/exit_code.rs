@@ -19,7 +19,7 @@ pub enum ExitCode {
     BadCell,
     /// Trying again cannot help before somebody changes something.
     Permanent,
-    /// Trouble that passes: the server is down, a connection was refused.
+    /// An error that passes: the server is down, a connection was refused.
     Temporary,
     /// A worker: what became of its task must be found out on the remote it ran on; nothing is wrong here.
     Unsettled,

@@ -8,27 +8,27 @@
 pub const POINTS: [&str; 26] = [
     "launcher.before_fork",
     "launcher.after_fork",
-    "launcher.after_hand_over",
+    "launcher.after_transfer",
     "scheduler.before_accept",
     "scheduler.after_take",
     "scheduler.before_fire",
     "scheduler.after_backfill",
     "scheduler.before_fork",
     "scheduler.after_fork",
-    "scheduler.after_hand_over",
+    "scheduler.after_transfer",
     "worker.before_accept",
     "worker.after_accept",
     "worker.before_noting",
     "worker.before_begin",
-    "scheduler.before_guests",
-    "scheduler.after_guests",
+    "scheduler.before_begins",
+    "scheduler.after_begins",
     "worker.after_begin",
     "worker.before_finish",
     "worker.before_commit",
     "worker.after_commit",
     "worker.after_finish",
-    "worker.after_hand_in",
-    "scheduler.before_booking",
+    "worker.after_result",
+    "scheduler.before_recording",
     "scheduler.before_settle",
     "launcher.before_answer",
     "upgrade.before_commit",
@@ -48,13 +48,13 @@ mod imp {
     use std::sync::OnceLock;
     use std::sync::atomic::Ordering::SeqCst;
 
-    struct Plan {
+    struct FaultPlan {
         point: usize,
         action: String,
         at: Option<u64>,
     }
 
-    static PLANS: OnceLock<(Vec<Plan>, Words)> = OnceLock::new();
+    static PLANS: OnceLock<(Vec<FaultPlan>, Words)> = OnceLock::new();
 
     /// By the launcher, once, before its first fork.
     pub fn attach() {
@@ -66,14 +66,14 @@ mod imp {
         crate::warning!("fault points are armed; this is a test build", plan = text);
     }
 
-    fn parse(item: &str) -> Option<Plan> {
+    fn parse(item: &str) -> Option<FaultPlan> {
         let (name, action) = item.split_once(':')?;
         let (action, at) = match action.split_once('@') {
             Some((action, number)) => (action, Some(number.parse().ok()?)),
             None => (action, None),
         };
         let point = POINTS.iter().position(|point| *point == name)?;
-        Some(Plan { point, action: action.to_owned(), at })
+        Some(FaultPlan { point, action: action.to_owned(), at })
     }
 
     pub fn point(name: &str) {

@@ -32,7 +32,7 @@ pub struct SchedulerOrder {
     /// There was a catalog. If it is gone, it was uninstalled, and is not made again.
     #[serde(default)]
     pub installed: bool,
-    /// The launcher's own login on the same server, for what the row's user may not do at its first start.
+    /// The launcher's own login on the same server, for what the queue's user may not do at its first start.
     #[serde(default)]
     pub installer: Option<Target>,
     /// Where the programs of other versions are.
@@ -41,7 +41,7 @@ pub struct SchedulerOrder {
     /// A catalog of an older version is upgraded.
     #[serde(default)]
     pub upgrade: bool,
-    /// What both sides must agree on, see `hand_down`.
+    /// What both sides must agree on, see `exec_program`.
     #[serde(default)]
     pub handshake: u64,
     /// The launcher's, by which a session that an earlier leader has left is known.
@@ -101,7 +101,7 @@ pub struct WorkerOrder {
 
 /// What must be known of a connection to go on with it: it travels beside its socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lent {
+pub struct PooledConnection {
     /// The server's process, when it began (as the server writes it), and how it is cancelled.
     pub backend: i32,
     pub began: String,
@@ -118,8 +118,8 @@ pub struct Lent {
 pub struct Offered {
     pub slot: u32,
     pub pid: i32,
-    pub seat: Option<u64>,
-    pub lent: Lent,
+    pub connection_permit: Option<u64>,
+    pub pooled: PooledConnection,
 }
 
 /// What a child begins with that is handed everything else by the fork itself.
@@ -156,25 +156,25 @@ pub fn encode<T: Serialize>(order: &T) -> Vec<u8> {
 }
 
 impl Start {
-    /// Takes the order out of the cell and rings the parent.
+    /// Takes the order out of the cell and signals the parent.
     pub fn accept<T: DeserializeOwned>(&self) -> Result<T, OrderError> {
         let mut payload = self.region.accept(self.ticket)?;
-        self.ring_parent();
+        self.signal_parent();
         let order = serde_json::from_slice(&payload).map_err(OrderError::Unreadable);
         payload.fill(0);
         order
     }
 
-    /// "Look": at the cells, at the notes. Never at a stranger: the parent may have died and its pid been reused.
-    pub fn ring_parent(&self) {
-        ring_parent(self.parent);
+    /// Wakes it to read its cells and slot statuses. Never at a stranger: the parent may have died and its pid been reused.
+    pub fn signal_parent(&self) {
+        signal_parent(self.parent);
     }
 }
 
 /// The same for a part of the process that has not the whole start.
-pub fn ring_parent(parent: Pid) {
+pub fn signal_parent(parent: Pid) {
     if getppid() == parent {
-        crate::sys::signal::ring(parent, Signal::SIGUSR2);
+        crate::sys::signal::send(parent, Signal::SIGUSR2);
     }
 }
 

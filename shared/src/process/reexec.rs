@@ -1,6 +1,6 @@
 //! A scheduler hands its place down to the program of another version: same process, slot and parent, another code.
 //!
-//! The old code calls `hand_down`, which becomes the new program; its `main` calls `take_over`. Region, order and life
+//! The old code calls `exec_program`, which becomes the new program; its `main` calls `take_over`. Region, order and life
 //! pipe go by descriptor number, everything else by plain arguments; the order travels in a memory file of its own,
 //! because it holds a password and its cell has long been wiped. Both sides check the handshake number: the old one asks
 //! the program first (`introduction`), the new one compares what it was given, the layout of the region, and whether
@@ -8,7 +8,7 @@
 //! order in a way that others cannot read, or the layout of the region raises the number.
 
 use crate::VERSION;
-use crate::log::{self, Format, Level};
+use crate::log::{self, Level, LineFormat};
 use crate::process::order::{SchedulerOrder, Start, encode};
 use crate::region::{LAYOUT_VERSION, Region, Ticket};
 use crate::sys::exec;
@@ -60,7 +60,7 @@ pub enum TakeOverError {
 
 /// Becomes the program. Comes back only with the reason why not. The caller has given back what it held in the region
 /// besides its slot.
-pub fn hand_down(program: &Path, start: &Start, order: &SchedulerOrder) -> io::Error {
+pub fn exec_program(program: &Path, start: &Start, order: &SchedulerOrder) -> io::Error {
     let cell = match written(order) {
         Ok(cell) => cell,
         Err(error) => return error,
@@ -75,7 +75,7 @@ pub fn hand_down(program: &Path, start: &Start, order: &SchedulerOrder) -> io::E
         ("--generation", start.slot.generation().to_string()),
         ("--parent", start.parent.as_raw().to_string()),
         ("--log-level", level.name().to_owned()),
-        ("--log", if format == Format::Json { "json" } else { "text" }.to_owned()),
+        ("--log", if format == LineFormat::Json { "json" } else { "text" }.to_owned()),
     ];
     let mut words = vec!["pgmill: scheduler".to_owned()];
     words.extend(arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]));
@@ -101,7 +101,7 @@ pub fn take_over(arguments: &[String]) -> Result<(Start, SchedulerOrder), TakeOv
         return Err(TakeOverError::Handshake { theirs });
     }
     let level = Level::ALL.into_iter().find(|level| pairs.get("--log-level") == Some(&level.name()));
-    let format = if pairs.get("--log") == Some(&"json") { Format::Json } else { Format::Text };
+    let format = if pairs.get("--log") == Some(&"json") { LineFormat::Json } else { LineFormat::Text };
     log::start(level.unwrap_or(Level::Info), format);
     log::never_wait();
     let numbers = ["--region", "--cell", "--life"].map(|name| number(name).map(|fd| fd as RawFd));

@@ -1,13 +1,13 @@
-//! Starting a child in a slot: notes, cell, fork, hand-over, in the order that leaves nothing behind when interrupted
+//! Starting a child in a slot: status, cell, fork, transfer, in the order that leaves nothing behind when interrupted
 //! anywhere. Both hops use it: launcher → scheduler, scheduler → worker.
 //!
-//! The slot was reserved by this process. If we die before the hand-over, our own parent sweeps the slot under our
+//! The slot was reserved by this process. If we die before the transfer, our own parent sweeps the slot under our
 //! pid, and the child dies by its parent-death signal; afterwards the slot stands under the child's pid.
 
 use crate::process::exit_code::ExitCode;
 use crate::process::fault;
 use crate::process::order::{ForkStart, Start, encode};
-use crate::region::{CellError, Kind, Region, SlotHandle, SlotLost, Ticket};
+use crate::region::{CellError, ProcessKind, Region, SlotHandle, SlotLost, Ticket};
 use crate::sys::fork::{self, ForkError};
 use crate::sys::wait::Child;
 use nix::sys::signal::Signal;
@@ -29,7 +29,7 @@ pub enum SpawnError {
 
 /// Where a process starts its children.
 #[derive(Debug)]
-pub struct Nursery {
+pub struct Spawner {
     region: Region,
     /// This process's own slot.
     parent: SlotHandle,
@@ -39,18 +39,18 @@ pub struct Nursery {
     points: [&'static str; 3],
 }
 
-impl Nursery {
+impl Spawner {
     /// `points`: the fault points before and after the fork, and after the slot is the child's.
-    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 3]) -> io::Result<Nursery> {
+    pub fn open(region: &Region, parent: SlotHandle, points: [&'static str; 3]) -> io::Result<Spawner> {
         let (life, breath) = io::pipe()?;
-        Ok(Nursery { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
+        Ok(Spawner { region: region.clone(), parent, life: life.into(), _breath: breath.into(), points })
     }
 
     /// Starts `entry` with `order` in its cell. On any error slot and cell are free again.
     pub fn spawn<T: Serialize>(
         &self,
         slot: SlotHandle,
-        kind: Kind,
+        kind: ProcessKind,
         label: &str,
         order: &T,
         entry: fn(Start) -> ExitCode,
@@ -63,7 +63,7 @@ impl Nursery {
     /// The same, with more for the child: `assemble` makes its argument, and the descriptors in `kept` stay open.
     pub fn spawn_with<T: Serialize, A>(
         &self,
-        (slot, kind, label): (SlotHandle, Kind, &str),
+        (slot, kind, label): (SlotHandle, ProcessKind, &str),
         order: &T,
         entry: fn(A) -> ExitCode,
         assemble: impl FnOnce(Start) -> A,
@@ -78,7 +78,7 @@ impl Nursery {
     pub fn try_spawn<T: Serialize>(
         &self,
         slot: SlotHandle,
-        kind: Kind,
+        kind: ProcessKind,
         label: &str,
         order: &T,
         entry: fn(Start) -> ExitCode,
@@ -90,7 +90,7 @@ impl Nursery {
     /// error the slot is free again.
     pub fn spawn_plain<A>(
         &self,
-        (slot, kind, label): (SlotHandle, Kind, &str),
+        (slot, kind, label): (SlotHandle, ProcessKind, &str),
         entry: fn(A) -> ExitCode,
         assemble: impl FnOnce(ForkStart) -> A,
         kept: &[RawFd],
@@ -109,7 +109,7 @@ impl Nursery {
 
     fn try_spawn_with<T: Serialize, A>(
         &self,
-        (slot, kind, label): (SlotHandle, Kind, &str),
+        (slot, kind, label): (SlotHandle, ProcessKind, &str),
         order: &T,
         entry: fn(A) -> ExitCode,
         assemble: impl FnOnce(Start) -> A,
@@ -130,9 +130,9 @@ impl Nursery {
         Ok((child, ticket))
     }
 
-    fn open_notes(&self, slot: SlotHandle, kind: Kind, label: &str) {
+    fn open_notes(&self, slot: SlotHandle, kind: ProcessKind, label: &str) {
         let started_ms = jiff::Timestamp::now().as_millisecond().max(0) as u64;
-        self.region.slots().notes(slot).open(kind, self.parent.index(), started_ms, label);
+        self.region.slots().slot_status(slot).open(kind, self.parent.index(), started_ms, label);
     }
 
     /// The descriptors that stay open in a child.
@@ -151,7 +151,7 @@ impl Nursery {
         fault::point(self.points[0]);
         let child = fork::start(entry, argument, keep)?;
         fault::point(self.points[1]);
-        if let Err(lost) = self.region.slots().hand_over(slot, child.pid()) {
+        if let Err(lost) = self.region.slots().transfer(slot, child.pid()) {
             child.signal(Signal::SIGKILL);
             child.reap();
             return Err(lost.into());

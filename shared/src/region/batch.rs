@@ -9,7 +9,7 @@
 //! The generation is that of the slot and a number that rises with every batch, so a word is never the same twice. The
 //! worker writes the ids while the word is closed and stores the open word last; the scheduler reads word, ids, and
 //! swaps: if the swap succeeds, the ids are those of that word. When the word stands still for too long the worker's
-//! watchdog leaves a copy of it and rings. When a worker is dead, the word is of no interest: its rows name its backend.
+//! watchdog leaves a copy of it and signals the scheduler. When a worker is dead, the word is of no interest: its rows name its backend.
 
 use super::slot::SlotHandle;
 use super::{Region, layout};
@@ -107,7 +107,7 @@ impl Region {
         false
     }
 
-    /// By the worker's watchdog: the task that was sent last takes long. Then it rings.
+    /// By the worker's watchdog: the task that was sent last takes long. Then it signals the scheduler.
     pub fn call_batch_slow(&self, slot: SlotHandle) {
         let word = self.batch_word(slot, layout::BATCH_WORD).load(Acquire);
         self.batch_word(slot, layout::BATCH_SLOW).store(word, Release);
@@ -138,7 +138,7 @@ impl Region {
 
     /// By the scheduler: the tasks of a live worker's batch that it may be at, or will be: all but those whose turn is
     /// over. At most two are on the wire.
-    pub fn batch_in_hand(&self, slot: SlotHandle) -> Vec<(i64, i32)> {
+    pub fn batch_held(&self, slot: SlotHandle) -> Vec<(i64, i32)> {
         self.batch_part(slot, |word| {
             let end = if word.is_closed() { word.sent() } else { word.count() };
             word.sent().saturating_sub(ON_WIRE)..end
@@ -183,7 +183,7 @@ mod tests {
 
     /// What one of the two sides does next.
     #[derive(Clone, Copy, Debug)]
-    enum Step {
+    enum ModelStep {
         Worker,
         Scheduler,
     }
@@ -191,7 +191,7 @@ mod tests {
     /// The worker in single steps: load, swap, write the input (which is what must never happen twice). When all is
     /// sent it opens the next batch, in the steps in which the words are written.
     #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-    struct Worker {
+    struct WorkerModel {
         seen: Option<u64>,
         written: Vec<i64>,
         opening: Option<(usize, usize)>,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-    struct Scheduler {
+    struct SchedulerModel {
         seen: Option<u64>,
         read: Vec<i64>,
         returned: Vec<i64>,
@@ -210,16 +210,16 @@ mod tests {
     struct Model {
         word: u64,
         ids: [i64; 2],
-        worker: Worker,
-        scheduler: Scheduler,
+        worker: WorkerModel,
+        scheduler: SchedulerModel,
         taken: Vec<i64>,
     }
 
     impl Model {
-        fn step(&mut self, who: Step) {
+        fn step(&mut self, who: ModelStep) {
             match who {
-                Step::Worker => self.work(),
-                Step::Scheduler => self.watch(),
+                ModelStep::Worker => self.work(),
+                ModelStep::Scheduler => self.watch(),
             }
         }
 
@@ -287,8 +287,8 @@ mod tests {
         let start = Model {
             word: BatchWord::closed(7, 0).0,
             ids: [0; 2],
-            worker: Worker::default(),
-            scheduler: Scheduler::default(),
+            worker: WorkerModel::default(),
+            scheduler: SchedulerModel::default(),
             taken: Vec::new(),
         };
         let (mut states, mut swaps_lost, mut returns) = (0u64, 0, 0);
@@ -312,7 +312,7 @@ mod tests {
                 taken.sort_unstable();
                 assert_eq!(all, taken, "a task is lost: {model:?}");
             }
-            for who in [Step::Worker, Step::Scheduler] {
+            for who in [ModelStep::Worker, ModelStep::Scheduler] {
                 let mut next = model.clone();
                 next.step(who);
                 if met.insert(next.clone()) {
@@ -368,7 +368,7 @@ mod tests {
         region.slots().release(first);
         let second = region.slots().reserve().unwrap();
         assert_eq!(region.close_batch(second), []);
-        assert_eq!((region.batch_in_hand(second), region.batch_sent(second)), (vec![], vec![]));
+        assert_eq!((region.batch_held(second), region.batch_sent(second)), (vec![], vec![]));
         region.call_batch_slow(second);
         assert!(!region.batch_is_slow(second));
         region.open_batch(second, &[(3, 1), (4, 1), (5, 2)]);
@@ -378,9 +378,9 @@ mod tests {
         assert!(region.batch_is_slow(second));
         assert!(region.send_next(second), "slow or not, it is the worker's until the word is closed");
         assert!(!region.batch_is_slow(second), "it has moved since");
-        assert_eq!(region.batch_in_hand(second), [(3, 1), (4, 1), (5, 2)]);
+        assert_eq!(region.batch_held(second), [(3, 1), (4, 1), (5, 2)]);
         assert_eq!(region.close_batch(second), [(5, 2)]);
-        assert_eq!(region.batch_in_hand(second), [(3, 1), (4, 1)], "what is closed is the scheduler's");
+        assert_eq!(region.batch_held(second), [(3, 1), (4, 1)], "what is closed is the scheduler's");
         assert_eq!(region.batch_sent(second), [(3, 1), (4, 1)]);
         assert!(!region.send_next(second));
         assert_eq!(region.close_batch(second), [], "once");

@@ -9,7 +9,7 @@
 //!                                    └────────── free (parent: late, or the child died) ──────▶ FREE
 //! ```
 //!
-//! The signal that the child sends afterwards is only a bell: the parent looks at the words of all its cells. Freeing
+//! The signal that the child sends afterwards only wakes the parent: it reads the words of all its cells. Freeing
 //! wipes the payload, because it holds passwords. A late child finds its ticket stale and runs nothing; a payload
 //! that does not match its checksum runs nothing either.
 

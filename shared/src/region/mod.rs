@@ -1,38 +1,40 @@
 //! The region: the memory that launcher, schedulers and workers share.
 //!
-//! A header, the gates (who may connect now), then `limit` slots, `limit` cells, and the seats (who may be connected). A slot is permission for one process; the cell of the same index
-//! carries the parameters of the child that is started in that slot. So a slot that could be reserved always has a
-//! cell, and one process at a time, the one that reserved the slot, writes it.
+//! A header, the connect limits (who may connect now), then `limit` slots, `limit` cells, and the connection permits (who
+//! may be connected). A slot is permission for one process; the cell of the same index carries the parameters of the
+//! child that is started in that slot. So a slot that could be reserved always has a cell, and one process at a time, the
+//! one that reserved the slot, writes it.
 //!
-//! Who writes what is told in `slot.rs`, `cell.rs`, `gate.rs`, `turn.rs` and `lease.rs`, above the words concerned. The region lives as long as the
-//! launcher: when the launcher dies, all its processes die with it, and the next launcher makes a new one.
+//! Who writes what is told in `slot.rs`, `cell.rs`, `connection_budget.rs`, `rescan.rs` and `lease.rs`, above the words
+//! concerned. The region lives as long as the launcher: when the launcher dies, all its processes die with it, and the
+//! next launcher makes a new one.
 
 mod batch;
 mod cell;
-mod gate;
+mod connection_budget;
+mod connection_receipt;
 mod layout;
 mod leader_server;
 mod lease;
 #[cfg(test)]
 mod model;
-mod notes;
+mod rescan;
 mod result_slot;
-mod returned;
 mod slot;
+mod slot_status;
 mod text;
-mod turn;
 
 pub use batch::{BATCH_TASKS, BatchWord, ON_WIRE};
 pub use cell::{CellError, Ticket};
-pub use gate::{Permit, Seat, server_key};
+pub use connection_budget::{ConnectPermit, ConnectionPermit, server_key};
+pub use connection_receipt::ConnectionReceipt;
 pub use layout::{CELL_PAYLOAD_BYTES, LAYOUT_VERSION};
 pub use leader_server::LeaderServer;
 pub use lease::HostMoment;
-pub use notes::{Cancel, Kind, Notes, Phase, Request};
-pub use result_slot::{Code, EndState, TaskKey, TaskResult, Times};
-pub use returned::Returned;
+pub use rescan::Rescans;
+pub use result_slot::{Code, EndState, TaskKey, TaskResult, TaskTimes};
 pub use slot::{Holder, SlotCounter, SlotHandle, SlotLost};
-pub use turn::Turns;
+pub use slot_status::{Cancel, Phase, ProcessKind, Request, SlotStatus};
 
 use crate::sys::map::Words;
 use std::io;
@@ -44,19 +46,19 @@ use std::sync::atomic::Ordering;
 pub struct Region {
     words: Words,
     limit: u32,
-    seats: u32,
+    connections: u32,
 }
 
 impl Region {
-    /// With as many seats as its processes can ever need.
+    /// With as many connections as its processes can ever need.
     pub fn create(limit: u32) -> io::Result<Region> {
-        Region::with_seats(limit, limit.saturating_mul(3) + 2)
+        Region::with_connections(limit, limit.saturating_mul(3) + 2)
     }
 
-    pub fn with_seats(limit: u32, seats: u32) -> io::Result<Region> {
-        let words = Words::create("pgmill", layout::total_words(limit, seats))?;
-        let region = Region { words, limit, seats };
-        region.words.at(layout::HEADER_SEATS).store(u64::from(seats), Ordering::Relaxed);
+    pub fn with_connections(limit: u32, connections: u32) -> io::Result<Region> {
+        let words = Words::create("pgmill", layout::total_words(limit, connections))?;
+        let region = Region { words, limit, connections };
+        region.words.at(layout::HEADER_CONNECTIONS).store(u64::from(connections), Ordering::Relaxed);
         region.words.at(layout::HEADER_LAYOUT_VERSION).store(layout::LAYOUT_VERSION, Ordering::Relaxed);
         region.words.at(layout::HEADER_LIMIT).store(u64::from(limit), Ordering::Relaxed);
         // The magic comes last: whoever sees it sees the rest.
@@ -69,17 +71,17 @@ impl Region {
         let words = Words::open(file)?;
         let head = |index: usize| if index < words.count() { words.at(index).load(Ordering::Acquire) } else { 0 };
         let (magic, version) = (head(layout::HEADER_MAGIC), head(layout::HEADER_LAYOUT_VERSION));
-        let (limit, seats) = (head(layout::HEADER_LIMIT) as u32, head(layout::HEADER_SEATS) as u32);
+        let (limit, connections) = (head(layout::HEADER_LIMIT) as u32, head(layout::HEADER_CONNECTIONS) as u32);
         if magic != layout::MAGIC || version != layout::LAYOUT_VERSION {
             return Err(io::Error::other(format!(
                 "the region has layout {version}, this program knows {}",
                 layout::LAYOUT_VERSION
             )));
         }
-        if words.count() != layout::total_words(limit, seats) {
+        if words.count() != layout::total_words(limit, connections) {
             return Err(io::Error::other("the region has not the size that it says"));
         }
-        Ok(Region { words, limit, seats })
+        Ok(Region { words, limit, connections })
     }
 
     /// The slot that this process holds, if it is this one in this use.
@@ -91,31 +93,31 @@ impl Region {
     }
 
     /// Permission to have one connection; None when the budget is used up.
-    pub fn take_seat(&self) -> Option<Seat> {
-        gate::take_seat(self)
+    pub fn take_connection_permit(&self) -> Option<ConnectionPermit> {
+        connection_budget::take_connection_permit(self)
     }
 
-    /// Takes the seat over from a process that has handed its connection to this one.
-    pub fn adopt_seat(&self, place: u64, from: nix::unistd::Pid) -> Option<Seat> {
-        gate::adopt_seat(self, place as usize, from)
+    /// Takes the permit over from a process that has handed its connection to this one.
+    pub fn adopt_connection_permit(&self, place: u64, from: nix::unistd::Pid) -> Option<ConnectionPermit> {
+        connection_budget::adopt_connection_permit(self, place as usize, from)
     }
 
-    /// How many seats there are, and how many are taken.
-    pub fn seats(&self) -> (u32, u32) {
-        (self.seats, gate::taken_seats(self))
+    /// How many connections the budget has, and how many are used.
+    pub fn connections(&self) -> (u32, u32) {
+        (self.connections, connection_budget::used_connections(self))
     }
 
     /// Permission to connect to a server now; None when enough are at it.
-    pub fn take_permit(&self, server: u64) -> Option<Permit> {
-        gate::take_permit(self, server)
+    pub fn take_connect_permit(&self, server: u64) -> Option<ConnectPermit> {
+        connection_budget::take_connect_permit(self, server)
     }
 
     /// By a worker: the number that its scheduler's session holds at this moment.
     pub fn scheduler_proof(&self, worker: SlotHandle) -> Option<i64> {
-        let parent = self.slots().notes(worker).parent()?;
+        let parent = self.slots().slot_status(worker).parent()?;
         let holders = self.slots().holders();
         let scheduler = holders.iter().find(|holder| holder.handle.index() == parent)?;
-        self.slots().notes(scheduler.handle).proof()
+        self.slots().slot_status(scheduler.handle).proof()
     }
 
     pub fn slots(&self) -> SlotCounter<'_> {
@@ -149,7 +151,7 @@ impl Region {
     /// Releases everything that `pid` held, wipes the cells of those slots, and says how many slots came free.
     /// Call between looking at the end of `pid` and reaping it.
     pub fn sweep(&self, pid: nix::unistd::Pid) -> usize {
-        gate::sweep(self, pid);
+        connection_budget::sweep(self, pid);
         let freed = self.slots().sweep(pid, |index| cell::wipe(&self.words, self.limit, index));
         debug_assert!(freed as u32 <= self.limit);
         freed

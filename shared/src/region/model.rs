@@ -16,7 +16,7 @@ use State::{Accepted, Filling, Free, Published};
 use std::collections::{HashMap, HashSet};
 
 const MAX_WORDS: usize = 2;
-type Words = [u8; MAX_WORDS];
+type ModelWords = [u8; MAX_WORDS];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum State {
@@ -30,7 +30,7 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Payload {
     length: usize,
-    words: Words,
+    words: ModelWords,
 }
 
 /// Stands for the checksum: what it was made of.
@@ -42,7 +42,7 @@ struct Memory {
     word: (u32, State),
     length: usize,
     sum: Sum,
-    payload: Words,
+    payload: ModelWords,
 }
 
 const EMPTY: Memory = Memory { word: (0, Free), length: 0, sum: None, payload: [0; MAX_WORDS] };
@@ -69,26 +69,26 @@ enum Store {
 
 /// Where a child is in `accept`, and what it has copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Child {
+enum ChildModel {
     NotStarted,
-    Look,
+    Read,
     CopyLength,
     CopySum(usize),
     CopyWord {
         length: usize,
         sum: Sum,
-        words: Words,
+        words: ModelWords,
         next: usize,
     },
     Swap(Payload),
     LookAgain,
-    Ended(Verdict),
+    Ended(ModelVerdict),
     /// Whatever the verdict was, or dead: it touches nothing any more.
     Gone,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Verdict {
+enum ModelVerdict {
     Ran(Payload),
     Stale,
     Damaged,
@@ -132,7 +132,7 @@ struct Scene {
     filling: Option<Payload>,
     /// Generation and payload of what was published, and whether freeing it has begun; child n has ticket n.
     tickets: Vec<(u32, Payload, bool)>,
-    children: [Child; 3],
+    children: [ChildModel; 3],
     parent_died: bool,
 }
 
@@ -176,35 +176,35 @@ fn apply(memory: &mut Memory, store: Store) {
 }
 
 /// One operation of `accept` by the holder of a ticket of `generation`.
-fn child_step(child: Child, memory: &mut Memory, generation: u32, flaw: Flaw) -> Child {
+fn child_step(child: ChildModel, memory: &mut Memory, generation: u32, flaw: Flaw) -> ChildModel {
     let published = (generation, Published);
     match child {
-        Child::Look if memory.word == published => Child::CopyLength,
-        Child::Look => Child::Ended(Verdict::Stale),
-        Child::CopyLength => Child::CopySum(memory.length),
-        Child::CopySum(length) => checked(length, memory.sum, [0; MAX_WORDS], 0, generation, flaw),
-        Child::CopyWord { length, sum, mut words, next } => {
+        ChildModel::Read if memory.word == published => ChildModel::CopyLength,
+        ChildModel::Read => ChildModel::Ended(ModelVerdict::Stale),
+        ChildModel::CopyLength => ChildModel::CopySum(memory.length),
+        ChildModel::CopySum(length) => checked(length, memory.sum, [0; MAX_WORDS], 0, generation, flaw),
+        ChildModel::CopyWord { length, sum, mut words, next } => {
             words[next] = memory.payload[next];
             checked(length, sum, words, next + 1, generation, flaw)
         }
-        Child::LookAgain if memory.word == published => Child::Ended(Verdict::Damaged),
-        Child::LookAgain => Child::Ended(Verdict::Stale),
-        Child::Swap(copy) if flaw == Flaw::AcceptWithoutSwap || memory.word == published => {
+        ChildModel::LookAgain if memory.word == published => ChildModel::Ended(ModelVerdict::Damaged),
+        ChildModel::LookAgain => ChildModel::Ended(ModelVerdict::Stale),
+        ChildModel::Swap(copy) if flaw == Flaw::AcceptWithoutSwap || memory.word == published => {
             memory.word = (generation, Accepted);
-            Child::Ended(Verdict::Ran(copy))
+            ChildModel::Ended(ModelVerdict::Ran(copy))
         }
-        Child::Swap(_) => Child::Ended(Verdict::Stale),
-        Child::NotStarted | Child::Ended(_) | Child::Gone => child,
+        ChildModel::Swap(_) => ChildModel::Ended(ModelVerdict::Stale),
+        ChildModel::NotStarted | ChildModel::Ended(_) | ChildModel::Gone => child,
     }
 }
 
 /// After a copied word: the next one, or the check, which touches no shared word.
-fn checked(length: usize, sum: Sum, words: Words, next: usize, generation: u32, flaw: Flaw) -> Child {
+fn checked(length: usize, sum: Sum, words: ModelWords, next: usize, generation: u32, flaw: Flaw) -> ChildModel {
     if next < length {
-        return Child::CopyWord { length, sum, words, next };
+        return ChildModel::CopyWord { length, sum, words, next };
     }
     let copy = Payload { length, words };
-    if flaw.checks_sums() && sum != Some((generation, copy)) { Child::LookAgain } else { Child::Swap(copy) }
+    if flaw.checks_sums() && sum != Some((generation, copy)) { ChildModel::LookAgain } else { ChildModel::Swap(copy) }
 }
 
 const WRONG: &str = "a child ran with what was not its own";
@@ -220,7 +220,7 @@ enum Step {
     Parent(Store),
     NothingToFree,
     ParentDiesAndIsSwept,
-    Child(usize, Child),
+    Child(usize, ChildModel),
     ChildDies(usize),
 }
 
@@ -232,9 +232,9 @@ struct Play {
     flaw: Flaw,
     seen: HashSet<Scene>,
     path: Vec<Step>,
-    /// The first way to each kind of trouble.
-    trouble: HashMap<&'static str, Vec<String>>,
-    verdicts: HashSet<(usize, Verdict)>,
+    /// The first way to each kind of violation.
+    violations: HashMap<&'static str, Vec<String>>,
+    verdicts: HashSet<(usize, ModelVerdict)>,
 }
 
 impl Play {
@@ -247,21 +247,22 @@ impl Play {
             stores: Vec::new(),
             filling: None,
             tickets: Vec::new(),
-            children: [Child::NotStarted; 3],
+            children: [ChildModel::NotStarted; 3],
             parent_died: false,
         };
         let empty = HashSet::new();
-        let mut play = Play { flaw, seen: empty, path: Vec::new(), trouble: HashMap::new(), verdicts: HashSet::new() };
+        let mut play =
+            Play { flaw, seen: empty, path: Vec::new(), violations: HashMap::new(), verdicts: HashSet::new() };
         play.explore(scene);
         play
     }
 
     fn note(&mut self, what: &'static str) {
         let path = &self.path;
-        self.trouble.entry(what).or_insert_with(|| path.iter().map(|step| format!("{step:?}")).collect());
+        self.violations.entry(what).or_insert_with(|| path.iter().map(|step| format!("{step:?}")).collect());
     }
 
-    fn turn(&mut self, step: Step, scene: Scene, judge: impl FnOnce(&mut Play)) {
+    fn step(&mut self, step: Step, scene: Scene, judge: impl FnOnce(&mut Play)) {
         self.path.push(step);
         judge(self);
         self.explore(scene);
@@ -282,7 +283,7 @@ impl Play {
             self.parent_dies(scene.clone());
         }
         for number in 0..scene.children.len() {
-            if !matches!(scene.children[number], Child::NotStarted | Child::Gone) {
+            if !matches!(scene.children[number], ChildModel::NotStarted | ChildModel::Gone) {
                 self.child_goes_on(scene.clone(), number);
                 self.child_dies(scene.clone(), number);
             }
@@ -301,14 +302,14 @@ impl Play {
                 Call::Free(_) | Call::Wipe => None,
             };
             if scene.stores.is_empty() {
-                return self.turn(Step::NothingToFree, scene, |_| {});
+                return self.step(Step::NothingToFree, scene, |_| {});
             }
         }
         let store = scene.stores.remove(0);
         apply(&mut scene.memory, store);
         match (scene.filling, store) {
             (Some(payload), Store::State(generation, Published)) => {
-                scene.children[scene.tickets.len()] = Child::Look;
+                scene.children[scene.tickets.len()] = ChildModel::Read;
                 scene.tickets.push((generation, payload, false));
             }
             (None, Store::State(generation, _)) => {
@@ -318,7 +319,7 @@ impl Play {
             (_, Store::Claim(_) | Store::State(..) | Store::Length(_) | Store::Sum(_) | Store::Word(..)) => {}
         }
         scene.filling = scene.filling.filter(|_| !scene.stores.is_empty());
-        self.turn(Step::Parent(store), scene, |_| {});
+        self.step(Step::Parent(store), scene, |_| {});
     }
 
     fn parent_dies(&mut self, mut scene: Scene) {
@@ -328,35 +329,35 @@ impl Play {
             scene.stores.clear();
             scene.filling = None;
             scene.calls = vec![Call::Wipe, Call::Fill(THIRD), Call::Free(third)];
-            self.turn(Step::ParentDiesAndIsSwept, scene, |_| {});
+            self.step(Step::ParentDiesAndIsSwept, scene, |_| {});
         }
     }
 
     fn child_goes_on(&mut self, mut scene: Scene, number: usize) {
         let (generation, own, freed) = scene.tickets[number];
         let now = child_step(scene.children[number], &mut scene.memory, generation, self.flaw);
-        scene.children[number] = if matches!(now, Child::Ended(_)) { Child::Gone } else { now };
-        self.turn(Step::Child(number, now), scene, |play| {
-            if let Child::Ended(verdict) = now {
+        scene.children[number] = if matches!(now, ChildModel::Ended(_)) { ChildModel::Gone } else { now };
+        self.step(Step::Child(number, now), scene, |play| {
+            if let ChildModel::Ended(verdict) = now {
                 play.verdicts.insert((number, verdict));
             }
             match now {
-                Child::Ended(Verdict::Ran(copy)) if copy != own => play.note(WRONG),
-                Child::Ended(Verdict::Ran(_)) if freed => play.note(FREED),
-                Child::Ended(Verdict::Damaged) => play.note(FALSE_ALARM),
+                ChildModel::Ended(ModelVerdict::Ran(copy)) if copy != own => play.note(WRONG),
+                ChildModel::Ended(ModelVerdict::Ran(_)) if freed => play.note(FREED),
+                ChildModel::Ended(ModelVerdict::Damaged) => play.note(FALSE_ALARM),
                 _ => {}
             }
         });
     }
 
     fn child_dies(&mut self, mut scene: Scene, number: usize) {
-        scene.children[number] = Child::Gone;
-        self.turn(Step::ChildDies(number), scene, |_| {});
+        scene.children[number] = ChildModel::Gone;
+        self.step(Step::ChildDies(number), scene, |_| {});
     }
 
     #[track_caller]
-    fn expect_no_trouble(&self) {
-        assert!(self.trouble.is_empty(), "{:?} of {} scenes: {:#?}", self.flaw, self.seen.len(), self.trouble);
+    fn expect_no_violation(&self) {
+        assert!(self.violations.is_empty(), "{:?} of {} scenes: {:#?}", self.flaw, self.seen.len(), self.violations);
     }
 }
 

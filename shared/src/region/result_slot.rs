@@ -45,7 +45,7 @@ pub type Code = [u8; 5];
 
 /// When a task that waited in a batch began and ended, since its row was claimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
+pub struct TaskTimes {
     pub began: Duration,
     pub ended: Duration,
 }
@@ -62,7 +62,7 @@ pub struct TaskResult<'a> {
     /// Of the error, for the history of jobs.
     pub code: Option<Code>,
     /// None: it began when the row says so, and ends with the record.
-    pub times: Option<Times>,
+    pub times: Option<TaskTimes>,
     /// The encoding of the texts, if the task has changed it.
     pub encoding: Option<Vec<u8>>,
 }
@@ -133,14 +133,14 @@ impl<'a> TaskResult<'a> {
 impl Region {
     /// By the parent, before the fork.
     pub fn expect_result(&self, slot: SlotHandle) {
-        self.handed_word(slot, layout::HANDED_MARK).store(0, Release);
+        self.result_word(slot, layout::RESULT_MARK).store(0, Release);
     }
 
     /// By the worker. False: it is too long, or more than a short text, and nothing was written.
     pub fn leave_result(&self, slot: SlotHandle, result: &TaskResult<'_>) -> bool {
         let text = |text: &Option<Cow<'_, [u8]>>| std::str::from_utf8(text.as_deref().unwrap_or_default()).is_ok();
         let plain = result.reason.is_none() && result.encoding.is_none() && text(&result.output) && text(&result.error);
-        if !plain || result.bytes() > layout::HANDED_TEXT_BYTES {
+        if !plain || result.bytes() > layout::RESULT_TEXT_BYTES {
             return false;
         }
         let (output, error) =
@@ -149,19 +149,19 @@ impl Region {
         let flags = flag(result.state == EndState::Fail, FAILED)
             | flag(result.output.is_some(), HAS_OUTPUT)
             | flag(result.error.is_some(), HAS_ERROR);
-        let set = |word: usize, value: u64| self.handed_word(slot, word).store(value, Relaxed);
-        set(layout::HANDED_TASK, result.key.task as u64);
-        set(layout::HANDED_ATTEMPT, u64::from(result.key.attempt as u32));
-        set(layout::HANDED_FLAGS, flags);
-        set(layout::HANDED_OUTPUT_BYTES, output.len() as u64);
-        set(layout::HANDED_ERROR_BYTES, error.len() as u64);
+        let set = |word: usize, value: u64| self.result_word(slot, word).store(value, Relaxed);
+        set(layout::RESULT_TASK, result.key.task as u64);
+        set(layout::RESULT_ATTEMPT, u64::from(result.key.attempt as u32));
+        set(layout::RESULT_FLAGS, flags);
+        set(layout::RESULT_OUTPUT_BYTES, output.len() as u64);
+        set(layout::RESULT_ERROR_BYTES, error.len() as u64);
         let texts = [output, error].concat();
         for (index, chunk) in texts.chunks(8).enumerate() {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
-            set(layout::HANDED_TEXTS + index, u64::from_le_bytes(bytes));
+            set(layout::RESULT_TEXTS + index, u64::from_le_bytes(bytes));
         }
-        self.handed_word(slot, layout::HANDED_MARK).store(mark(slot), Release);
+        self.result_word(slot, layout::RESULT_MARK).store(mark(slot), Release);
         true
     }
 
@@ -172,28 +172,28 @@ impl Region {
         if let Some(result) = &result {
             self.expect_result(slot);
             (0..result.bytes().div_ceil(8))
-                .for_each(|word| self.handed_word(slot, layout::HANDED_TEXTS + word).store(0, Relaxed));
+                .for_each(|word| self.result_word(slot, layout::RESULT_TEXTS + word).store(0, Relaxed));
         }
         result
     }
 
     fn left_result(&self, slot: SlotHandle) -> Option<TaskResult<'static>> {
-        if self.handed_word(slot, layout::HANDED_MARK).load(Acquire) != mark(slot) {
+        if self.result_word(slot, layout::RESULT_MARK).load(Acquire) != mark(slot) {
             return None;
         }
-        let get = |word: usize| self.handed_word(slot, word).load(Relaxed);
-        let output = get(layout::HANDED_OUTPUT_BYTES) as usize;
-        let error = get(layout::HANDED_ERROR_BYTES) as usize;
-        let length = output.checked_add(error).filter(|length| *length <= layout::HANDED_TEXT_BYTES)?;
+        let get = |word: usize| self.result_word(slot, word).load(Relaxed);
+        let output = get(layout::RESULT_OUTPUT_BYTES) as usize;
+        let error = get(layout::RESULT_ERROR_BYTES) as usize;
+        let length = output.checked_add(error).filter(|length| *length <= layout::RESULT_TEXT_BYTES)?;
         let mut texts: Vec<u8> =
-            (0..length.div_ceil(8)).flat_map(|index| get(layout::HANDED_TEXTS + index).to_le_bytes()).collect();
+            (0..length.div_ceil(8)).flat_map(|index| get(layout::RESULT_TEXTS + index).to_le_bytes()).collect();
         texts.truncate(length);
         let error = texts.split_off(output);
         if std::str::from_utf8(&texts).is_err() || std::str::from_utf8(&error).is_err() {
             return None;
         }
-        let flags = get(layout::HANDED_FLAGS);
-        let key = TaskKey { task: get(layout::HANDED_TASK) as i64, attempt: get(layout::HANDED_ATTEMPT) as i32 };
+        let flags = get(layout::RESULT_FLAGS);
+        let key = TaskKey { task: get(layout::RESULT_TASK) as i64, attempt: get(layout::RESULT_ATTEMPT) as i32 };
         Some(TaskResult {
             state: if flags & FAILED != 0 { EndState::Fail } else { EndState::Done },
             error: (flags & HAS_ERROR != 0).then_some(Cow::Owned(error)),
@@ -201,8 +201,8 @@ impl Region {
         })
     }
 
-    fn handed_word(&self, slot: SlotHandle, word: usize) -> &AtomicU64 {
-        self.words.at(layout::handed_start(self.limit, slot.index()) + word)
+    fn result_word(&self, slot: SlotHandle, word: usize) -> &AtomicU64 {
+        self.words.at(layout::result_start(self.limit, slot.index()) + word)
     }
 }
 
@@ -231,14 +231,14 @@ mod tests {
             result(Some("1"), None),
             result(Some("größer als acht Zeichen"), Some("ERROR:  nein")),
             result(None, Some("x")),
-            result(Some(&"o".repeat(layout::HANDED_TEXT_BYTES)), None),
+            result(Some(&"o".repeat(layout::RESULT_TEXT_BYTES)), None),
         ] {
             region.expect_result(slot);
             assert_eq!(region.left_result(slot), None);
             assert!(region.leave_result(slot, &sent));
             assert_eq!(region.take_result(slot), Some(sent));
             assert_eq!(region.take_result(slot), None);
-            assert_eq!(region.handed_word(slot, layout::HANDED_TEXTS).load(Relaxed), 0);
+            assert_eq!(region.result_word(slot, layout::RESULT_TEXTS).load(Relaxed), 0);
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
         let region = Region::create(1).unwrap();
         let slot = region.slots().reserve().unwrap();
         region.expect_result(slot);
-        assert!(!region.leave_result(slot, &result(Some(&"o".repeat(layout::HANDED_TEXT_BYTES)), Some("e"))));
+        assert!(!region.leave_result(slot, &result(Some(&"o".repeat(layout::RESULT_TEXT_BYTES)), Some("e"))));
         assert_eq!(region.left_result(slot), None);
     }
 

@@ -3,7 +3,7 @@
 //! A word is (pid, generation, state). Every change is one compare-and-swap:
 //!
 //! ```text
-//!     FREE ──reserve──▶ RESERVED (the parent's pid) ──hand_over──▶ HELD (the child's pid) ──▶ FREE
+//!     FREE ──reserve──▶ RESERVED (the parent's pid) ──transfer──▶ HELD (the child's pid) ──▶ FREE
 //! ```
 //!
 //! `reserve` raises the generation, so a handle of an earlier use never matches again. The parent reserves before it
@@ -14,7 +14,7 @@
 //! (its own parent sweeps it), afterwards the child (its parent, or the launcher as subreaper, sweeps it).
 
 use super::layout;
-use super::notes::Notes;
+use super::slot_status::SlotStatus;
 use crate::sys::map::Words;
 use nix::unistd::{Pid, getpid};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -127,7 +127,7 @@ impl<'a> SlotCounter<'a> {
     }
 
     /// Gives a slot that this process reserved to `child`.
-    pub fn hand_over(&self, slot: SlotHandle, child: Pid) -> Result<(), SlotLost> {
+    pub fn transfer(&self, slot: SlotHandle, child: Pid) -> Result<(), SlotLost> {
         let mine = Word::new(getpid(), slot.generation, RESERVED);
         if self.swap(slot.index, mine, Word::new(child, slot.generation, HELD)) {
             Ok(())
@@ -187,9 +187,9 @@ impl<'a> SlotCounter<'a> {
             .collect()
     }
 
-    /// The notes of a slot.
-    pub fn notes(&self, slot: SlotHandle) -> Notes<'a> {
-        Notes::over(self.words, slot)
+    /// The status of a slot.
+    pub fn slot_status(&self, slot: SlotHandle) -> SlotStatus<'a> {
+        SlotStatus::over(self.words, slot)
     }
 
     fn load(&self, index: u32) -> Word {
@@ -240,8 +240,8 @@ mod tests {
         assert!(slots.release(first));
         let second = slots.reserve().unwrap();
         assert!(!slots.release(first));
-        assert!(slots.hand_over(first, Pid::from_raw(77)).is_err());
-        assert!(slots.hand_over(second, Pid::from_raw(77)).is_ok());
+        assert!(slots.transfer(first, Pid::from_raw(77)).is_err());
+        assert!(slots.transfer(second, Pid::from_raw(77)).is_ok());
         assert_eq!(slots.used(), 1);
     }
 
@@ -250,8 +250,8 @@ mod tests {
         let region = Region::create(4).unwrap();
         let slots = region.slots();
         let handles: Vec<_> = (0..3).map(|_| slots.reserve().unwrap()).collect();
-        slots.hand_over(handles[0], Pid::from_raw(11)).unwrap();
-        slots.hand_over(handles[1], Pid::from_raw(12)).unwrap();
+        slots.transfer(handles[0], Pid::from_raw(11)).unwrap();
+        slots.transfer(handles[1], Pid::from_raw(12)).unwrap();
         assert_eq!(region.sweep(Pid::from_raw(11)), 1);
         let left: Vec<_> = slots.holders().into_iter().map(|holder| (holder.handle.index(), holder.pid)).collect();
         assert_eq!(left, [(1, Pid::from_raw(12)), (2, getpid())]);
@@ -262,7 +262,7 @@ mod tests {
         let region = Region::create(1).unwrap();
         let slots = region.slots();
         let slot = slots.reserve().unwrap();
-        slots.hand_over(slot, Pid::from_raw(11)).unwrap();
+        slots.transfer(slot, Pid::from_raw(11)).unwrap();
         slots.take_back(slot, Pid::from_raw(11)).unwrap();
         assert_eq!(region.sweep(Pid::from_raw(11)), 0);
         assert_eq!(slots.used(), 1);

@@ -1,9 +1,10 @@
 //! The allocator of the programs that fork workers: a forked child can take its memory from fresh pages of its own.
 //!
-//! A child shares its parent's heap. Every page of the heap that the child writes to is copied, and the heap's own bookkeeping is
-//! spread over more of them; for a task of a millisecond these copies are a good part of the cost of the fork. So a worker calls
-//! `activate`: from then on its memory comes from one static arena, piece after piece, and nothing is freed, neither this nor
-//! what the parent has left. When the arena is full, the heap is used again, and its memory is freed again.
+//! A child shares its parent's heap. Every page of the heap that the child writes to is copied, and the heap's own
+//! administration is spread over more of them; for a task of a millisecond these copies are a good part of the cost of
+//! the fork. So a worker calls `activate`: from then on its memory comes from one static arena, piece after piece, and
+//! nothing is freed, neither this nor what the parent has left. When the arena is full, the heap is used again, and its
+//! memory is freed again.
 //!
 //! The programs install it (`#[global_allocator]` in their `main.rs`). Without it `activate` has no effect.
 

@@ -1,7 +1,7 @@
 //! Becoming another program: exec with exactly the descriptors that are handed over, and the other side of it.
 //!
 //! Process id, parent, process group, slot and the parent-death signal stay (the program is not setuid). Signals are
-//! blocked over the exec, so that one that comes in between waits for the new program's bell instead of killing it:
+//! blocked over the exec, so that one that comes in between waits for the new program's handler instead of killing it:
 //! handlers do not survive an exec, the mask and what is pending do.
 
 use super::{fork, signal};

@@ -7,7 +7,7 @@
 //! destructor of the parent runs in it. A database client dropped in the child would end the parent's connection.
 //!
 //! In the child, in this order: parent-death signal and parent check, own process group, descriptors closed but for what
-//! is kept, random numbers. Signals stay blocked until `signal::Bell::hang` or
+//! is kept, random numbers. Signals stay blocked until `signal::SignalPipe::open` or
 //! `signal::open_to_defaults` has been called by the entry: a signal that arrives early is kept, not lost.
 
 use super::signal;

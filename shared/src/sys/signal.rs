@@ -1,11 +1,11 @@
-//! Signals as bells: a signal says "look", never what.
+//! Signals as a readable pipe: a signal wakes the loop and carries nothing else.
 //!
-//! A `Bell` registers signals with signal-hook: each sets its own flag, then writes a byte into one pipe that the
+//! A `SignalPipe` registers signals with signal-hook: each sets its own flag, then writes a byte into one pipe that the
 //! loop polls; all share its writing end. After a fork signal-hook still believes that the parent's registrations stand, and the inherited pipe
-//! would ring in the parent: a child unregisters the parent's actions, which own their copies of the pipe, before it lets
+//! would wake the parent: a child unregisters the parent's actions, which own their copies of the pipe, before it lets
 //! any signal in (`forget_inherited`). One that never does need not bother: that is worth as much as the rest of a fork.
-//! The kernel-side handlers stay in place, so a child that wants a signal's default action must ask for it: `Bell::hang`
-//! does so for every bell signal it was not given.
+//! The kernel-side handlers stay in place, so a child that wants a signal's default action must ask for it: `SignalPipe::open`
+//! does so for each of `PIPE_SIGNALS` that it was not given.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction, sigprocmask};
 use nix::unistd::Pid;
@@ -16,8 +16,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Every signal that any of our processes hangs a bell on.
-const BELL_SIGNALS: [Signal; 7] = [
+/// Every signal that any of our processes handles.
+const PIPE_SIGNALS: [Signal; 7] = [
     Signal::SIGHUP,
     Signal::SIGINT,
     Signal::SIGQUIT,
@@ -28,7 +28,7 @@ const BELL_SIGNALS: [Signal; 7] = [
 ];
 
 /// Handlers of signal-hook's that `default_action` has replaced. signal-hook installs its handler only once per signal
-/// and process family: a grandchild that hangs a bell on such a signal must have it back.
+/// and process family: a grandchild that handles such a signal must have it back.
 static REPLACED: Mutex<Vec<(Signal, SigAction)>> = Mutex::new(Vec::new());
 
 /// What signal-hook has been asked to do in this process, or in its parent as long as `INHERITED` says so; and the
@@ -36,30 +36,30 @@ static REPLACED: Mutex<Vec<(Signal, SigAction)>> = Mutex::new(Vec::new());
 static REGISTERED: Mutex<Vec<(SigId, RawFd)>> = Mutex::new(Vec::new());
 static INHERITED: AtomicBool = AtomicBool::new(false);
 
-/// The process's bell.
+/// The pipe that signals make readable.
 #[derive(Debug)]
-pub struct Bell {
+pub struct SignalPipe {
     pipe: UnixStream,
     flags: Vec<(Signal, Arc<AtomicBool>)>,
 }
 
-impl Bell {
-    /// Hangs the bell on `signals`, gives every other signal its default action, and opens the signal mask.
-    pub fn hang(signals: &[Signal]) -> io::Result<Bell> {
+impl SignalPipe {
+    /// Handles `signals`, gives every other signal its default action, and opens the signal mask.
+    pub fn open(signals: &[Signal]) -> io::Result<SignalPipe> {
         forget_inherited();
-        let (pipe, ringer) = UnixStream::pair()?;
+        let (pipe, writer) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;
-        ringer.set_nonblocking(true)?;
-        let ringer = Arc::new(ringer);
+        writer.set_nonblocking(true)?;
+        let writer = Arc::new(writer);
         let mut flags = Vec::with_capacity(signals.len());
         let mut registered = registered();
         for signal in signals {
             let flag = Arc::new(AtomicBool::new(false));
-            let (rung, pipe) = (flag.clone(), ringer.clone());
+            let (raised, pipe) = (flag.clone(), writer.clone());
             let owned = pipe.as_raw_fd();
             let action = move || {
-                rung.store(true, Ordering::SeqCst);
-                // A full pipe rings already.
+                raised.store(true, Ordering::SeqCst);
+                // A full pipe is readable already.
                 // SAFETY: send is async-signal-safe; the descriptor is open as long as this closure, which owns a share of it.
                 unsafe {
                     libc::send(pipe.as_raw_fd(), [1u8].as_ptr().cast(), 1, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
@@ -71,36 +71,36 @@ impl Bell {
             restore_handler(*signal);
         }
         drop(registered);
-        for signal in BELL_SIGNALS.iter().filter(|signal| !signals.contains(signal)) {
+        for signal in PIPE_SIGNALS.iter().filter(|signal| !signals.contains(signal)) {
             default_action(*signal);
         }
         open_mask();
-        Ok(Bell { pipe, flags })
+        Ok(SignalPipe { pipe, flags })
     }
 
-    /// The signals that rang since the last call. Empties the pipe first: a signal that comes later rings again.
-    pub fn rung(&mut self) -> Vec<Signal> {
+    /// The signals that came since the last call. Empties the pipe first: a signal that comes later makes it readable again.
+    pub fn received(&mut self) -> Vec<Signal> {
         let mut bytes = [0u8; 256];
         while matches!(self.pipe.read(&mut bytes), Ok(count) if count > 0) {}
         self.flags.iter().filter(|(_, flag)| flag.swap(false, Ordering::SeqCst)).map(|(signal, _)| *signal).collect()
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for SignalPipe {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
 }
 
-/// Rings another process. It may be gone: that is for the caller's next look to find out.
-pub fn ring(pid: Pid, signal: Signal) {
+/// Signals another process. If it is gone, its parent finds out when it reaps.
+pub fn send(pid: Pid, signal: Signal) {
     let _ = nix::sys::signal::kill(pid, signal);
 }
 
-/// For a short-lived child without a bell: default actions and an open mask.
+/// For a short-lived child that handles no signals: default actions and an open mask.
 pub fn open_to_defaults() {
     forget_inherited();
-    BELL_SIGNALS.into_iter().for_each(default_action);
+    PIPE_SIGNALS.into_iter().for_each(default_action);
     open_mask();
 }
 

@@ -13,16 +13,16 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProcessEnd {
     Exited(i32),
     Killed(Signal),
 }
 
-impl std::fmt::Display for End {
+impl std::fmt::Display for ProcessEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            End::Exited(status) => write!(f, "exit status {status}"),
-            End::Killed(signal) => write!(f, "{signal}"),
+            ProcessEnd::Exited(status) => write!(f, "exit status {status}"),
+            ProcessEnd::Killed(signal) => write!(f, "{signal}"),
         }
     }
 }
@@ -52,12 +52,12 @@ impl Child {
     }
 
     /// The end of this child, if it has ended; the zombie stays.
-    pub fn ended(&self) -> Option<End> {
+    pub fn ended(&self) -> Option<ProcessEnd> {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
         match waitid(Id::PIDFd(self.pidfd.as_fd()), flags) {
             Ok(status) => end_of(status).map(|(_, end)| end),
             // Somebody reaped it: it is gone, and how it went is lost.
-            Err(Errno::ECHILD) => Some(End::Exited(crate::process::exit_code::ExitCode::Temporary.status())),
+            Err(Errno::ECHILD) => Some(ProcessEnd::Exited(crate::process::exit_code::ExitCode::Temporary.status())),
             Err(_) => None,
         }
     }
@@ -80,7 +80,7 @@ impl AsFd for Child {
 }
 
 /// Any ended child of this process, unreaped: also the orphans that a subreaper inherits.
-pub fn any_ended() -> Option<(Pid, End)> {
+pub fn any_ended() -> Option<(Pid, ProcessEnd)> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     waitid(Id::All, flags).ok().and_then(end_of)
 }
@@ -101,10 +101,10 @@ pub fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-fn end_of(status: WaitStatus) -> Option<(Pid, End)> {
+fn end_of(status: WaitStatus) -> Option<(Pid, ProcessEnd)> {
     match status {
-        WaitStatus::Exited(pid, code) => Some((pid, End::Exited(code))),
-        WaitStatus::Signaled(pid, signal, _) => Some((pid, End::Killed(signal))),
+        WaitStatus::Exited(pid, code) => Some((pid, ProcessEnd::Exited(code))),
+        WaitStatus::Signaled(pid, signal, _) => Some((pid, ProcessEnd::Killed(signal))),
         _ => None,
     }
 }

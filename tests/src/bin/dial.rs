@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use shared::conninfo::{Conninfo, Target};
+use shared::db::db_error::DbError;
 use shared::db::link::{Link, LinkEvent};
-use shared::db::trouble::Trouble;
 use tests::dialect::QUESTION;
 use worker::wire::Session;
 
@@ -31,13 +31,13 @@ fn main() {
 fn by_link(target: &Target) -> Result<String, String> {
     let mut link: Link<String> = Link::dial(target, "dial", None, std::env::var_os("DIAL_DOUBTFUL").is_some());
     loop {
-        for event in link.turn(Instant::now()) {
+        for event in link.drive(Instant::now()) {
             match event {
-                LinkEvent::Lost(trouble) => return Err(trouble.text),
+                LinkEvent::Lost(db_error) => return Err(db_error.text),
                 LinkEvent::Answered(answer) => return Ok(answer),
-                LinkEvent::Notified | LinkEvent::CatalogRang => {}
+                LinkEvent::Notified | LinkEvent::CatalogChanged => {}
                 LinkEvent::Up => link.ask("the question", target.connect_timeout(), |client| async move {
-                    let row = client.query_one(QUESTION, &[]).await.map_err(|error| Trouble::of(&error))?;
+                    let row = client.query_one(QUESTION, &[]).await.map_err(|error| DbError::of(&error))?;
                     Ok(row.get::<_, String>(0))
                 }),
             }
@@ -51,7 +51,7 @@ fn by_link(target: &Target) -> Result<String, String> {
 }
 
 fn by_worker(target: &Target) -> Result<String, String> {
-    let deadline = Instant::now() + target.patience();
+    let deadline = Instant::now() + target.total_connect_timeout();
     let mut session = Session::connect(target, &[("application_name", "dial")], deadline).map_err(|e| e.to_string())?;
     let rows = session.execute(QUESTION, &[]).map_err(|error| error.to_string())?;
     let answer = rows.first().and_then(|row| row.first()).and_then(Option::as_deref).unwrap_or_default();

@@ -249,9 +249,9 @@ impl Runner {
     /// Runs the block, again and again if it is to be repeated, and compares.
     fn compare(&self, block: &Block, shown: Option<&str>, run: impl Fn() -> (bool, String)) {
         let shown = shown.map(|shown| self.here(shown));
-        let patience = if block.has("until") || block.has("launcher") { REPEAT_TIMEOUT } else { Duration::ZERO };
+        let timeout = if block.has("until") || block.has("launcher") { REPEAT_TIMEOUT } else { Duration::ZERO };
         let mut last = String::new();
-        let done = wait("the output is as shown").within(patience).attempt(|| {
+        let done = wait("the output is as shown").within(timeout).attempt(|| {
             let (succeeded, real) = run();
             let good = match &shown {
                 Some(shown) => is_alike(shown, &real, block.value("vary")),

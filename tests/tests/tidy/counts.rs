@@ -7,6 +7,7 @@
 //! | ends | UPDATEs of a task table that write an output |
 //! | worker entries | public functions of the worker's public modules that return an `ExitCode` |
 //! | result types | structs and variants in worker, scheduler and shared with a field for an output |
+//! | retired words | `words`: how often each occurs, kept ones too; type names with two meanings |
 //! | session setups | functions and constants of worker and shared with a text that sets `pg_task.id` or `pg_task.group` |
 //!
 //! They are computed by names and patterns, so each is printed with what was found.
@@ -37,6 +38,13 @@ pub fn counts(tree: &Tree) -> Vec<String> {
         long_sql_functions(tree).into_iter().map(|long| long.key).collect(),
     ));
     lines.extend(crate::cycles::summary(tree));
+    let words = crate::words::counts(tree);
+    lines.push(format!("retired words: {}", words.iter().map(|(_, count)| count).sum::<usize>()));
+    lines.extend(words.into_iter().map(|(word, count)| format!("  {word}: {count}")));
+    lines.push(line(
+        "types defined twice",
+        crate::words::types_defined_twice(tree).into_iter().map(|two| two.key).collect(),
+    ));
     lines
 }
 

@@ -8,6 +8,7 @@
 //! | module cycles | `modules` reads each crate as a graph of files and says what a use is; `cycles` tells what it finds |
 //! | lengths | `sizes`: files of more than 450 lines; functions of more than 80, in Rust unless they are tables; the two loops |
 //! | places | `places`: the repository's top, `shared/src`, unsafe code, `println!` |
+//! | words | `words`: retired words, type names that are defined twice |
 //! | documents | `module_lists` in READMEs, `links` between documents, `invariants` in ARCHITECTURE.md |
 //! | names of tests | `selections`: in scripts and in the lists of `scripts/test` |
 //!
@@ -29,6 +30,7 @@ mod selections;
 mod sizes;
 mod source;
 mod tree;
+mod words;
 
 use finding::judge;
 use tree::Tree;
@@ -103,6 +105,17 @@ fn files_that_documents_name_exist() {
 fn invariants_name_tests_that_exist() {
     judge("tests of invariants", &invariants::missing_tests(&Tree::own()));
     judge("untested invariants", &invariants::untested(&Tree::own()));
+}
+
+#[test]
+fn no_retired_word_is_used() {
+    judge("retired words", &words::retired_words(&Tree::own()));
+    judge("kept words", &words::unneeded_words(&Tree::own()));
+}
+
+#[test]
+fn no_type_name_has_two_meanings() {
+    judge("type names defined twice", &words::types_defined_twice(&Tree::own()));
 }
 
 #[test]

@@ -21,7 +21,7 @@ const PROGRAMS: [&str; 7] = [".rs", ".sql", ".sh", ".js", ".ts", ".css", ".html"
 const GENERATED: [&str; 1] = ["shared/sql/schema.sql"];
 
 /// Every program file, scripts included.
-fn programs(tree: &Tree) -> Vec<String> {
+pub fn programs(tree: &Tree) -> Vec<String> {
     let is_script = |path: &str| path.starts_with("scripts/") && !path.contains('.');
     let mut all = tree.below("");
     all.retain(|path| PROGRAMS.iter().any(|end| path.ends_with(end)) || is_script(path));

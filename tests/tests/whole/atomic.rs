@@ -18,7 +18,7 @@ fn open_ledger(database: &Database) {
 const SIGN: &str = "INSERT INTO entry VALUES (current_setting('pg_task.id')::bigint)";
 
 fn entries(database: &Database) -> i64 {
-    database.look("SELECT count(*) FROM entry", &[]).map_or(-1, |rows| rows[0].get(0))
+    database.query("SELECT count(*) FROM entry", &[]).map_or(-1, |rows| rows[0].get(0))
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_cancel_behind_the_input_has_its_reason_too() {
     supervisor.eventually("its constraints are being checked", || {
         let cancel = "SELECT pg_cancel_backend(a.pid) FROM pg_stat_activity a JOIN public.task t ON t.pid = a.pid \
                       WHERE t.id = $1 AND a.wait_event = 'PgSleep' AND a.query = 'SET CONSTRAINTS ALL IMMEDIATE'";
-        database.look(cancel, &[&id]).is_some_and(|rows| !rows.is_empty())
+        database.query(cancel, &[&id]).is_some_and(|rows| !rows.is_empty())
     });
     let row = supervisor.finished(&database, id);
     assert_eq!((&row["state"], &row["reason"]), (&"FAIL".into(), &"cancelled".into()), "{row:#}");
@@ -95,7 +95,7 @@ fn a_deferred_constraint_fails_the_task_and_undoes_it() {
     let row = supervisor.finished(&database, id);
     assert_eq!(row["state"], "FAIL");
     assert!(row["error"].as_str().expect("an error").contains("duplicate key"), "{row}");
-    let count: i64 = database.look("SELECT count(*) FROM once", &[]).expect("there")[0].get(0);
+    let count: i64 = database.query("SELECT count(*) FROM once", &[]).expect("there")[0].get(0);
     assert_eq!(count, 1);
 }
 
@@ -158,13 +158,13 @@ fn a_commit_whose_answer_is_lost_is_resolved_by_reading_the_row() {
     let supervisor = Supervisor::of(&database).key("connect", connect).start();
     for (loss, attempts) in [(Loss::After, 1), (Loss::Before, 2)] {
         for live in ["0", "1 hour"] {
-            // the bookings send their COMMIT together with their BEGIN; only the one of an atomic task stands alone
+            // the records send their COMMIT together with their BEGIN; only the one of an atomic task stands alone
             proxy.lose_at("COMMIT", "BEGIN", loss);
             let id = database.insert_with(SIGN, &format!("atomic = true, live = '{live}', repeat = '1 hour'"));
             let row = supervisor.finished(&database, id);
             assert!(proxy.has_lost(), "the answer was lost");
             assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &attempts.into()), "{loss:?} {live}");
-            let times = database.look("SELECT count(*) FROM entry WHERE task = $1", &[&id]).expect("there");
+            let times = database.query("SELECT count(*) FROM entry WHERE task = $1", &[&id]).expect("there");
             assert_eq!(times[0].get::<_, i64>(0), 1, "{loss:?} {live}: exactly once");
             ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
             let repetitions = database.tasks().iter().filter(|row| row["parent"] == id).count();
@@ -179,14 +179,14 @@ fn random_kills_and_immediate_restarts_run_every_atomic_task_exactly_once() {
     let database = cluster.database();
     open_ledger(&database);
     let tasks: i64 = sized(150, 2000);
-    let mut supervisor = Supervisor::of(&database).row_key("sleep", 100).start();
+    let mut supervisor = Supervisor::of(&database).queue_key("sleep", 100).start();
     let insert = "INSERT INTO public.task (input, atomic, live, \"group\") \
                   SELECT $1 || ';SELECT pg_sleep(0.1)', true, CASE WHEN n % 2 = 0 THEN interval '1 hour' ELSE interval '0' END, \
                   'g' || n % 8 FROM generate_series(1, $2) n";
     database.connect().execute(insert, &[&SIGN, &i32::try_from(tasks).expect("few")]).expect("insert");
     let mut random = rand::rng();
     let done = || {
-        let rows = database.look("SELECT count(*) FROM public.task WHERE state = 'DONE'", &[]);
+        let rows = database.query("SELECT count(*) FROM public.task WHERE state = 'DONE'", &[]);
         rows.is_some_and(|rows| rows[0].get::<_, i64>(0) == tasks)
     };
     let (mut kills, mut restarts) = (0, 0);
@@ -201,7 +201,7 @@ fn random_kills_and_immediate_restarts_run_every_atomic_task_exactly_once() {
                 supervisor.signal(Signal::SIGKILL);
                 supervisor.wait_gone(Duration::from_secs(5));
                 drop(supervisor);
-                supervisor = Supervisor::of(&database).row_key("sleep", 100).start();
+                supervisor = Supervisor::of(&database).queue_key("sleep", 100).start();
                 restarts += 1;
             }
             roll => {
@@ -210,13 +210,13 @@ fn random_kills_and_immediate_restarts_run_every_atomic_task_exactly_once() {
                     let pid = nix::unistd::Pid::from_raw(victim.pid);
                     kills += i64::from(nix::sys::signal::kill(pid, Signal::SIGKILL).is_ok());
                 }
-                crate::asking::forgive(&database);
+                crate::queries::forgive(&database);
                 let _ = supervisor.wait("a moment passes").within(step).attempt(|| false);
             }
         }
     }
     assert!(kills > 0, "nothing was killed");
     let twice = "SELECT count(*) FROM (SELECT task FROM entry GROUP BY task HAVING count(*) <> 1) AS odd";
-    assert_eq!(database.look(twice, &[]).expect("there")[0].get::<_, i64>(0), 0, "{}", supervisor.describe());
+    assert_eq!(database.query(twice, &[]).expect("there")[0].get::<_, i64>(0), 0, "{}", supervisor.describe());
     assert_eq!(entries(&database), tasks, "{kills} kills, {restarts} restarts");
 }

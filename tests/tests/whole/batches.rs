@@ -6,7 +6,7 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 use tests::{Cluster, Database, Signal, Supervisor, sized};
 
-use crate::asking::{all, all_are, most_at_once, one, running, state};
+use crate::queries::{all, all_are, most_at_once, one, running, state};
 
 /// Who has run what, and whether he was alone with it; signed in the task's own transaction.
 fn open_ledger(database: &Database) {
@@ -45,7 +45,7 @@ fn transactions(database: &Database) -> i64 {
 #[test]
 fn short_tasks_are_recorded_together_in_their_order_and_each_runs_once() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     open_ledger(&database);
     // On a busy machine even a short task may take long: then there are no batches.
     mill.wait("short tasks are recorded together").within(Duration::from_secs(90)).until(|| {
@@ -74,7 +74,7 @@ fn short_tasks_are_recorded_together_in_their_order_and_each_runs_once() {
 #[test]
 fn without_batches_each_end_is_a_transaction_of_its_own() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", false).start();
+    let mill = Supervisor::of(&database).queue_key("batch", false).start();
     insert(&database, 60, 0, "'SELECT 1'");
     all_are(&mill, &database, "state = 'DONE'", 60);
     assert_eq!(transactions(&database), 60);
@@ -84,7 +84,7 @@ fn without_batches_each_end_is_a_transaction_of_its_own() {
 #[test]
 fn the_tasks_of_a_batch_do_not_see_each_others_sessions() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     let input = "CASE n % 8 WHEN 0 THEN 'SET search_path = nowhere; SET statement_timeout = 60000; SELECT 1' \
         WHEN 1 THEN 'SELECT pg_advisory_lock(99)' WHEN 2 THEN 'CREATE TEMP TABLE t AS SELECT 1 AS a' \
         WHEN 3 THEN 'BEGIN; SELECT 2' WHEN 4 THEN 'SELECT 1/0' WHEN 5 THEN 'COPY ledger FROM STDIN' \
@@ -119,7 +119,7 @@ fn the_tasks_of_a_batch_do_not_see_each_others_sessions() {
 #[test]
 fn prepared_statements_are_of_no_consequence_to_the_other_tasks_of_a_batch() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     open_ledger(&database);
     database
         .connect()
@@ -153,7 +153,7 @@ fn prepared_statements_are_of_no_consequence_to_the_other_tasks_of_a_batch() {
 #[test]
 fn what_goes_back_from_batches_runs_once_and_is_not_lost() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).key("max_workers", 8).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).key("max_workers", 8).start();
     open_ledger(&database);
     let (returns, rows) = sized((30, 400), (20_000, 40_000));
     let mut inserted = 0;
@@ -178,7 +178,7 @@ fn what_goes_back_from_batches_runs_once_and_is_not_lost() {
 #[test]
 fn the_short_tasks_behind_a_long_one_do_not_wait_for_it() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     insert(&database, 200, 1, "CASE n WHEN 100 THEN 'SELECT pg_sleep(600)' ELSE 'SELECT 1' END");
     let long: i64 = one(&database, "SELECT id FROM public.task WHERE input LIKE '%600%'");
     let backend = running(&mill, &database, long);
@@ -197,7 +197,7 @@ fn the_short_tasks_behind_a_long_one_do_not_wait_for_it() {
 #[test]
 fn a_stop_in_a_batch_hits_the_task_that_is_meant_and_no_other() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     for round in 0..sized(3, 30) {
         database.run("TRUNCATE public.task");
         insert(&database, 120, 0, "CASE n WHEN 60 THEN 'SELECT pg_sleep(600)' ELSE 'SELECT 1' END");
@@ -214,7 +214,7 @@ fn a_stop_in_a_batch_hits_the_task_that_is_meant_and_no_other() {
 #[test]
 fn killed_in_a_batch_nothing_is_lost_and_no_two_attempts_overlap() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).key("max_workers", 8).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).key("max_workers", 8).start();
     open_ledger(&database);
     let (count, kills) = sized((1_500, 12), (40_000, 300));
     insert(&database, count, 3, &quoted(&format!("{SIGN}; SELECT pg_sleep(0.001)")));
@@ -226,9 +226,9 @@ fn killed_in_a_batch_nothing_is_lost_and_no_two_attempts_overlap() {
             // it may have ended since
             killed += usize::from(kill(Pid::from_raw(worker.pid), Signal::SIGKILL).is_ok());
         }
-        crate::asking::linger(Duration::from_millis(40), "kills are spread over the work");
+        crate::queries::linger(Duration::from_millis(40), "kills are spread over the work");
     }
-    crate::asking::forgive(&database);
+    crate::queries::forgive(&database);
     all_are(&mill, &database, "state IN ('DONE', 'FAIL')", sized(60, 600));
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE'"), count);
     assert_eq!(one::<i64>(&database, "SELECT count(DISTINCT task) FROM ledger"), count);
@@ -242,7 +242,7 @@ fn killed_in_a_batch_nothing_is_lost_and_no_two_attempts_overlap() {
 #[test]
 fn told_to_end_a_worker_gives_the_rest_of_its_batch_back() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     open_ledger(&database);
     insert(&database, 3_000, 1, &quoted(SIGN));
     mill.eventually("some are done", || {
@@ -264,7 +264,7 @@ fn told_to_end_a_worker_gives_the_rest_of_its_batch_back() {
 #[test]
 fn a_task_whose_session_cannot_be_made_new_does_not_run_on_it() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     open_ledger(&database);
     let spoil = "CREATE FUNCTION spoil() RETURNS void LANGUAGE plpgsql AS \
         $$ BEGIN SET search_path = nowhere; EXECUTE 'DEALLOC' || 'ATE ALL'; END $$";
@@ -290,7 +290,7 @@ fn a_task_whose_session_cannot_be_made_new_does_not_run_on_it() {
 #[test]
 fn atomic_and_saving_tasks_are_in_no_batch_and_keep_their_place() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("batch", true).start();
+    let mill = Supervisor::of(&database).queue_key("batch", true).start();
     open_ledger(&database);
     let gate = database.insert_with("SELECT pg_sleep(600)", "group = 'g', max = 0, live = '1 hour'");
     let backend = running(&mill, &database, gate);
@@ -312,12 +312,12 @@ fn atomic_and_saving_tasks_are_in_no_batch_and_keep_their_place() {
     assert!(one::<bool>(&database, alone));
 }
 
-/// Only the books are lazy, never the task itself, and only where the config says so.
+/// Only the records are lazy, never the task itself, and only where the config says so.
 #[test]
 fn the_ends_of_tasks_wait_for_the_disk_unless_the_config_says_otherwise() {
     for (lazy, expected) in [(false, "on"), (true, "off")] {
         let database = Cluster::shared().database();
-        let mill = Supervisor::of(&database).row_key("batch", true).row_key("synchronous_commit", !lazy).start();
+        let mill = Supervisor::of(&database).queue_key("batch", true).queue_key("synchronous_commit", !lazy).start();
         database.run(
             "CREATE FUNCTION public.witness() RETURNS trigger LANGUAGE plpgsql AS \
              $$ BEGIN NEW.data := pg_catalog.current_setting('synchronous_commit'); RETURN NEW; END $$; \

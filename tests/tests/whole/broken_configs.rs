@@ -2,7 +2,7 @@
 
 use crate::odd::{no_panic, short};
 use serde_json::Value;
-use tests::{Cluster, Desk, Signal, Supervisor, sized};
+use tests::{Cluster, Signal, Supervisor, Workdir, sized};
 
 /// Texts that are no config, with a word of what is wrong with each.
 fn broken_configs() -> Vec<(Vec<u8>, &'static str)> {
@@ -11,8 +11,8 @@ fn broken_configs() -> Vec<(Vec<u8>, &'static str)> {
     vec![
         (text(""), "line 1 column"),
         (text("null"), "found null"),
-        (text("42"), "want an array of rows or an object"),
-        (text("\"json\""), "want an array of rows or an object"),
+        (text("42"), "want an array of queues or an object"),
+        (text("\"json\""), "want an array of queues or an object"),
         (vec![0xff, 0xfe, b'[', 0, b']', 0], "not UTF-8"),
         (b"[\0]".to_vec(), "line 1 column"),
         (vec![0; 10_000], "line 1 column"),
@@ -40,13 +40,13 @@ fn broken_configs() -> Vec<(Vec<u8>, &'static str)> {
 
 #[test]
 fn broken_huge_deep_and_truncated_configs_are_refused_with_their_place() {
-    let desk = Desk::new();
-    let path = desk.home().join("mill.json");
+    let workdir = Workdir::new();
+    let path = workdir.home().join("mill.json");
     let place = path.display().to_string();
     let write = |bytes: &[u8]| std::fs::write(&path, bytes).expect("write a config");
     for (bytes, words) in broken_configs() {
         write(&bytes);
-        let ended = desk.run(&["check", "--config", &place]);
+        let ended = workdir.run(&["check", "--config", &place]);
         let shown = short(&String::from_utf8_lossy(&bytes));
         assert_eq!(ended.code, Some(78), "{shown}: {}", ended.all());
         assert!(ended.all().contains(words), "{shown}: {}", ended.all());
@@ -57,7 +57,7 @@ fn broken_huge_deep_and_truncated_configs_are_refused_with_their_place() {
     let length = example.trim_ascii_end().len();
     for end in (0..length).step_by(sized(37, 1)) {
         write(&example[..end]);
-        let ended = desk.run(&["check", "--config", &place]);
+        let ended = workdir.run(&["check", "--config", &place]);
         assert_eq!(ended.code, Some(78), "cut at {end}: {}", ended.all());
     }
     for n in 0..sized(20, 500) {
@@ -67,7 +67,7 @@ fn broken_huge_deep_and_truncated_configs_are_refused_with_their_place() {
             damaged[at] = damaged[at].wrapping_add((n % 251) as u8 + 1);
         }
         write(&damaged);
-        let ended = desk.run(&["check", "--config", &place]);
+        let ended = workdir.run(&["check", "--config", &place]);
         assert!(matches!(ended.code, Some(0 | 78)) && !ended.all().contains("panic"), "damage {n}: {}", ended.all());
     }
 }

@@ -9,15 +9,15 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::one;
 use crate::messages::{row_state, say, scheduler, waits_for_lock};
+use crate::queries::one;
 
 /// The server itself waits five seconds for other sessions to go.
 const SOON: Duration = Duration::from_secs(10);
 
 /// A database with running and waiting tasks, in a cluster of its own: a launcher that may make databases is none of it.
 fn busy(database: &Database) -> Supervisor<'_> {
-    let mill = Supervisor::of(database).row_key("sleep", 50).key("max_workers", 8).start();
+    let mill = Supervisor::of(database).queue_key("sleep", 50).key("max_workers", 8).start();
     let insert = "INSERT INTO public.task (input, \"group\", repeat) \
                   SELECT 'SELECT pg_sleep(' || CASE WHEN i <= 3 THEN '60' ELSE '0.05' END || ')', 'g' || i % 9, '100 ms' \
                   FROM generate_series(1, 30) AS i";
@@ -30,7 +30,7 @@ fn busy(database: &Database) -> Supervisor<'_> {
 fn sessions_in(cluster: &Cluster, name: &str) -> i64 {
     let mut client = cluster.connect("postgres");
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname::text = $1";
-    client.query_one(sql, &[&name]).expect("look").get(0)
+    client.query_one(sql, &[&name]).expect("the query").get(0)
 }
 
 #[track_caller]
@@ -57,7 +57,7 @@ fn a_busy_database_is_dropped_without_force_and_one_of_its_name_is_served_again(
     must(&mut root, &format!("CREATE DATABASE {name} OWNER {}", quote_ident(database.owner())));
     mill.wait("it is served again").within(SOON).until(|| row_state(&mill, 0).as_deref() == Some("STARTED"));
     mill.eventually("the table is there", || {
-        !database.tasks().is_empty() || database.look("TABLE public.task", &[]).is_some()
+        !database.tasks().is_empty() || database.query("TABLE public.task", &[]).is_some()
     });
     let id = database.insert("SELECT 1");
     assert_eq!(mill.finished(&database, id)["state"], "DONE");
@@ -79,7 +79,7 @@ fn a_busy_database_is_renamed_and_served_under_its_new_name() {
     let mut client = cluster.server().try_connect(database.owner(), "renamed").expect("connect");
     mill.wait("its tasks run").within(SOON).until(|| {
         let sql = "SELECT count(*) FROM public.task WHERE start > now() - interval '1 s'";
-        client.query_one(sql, &[]).expect("look").get::<_, i64>(0) > 0
+        client.query_one(sql, &[]).expect("the query").get::<_, i64>(0) > 0
     });
     assert!(say(&mut client, "restart()"), "messages find it under its new name");
     drop(client);
@@ -129,7 +129,7 @@ fn a_drop_that_fails_lets_everything_go_on() {
 #[test]
 fn an_uninstall_that_is_rolled_back_is_waited_for_and_changes_nothing() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     let old = scheduler(&mill);
     let mut owner = database.connect();
     must(&mut owner, "BEGIN; DROP SCHEMA mill CASCADE");
@@ -148,13 +148,13 @@ fn an_uninstall_that_is_rolled_back_is_waited_for_and_changes_nothing() {
 #[track_caller]
 fn uninstalls(sql: &str) {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     // It locks the catalog before the tables, a look at jobs the table before the catalog: the server may end either of them.
     let mut owner = database.connect();
     while let Err(error) = owner.batch_execute(sql) {
         assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{sql}: {error:?}");
     }
-    mill.wait("the row is disabled").within(SOON).until(|| row_state(&mill, 0).as_deref() == Some("DISABLED"));
+    mill.wait("the queue is disabled").within(SOON).until(|| row_state(&mill, 0).as_deref() == Some("DISABLED"));
     let why = mill.status().expect("status")["databases"][0]["why"].clone();
     assert_eq!(why, "the catalog mill was uninstalled");
     steadily("it is not made again", Duration::from_millis(500), || {
@@ -163,8 +163,8 @@ fn uninstalls(sql: &str) {
     assert_eq!(mill.children().len(), 0);
     // the operator's word makes it anew
     assert_eq!(mill.command(&["start", database.name()]).status.code(), Some(0));
-    mill.eventually("it is served again", || database.look("SELECT FROM mill.meta", &[]).is_some());
-    mill.eventually("the table too", || database.look("SELECT FROM public.task", &[]).is_some());
+    mill.eventually("it is served again", || database.query("SELECT FROM mill.meta", &[]).is_some());
+    mill.eventually("the table too", || database.query("SELECT FROM public.task", &[]).is_some());
     let id = database.insert("SELECT 1");
     assert_eq!(mill.finished(&database, id)["state"], "DONE");
 }
@@ -182,7 +182,7 @@ fn drop_owned_is_an_uninstall() {
 #[test]
 fn a_restore_finds_no_scheduler_and_new_tables_are_known_afterwards() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).key("probe", "200 ms").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).key("probe", "200 ms").start();
     let mut owner = database.connect();
     assert!(say(&mut owner, "pre_restore()"));
     assert_eq!(mill.schedulers().len(), 0);
@@ -195,7 +195,7 @@ fn a_restore_finds_no_scheduler_and_new_tables_are_known_afterwards() {
     );
     // not even the next start of the launcher disturbs it
     drop(mill);
-    let mill = Supervisor::of(&database).row_key("sleep", 50).key("probe", "200 ms").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).key("probe", "200 ms").start();
     mill.eventually("it stays away", || row_state(&mill, 0).as_deref() == Some("DISABLED"));
     steadily("nobody serves it", Duration::from_millis(500), || {
         one::<i64>(
@@ -221,8 +221,8 @@ fn rows_of_other_servers_are_not_touched_by_what_happens_on_this_one() {
     let (one, other) = (here.database(), there.database());
     let connect = there.server().conninfo(other.owner());
     let mill = Supervisor::of(&one)
-        .row(json!({"data": other.name(), "user": other.owner(), "connect": connect, "table": "elsewhere"}))
-        .row_key("sleep", 50)
+        .queue(json!({"data": other.name(), "user": other.owner(), "connect": connect, "table": "elsewhere"}))
+        .queue_key("sleep", 50)
         .start();
     let title = "public.elsewhere";
     let pid = || mill.schedulers().into_iter().find(|found| found.title.ends_with(title)).map(|found| found.pid);

@@ -8,7 +8,7 @@ use postgres::Client;
 use shared::calendar::{Cron, Error, Grid, Interval, Moment, Zone};
 use tests::{Cluster, Database, sized};
 
-use crate::asking::{all, one, one_with};
+use crate::queries::{all, one, one_with};
 
 const DAY_US: i64 = 86_400_000_000;
 /// 1970 and 2040.

@@ -10,7 +10,7 @@ use tests::server_programs::bin;
 use tests::skipping::skip;
 use tests::{Cluster, Database};
 
-use crate::asking::{all, one};
+use crate::queries::{all, one};
 
 /// The schema as a reader sees it: what a fresh installation makes, with a first task table that is not registered yet.
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/sql/schema.sql");

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
-use tests::desk::Ended;
-use tests::{Cluster, Desk, Signal, Supervisor};
+use tests::workdir::Ended;
+use tests::{Cluster, Signal, Supervisor, Workdir};
 
 const BAD_CONFIG: Option<i32> = Some(78);
 const SECRET: &str = "s3cr3t-w0rd";
@@ -45,11 +45,11 @@ const BAD_PLACES: [(&str, &str); 10] = [
 
 #[test]
 fn help_of_every_command_teaches_by_examples_that_can_be_typed() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     for arguments in
         [&["--help"][..], &["check", "--help"], &["status", "--help"], &["import", "--help"], &["sql", "--help"]]
     {
-        let help = desk.run(arguments);
+        let help = workdir.run(arguments);
         assert_eq!(help.code, Some(0), "{help:?}");
         let examples: Vec<&str> = help.stdout.lines().filter_map(|line| line.strip_prefix("  launcher")).collect();
         assert!(help.stdout.contains("Examples:") && examples.len() >= 2, "{arguments:?}:\n{}", help.stdout);
@@ -58,11 +58,11 @@ fn help_of_every_command_teaches_by_examples_that_can_be_typed() {
             let typed = example.split("  ").next().unwrap_or_default();
             let mut words: Vec<&str> = typed.split_whitespace().collect();
             words.push("--help");
-            let tried = desk.run(&words);
+            let tried = workdir.run(&words);
             assert_eq!(tried.code, Some(0), "launcher {typed}: {tried:?}");
         }
     }
-    let help = desk.run(&["--help"]).stdout;
+    let help = workdir.run(&["--help"]).stdout;
     for word in ["INSERT INTO task", "--config", "--embedded", "--log-level", "Exit status", "TERM"] {
         assert!(help.contains(word), "{word} is not in\n{help}");
     }
@@ -70,18 +70,18 @@ fn help_of_every_command_teaches_by_examples_that_can_be_typed() {
 
 #[test]
 fn version_is_one_line() {
-    let said = Desk::new().run(&["--version"]);
+    let said = Workdir::new().run(&["--version"]);
     assert_eq!(said.code, Some(0));
     assert_eq!(said.stdout, format!("launcher {}", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
 fn an_unknown_option_or_command_is_a_mistake_of_usage() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     for (arguments, hint) in
         [(&["--confg", "x"][..], "--config"), (&["stauts"], "status"), (&["status", "--wait", "soon"], "--wait")]
     {
-        let refused = desk.run(arguments);
+        let refused = workdir.run(arguments);
         assert_eq!(refused.code, Some(2), "{arguments:?}: {refused:?}");
         assert!(refused.stdout.is_empty() && refused.stderr.contains(hint), "{refused:?}");
     }
@@ -89,19 +89,19 @@ fn an_unknown_option_or_command_is_a_mistake_of_usage() {
 
 #[test]
 fn check_of_a_good_file_says_so_in_one_line() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let text = r#"{"connect":"host=/tmp user=mill","max_workers":7,"json":[{"data":"a"},{"data":"b"}]}"#;
-    let path = desk.write("mill.json", text);
-    let checked = desk.run(&["check", "--config", &path.to_string_lossy()]);
+    let path = workdir.write("mill.json", text);
+    let checked = workdir.run(&["check", "--config", &path.to_string_lossy()]);
     assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
     assert_eq!(checked.stdout.lines().count(), 1);
-    assert!(checked.stdout.contains("2 rows") && checked.stdout.contains('7'), "{checked:?}");
+    assert!(checked.stdout.contains("2 queues") && checked.stdout.contains('7'), "{checked:?}");
 }
 
 #[test]
 fn the_example_of_a_config_file_is_good() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../mill.example.json");
-    let checked = Desk::new().run(&["check", "--config", &example.to_string_lossy()]);
+    let checked = Workdir::new().run(&["check", "--config", &example.to_string_lossy()]);
     assert_eq!((checked.code, checked.stderr.as_str()), (Some(0), ""), "{checked:?}");
     // a row without a user would run its tasks as the launcher's login
     let text = std::fs::read_to_string(&example).expect("read the example");
@@ -113,9 +113,9 @@ fn the_example_of_a_config_file_is_good() {
 
 #[test]
 fn check_tells_every_mistake_at_once_with_its_place_and_no_password() {
-    let desk = Desk::new();
-    let path = desk.write("mill.json", &bad_config());
-    let checked = desk.run(&["check", "--config", &path.to_string_lossy()]);
+    let workdir = Workdir::new();
+    let path = workdir.write("mill.json", &bad_config());
+    let checked = workdir.run(&["check", "--config", &path.to_string_lossy()]);
     assert_eq!((checked.code, checked.stdout.as_str()), (BAD_CONFIG, ""), "{checked:?}");
     let lines: Vec<&str> = checked.stderr.lines().collect();
     for (place, word) in BAD_PLACES {
@@ -129,10 +129,10 @@ fn check_tells_every_mistake_at_once_with_its_place_and_no_password() {
 
 #[test]
 fn a_launcher_with_a_bad_config_ends_with_the_same_mistakes() {
-    let desk = Desk::new();
-    let path = desk.write("mill.json", &bad_config());
+    let workdir = Workdir::new();
+    let path = workdir.write("mill.json", &bad_config());
     for log in ["text", "json"] {
-        let ended = desk.run(&["--config", &path.to_string_lossy(), "--log", log]);
+        let ended = workdir.run(&["--config", &path.to_string_lossy(), "--log", log]);
         assert_eq!(ended.code, BAD_CONFIG, "{ended:?}");
         for (place, word) in BAD_PLACES {
             let told = ended.stderr.lines().any(|line| line.contains(place) && line.contains(word));
@@ -140,17 +140,17 @@ fn a_launcher_with_a_bad_config_ends_with_the_same_mistakes() {
         }
         assert_eq!(ended.stderr.lines().count(), BAD_PLACES.len(), "{}", ended.stderr);
         assert!(!ended.all().contains(SECRET), "{}", ended.stderr);
-        assert!(!desk.home().join("mill.sock").exists());
+        assert!(!workdir.home().join("mill.sock").exists());
     }
 }
 
 #[test]
 fn a_mistake_of_syntax_is_told_by_line_and_column() {
-    let desk = Desk::new();
-    let path = desk.write("mill.json", "[\n  {\"data\": \"a\"},\n]\n");
+    let workdir = Workdir::new();
+    let path = workdir.write("mill.json", "[\n  {\"data\": \"a\"},\n]\n");
     let config = path.to_string_lossy();
     for arguments in [&["check", "--config", &config][..], &["--config", &config], &["status", "--config", &config]] {
-        let ended = desk.run(arguments);
+        let ended = workdir.run(arguments);
         assert_eq!(ended.code, BAD_CONFIG, "{arguments:?}: {ended:?}");
         assert!(ended.stderr.contains("line 3 column 1") && ended.stderr.contains("trailing comma"), "{ended:?}");
     }
@@ -158,9 +158,9 @@ fn a_mistake_of_syntax_is_told_by_line_and_column() {
 
 #[test]
 fn a_config_file_that_cannot_be_read_is_named() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     for arguments in [&["check", "--config", "nowhere.json"][..], &["--config", "nowhere.json"]] {
-        let ended = desk.run(arguments);
+        let ended = workdir.run(arguments);
         assert_eq!(ended.code, BAD_CONFIG, "{ended:?}");
         assert!(ended.stderr.contains("nowhere.json") && ended.stderr.contains("No such file"), "{ended:?}");
     }
@@ -168,9 +168,9 @@ fn a_config_file_that_cannot_be_read_is_named() {
 
 #[test]
 fn no_workers_at_all_is_said_and_is_an_orderly_end() {
-    let desk = Desk::new();
-    let path = desk.write("mill.json", r#"{"max_workers":0,"connect":"host=/tmp","json":[{"data":"a"}]}"#);
-    let ended = desk.run(&["--config", &path.to_string_lossy()]);
+    let workdir = Workdir::new();
+    let path = workdir.write("mill.json", r#"{"max_workers":0,"connect":"host=/tmp","json":[{"data":"a"}]}"#);
+    let ended = workdir.run(&["--config", &path.to_string_lossy()]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert_eq!(ended.stderr.lines().count(), 1);
     assert!(ended.stderr.contains("max_workers is 0"), "{ended:?}");
@@ -178,14 +178,14 @@ fn no_workers_at_all_is_said_and_is_an_orderly_end() {
 
 #[test]
 fn a_password_that_others_may_read_is_warned_about() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let text = format!(r#"{{"max_workers":0,"connect":"host=/tmp password={SECRET}","json":[{{"data":"a"}}]}}"#);
     let warned = |mode: u32, arguments: &[&str]| -> Ended {
-        let path = desk.write_mode("mill.json", &text, mode);
+        let path = workdir.write_mode("mill.json", &text, mode);
         let mut arguments = arguments.to_vec();
         let path = path.to_string_lossy().into_owned();
         arguments.extend(["--config", &path]);
-        desk.run(&arguments)
+        workdir.run(&arguments)
     };
     for arguments in [&["check"][..], &[]] {
         let open = warned(0o644, arguments);
@@ -199,18 +199,18 @@ fn a_password_that_others_may_read_is_warned_about() {
 
 #[test]
 fn a_closed_stdout_ends_a_command_without_a_panic() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let mut command = Command::new("sh");
     command.args(["-c", r#""$0" --help >&-; "$0" check --config missing.json 2>&-; echo "code $?""#]);
     command.arg(tests::binary::launcher());
-    let ended = desk.finish(command);
+    let ended = workdir.finish(command);
     assert!(ended.stdout.contains("code 78"), "{ended:?}");
     assert!(!ended.all().contains("panic"), "{ended:?}");
 }
 
 #[test]
 fn a_pipe_that_nobody_reads_ends_no_program_with_a_panic() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let (launcher, scheduler) = (tests::binary::launcher().to_owned(), tests::binary::scheduler());
     // 101 is a panic, a signal is no status at all
     for (program, arguments, code) in [
@@ -223,7 +223,7 @@ fn a_pipe_that_nobody_reads_ends_no_program_with_a_panic() {
         let (unread, pipe) = std::io::pipe().expect("a pipe");
         drop(unread);
         let mut command = Command::new(program);
-        command.args(&arguments).current_dir(desk.home());
+        command.args(&arguments).current_dir(workdir.home());
         command.stdout(pipe.try_clone().expect("its other name")).stderr(pipe);
         let status = command.status().expect("it runs");
         assert_eq!(status.code(), Some(code), "{} {arguments:?}: {status}", program.display());

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::one;
 use crate::graphs::{declare, ready};
+use crate::queries::one;
 
 /// Where the library that lies about the time is, if it is installed.
 const LIBRARIES: [&str; 2] =
@@ -24,10 +24,10 @@ fn a_host_clock_that_is_off_and_jumps_changes_neither_schedules_nor_time_limits(
         return;
     };
     let database = Cluster::shared().database();
-    let folder = tests::Desk::new();
+    let folder = tests::Workdir::new();
     let clock = folder.write("clock", &format!("{FIVE_YEARS:+}"));
     let mill = Supervisor::of(&database)
-        .row_key("sleep", 200)
+        .queue_key("sleep", 200)
         .env("LD_PRELOAD", library)
         .env("DONT_FAKE_MONOTONIC", "1")
         .env("FAKETIME_NO_CACHE", "1")
@@ -55,7 +55,7 @@ fn a_host_clock_that_is_off_and_jumps_changes_neither_schedules_nor_time_limits(
     }
     let skipped: i64 = one(&database, "SELECT skipped FROM mill.timer");
     assert_eq!(skipped, 0, "no time was missed");
-    let off: Vec<i64> = crate::asking::all(
+    let off: Vec<i64> = crate::queries::all(
         &database,
         "SELECT extract(epoch FROM t.at - t.start)::bigint FROM public.task t WHERE t.job IS NOT NULL AND t.start IS NOT NULL \
          AND abs(extract(epoch FROM t.at - t.start)) > 60",

@@ -28,7 +28,7 @@ fn every_command_that_prints_reports_a_full_disk_and_ignores_a_closed_pipe() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     let name = database.name();
-    mill.eventually("the catalog is there", || database.look("SELECT FROM mill.meta", &[]).is_some());
+    mill.eventually("the catalog is there", || database.query("SELECT FROM mill.meta", &[]).is_some());
     let flow = mill.home().join("etl.json");
     let document = json!({"flow": "etl", "jobs": [{"name": "load", "input": "SELECT 1"}], "timers": [], "edges": []});
     std::fs::write(&flow, document.to_string()).expect("write the flow");

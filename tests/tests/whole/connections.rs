@@ -1,5 +1,5 @@
 //! Ways to a server: what is said when there is none, that it is served as soon as the
-//! cause is mended, and every way to log in.
+//! cause is repaired, and every way to log in.
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,11 +19,11 @@ fn complaints(supervisor: &Supervisor<'_>) -> Vec<String> {
     lines.into_iter().filter(|line| line.contains(" warning ") || line.contains(" error ")).collect()
 }
 
-/// Trouble goes on for a while: it is said once, with these words, nobody dies of it, and
+/// An error lasts for a while: it is logged once, with these words, nobody dies of it, and
 /// `status` has the same reason.
 #[track_caller]
 fn waits_patiently(supervisor: &Supervisor<'_>, words: &[&str]) {
-    supervisor.eventually("the trouble is said", || !complaints(supervisor).is_empty());
+    supervisor.eventually("the error is logged", || !complaints(supervisor).is_empty());
     let processes = |supervisor: &Supervisor<'_>| -> Vec<i32> {
         supervisor.schedulers().iter().map(|process| process.pid).collect()
     };
@@ -43,7 +43,7 @@ fn waits_patiently(supervisor: &Supervisor<'_>, words: &[&str]) {
     assert!(!supervisor.log().lines().concat().contains(SECRET) && !status.to_string().contains(SECRET));
 }
 
-/// After the cause is mended: served without a restart.
+/// After the cause is repaired: served without a restart.
 #[track_caller]
 fn is_served_soon(supervisor: &Supervisor<'_>, database: &Database) {
     supervisor.wait("the queue is served").within(SOON).until(|| supervisor.log_contains("] queue served"));
@@ -61,7 +61,7 @@ fn runs_a_task(supervisor: &Supervisor<'_>, database: &Database) {
     assert_eq!((row["state"].as_str(), row["output"].as_str()), (Some("DONE"), Some(database.owner())), "{row}");
 }
 
-/// Over TCP, with patience for a busy machine.
+/// Over TCP, with a timeout for a busy machine.
 fn by_tcp(database: &Database, password: &str) -> String {
     format!("{} connect_timeout=60", database.server().conninfo_tcp(database.login(), password))
 }
@@ -117,8 +117,11 @@ fn a_row_whose_server_is_away_does_not_disturb_the_others() {
     let proxy = Proxy::before(cluster.server().port);
     proxy.play_dead(true);
     let away = format!("port={} connect_timeout=2", proxy.port());
-    let supervisor =
-        Supervisor::of(&waiting).row_key("connect", away).and(&served).key("connect", by_tcp(&served, SECRET)).start();
+    let supervisor = Supervisor::of(&waiting)
+        .queue_key("connect", away)
+        .and(&served)
+        .key("connect", by_tcp(&served, SECRET))
+        .start();
     waits_patiently(&supervisor, &["did not answer in time"]);
     let id = served.insert("SELECT 1");
     assert_eq!(supervisor.finished(&served, id)["state"], "DONE");
@@ -130,7 +133,7 @@ fn a_row_whose_server_is_away_does_not_disturb_the_others() {
 }
 
 #[test]
-fn a_wrong_password_is_said_without_it_and_mended_on_the_server() {
+fn a_wrong_password_is_said_without_it_and_repaired_on_the_server() {
     let database = Cluster::shared().database();
     database.set_password("another");
     let supervisor = Supervisor::of(&database).key("connect", by_tcp(&database, SECRET)).start();
@@ -140,7 +143,7 @@ fn a_wrong_password_is_said_without_it_and_mended_on_the_server() {
 }
 
 #[test]
-fn a_wrong_password_is_mended_in_the_config() {
+fn a_wrong_password_is_repaired_in_the_config() {
     let database = Cluster::shared().database();
     database.set_password(SECRET);
     let supervisor = Supervisor::of(&database).key("connect", by_tcp(&database, "wrong")).start();
@@ -169,7 +172,7 @@ fn a_password_that_is_asked_for_and_not_given_is_said() {
 fn workers_that_cannot_log_in_are_said_once_and_their_tasks_run_later() {
     let database = Cluster::shared().database();
     database.set_password(SECRET);
-    let launch = Supervisor::of(&database).key("connect", by_tcp(&database, SECRET)).row_key("lend", false);
+    let launch = Supervisor::of(&database).key("connect", by_tcp(&database, SECRET)).queue_key("pool", false);
     let supervisor = launch.start();
     runs_a_task(&supervisor, &database);
     // the scheduler's session stands, new ones are refused
@@ -195,7 +198,7 @@ fn workers_that_cannot_log_in_are_said_once_and_their_tasks_run_later() {
 }
 
 #[test]
-fn a_login_that_pg_hba_refuses_is_said_and_mended_there() {
+fn a_login_that_pg_hba_refuses_is_said_and_repaired_there() {
     let cluster = Cluster::configure().tcp().hba("host refused all 127.0.0.1/32 reject").start();
     let database = cluster.database_named("refused", "refused_owner");
     database.set_password(SECRET);
@@ -205,7 +208,7 @@ fn a_login_that_pg_hba_refuses_is_said_and_mended_there() {
     let hba = fs::read_to_string(&path).expect("read pg_hba.conf");
     fs::write(&path, hba.replace("reject", "scram-sha-256")).expect("write pg_hba.conf");
     database.run("SELECT pg_reload_conf()");
-    is_mended(&supervisor, &database);
+    is_repaired(&supervisor, &database);
 }
 
 #[test]
@@ -217,12 +220,12 @@ fn a_missing_database_is_said_and_served_once_it_is_there() {
     let supervisor = Supervisor::of(&database).start();
     waits_patiently(&supervisor, &["later", "does not exist", "CREATE DATABASE"]);
     client.batch_execute("CREATE DATABASE later OWNER later_owner").expect("create");
-    is_mended(&supervisor, &database);
+    is_repaired(&supervisor, &database);
 }
 
 /// As [`is_served_soon`], where the scheduler itself has waited.
 #[track_caller]
-fn is_mended(supervisor: &Supervisor<'_>, database: &Database) {
+fn is_repaired(supervisor: &Supervisor<'_>, database: &Database) {
     supervisor.wait("the queue is served again").within(SOON).until(|| supervisor.log_contains("queue served again"));
     is_served_soon(supervisor, database);
 }

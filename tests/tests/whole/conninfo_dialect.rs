@@ -1,7 +1,7 @@
 //! One conninfo dialect: what leads psql to a server leads both of pgmill's clients to the same one, and what does
 //! not, does not. The cases of TLS are in `tls`.
 
-use tests::dialect::{Case, Desk, fails, leads};
+use tests::dialect::{Case, ConninfoFiles, fails, leads};
 use tests::{Cluster, eventually};
 
 const PASSWORD: &str = r"it's \ se:cret";
@@ -34,33 +34,33 @@ fn servers() -> (Cluster, Cluster, Cluster) {
     (one, two, standby)
 }
 
-fn desk(one: &Cluster, two: &Cluster, standby: &Cluster) -> Desk {
-    let mut desk = Desk::new(env!("CARGO_BIN_EXE_dial"));
+fn files(one: &Cluster, two: &Cluster, standby: &Cluster) -> ConninfoFiles {
+    let mut files = ConninfoFiles::new(env!("CARGO_BIN_EXE_dial"));
     for (name, cluster) in [("one", one), ("two", two), ("standby", standby)] {
-        desk.word(name, cluster.server().port);
-        desk.word(&format!("{name}_socket"), cluster.home().display());
-        desk.word(&format!("{name}_socket_uri"), cluster.home().display().to_string().replace('/', "%2F"));
+        files.word(name, cluster.server().port);
+        files.word(&format!("{name}_socket"), cluster.home().display());
+        files.word(&format!("{name}_socket_uri"), cluster.home().display().to_string().replace('/', "%2F"));
     }
-    desk.word("password", PASSWORD.replace('\\', r"\\").replace('\'', r"\'"));
-    desk.word("password_uri", "it%27s%20%5C%20se%3Acret");
-    desk.word("raw", PASSWORD);
+    files.word("password", PASSWORD.replace('\\', r"\\").replace('\'', r"\'"));
+    files.word("password_uri", "it%27s%20%5C%20se%3Acret");
+    files.word("raw", PASSWORD);
     let line = PASSWORD.replace('\\', r"\\").replace(':', r"\:");
-    desk.file(
+    files.file(
         ".pgpass",
         &format!("# mine\n127.0.0.1:{{one}}:*:app:{line}\nlocalhost:*:*:app:{line}\n*:*:postgres:clear:{line}\n"),
     );
-    desk.file("other.pgpass", &format!("nowhere:1:a:b:c\n*:{{two}}:*:*:{line}\n{{one_socket}}:*:*:*:unused\n"));
-    desk.file("wrong.pgpass", "*:*:*:*:wrong\n");
-    desk.file_with_mode("open.pgpass", &format!("*:*:*:*:{line}\n"), 0o644);
-    desk.file(
+    files.file("other.pgpass", &format!("nowhere:1:a:b:c\n*:{{two}}:*:*:{line}\n{{one_socket}}:*:*:*:unused\n"));
+    files.file("wrong.pgpass", "*:*:*:*:wrong\n");
+    files.file_with_mode("open.pgpass", &format!("*:*:*:*:{line}\n"), 0o644);
+    files.file(
         ".pg_service.conf",
         "[one]\nhost=127.0.0.1\nport={one}\nuser=app\ndbname=postgres\n\n# two\n[two]\nhost={two_socket}\nport={two}\nuser=app\n\
          [broken]\nhost=127.0.0.1\nnonsense\n[unknown]\nhost=127.0.0.1\ncolour=red\n[nested]\nservice=one\n\
          [optional]\nhost={one_socket}\nport={one}\nuser=app\noptions=-c work_mem=7MB\n",
     );
-    desk.file("system/pg_service.conf", "[one]\nhost=/nowhere\n[deep]\nhost={two_socket}\nport={two}\nuser=app\n");
-    desk.file("mine.conf", "[one]\nhost={two_socket}\nport={two}\nuser=app\ndbname=postgres\n");
-    desk
+    files.file("system/pg_service.conf", "[one]\nhost=/nowhere\n[deep]\nhost={two_socket}\nport={two}\nuser=app\n");
+    files.file("mine.conf", "[one]\nhost={two_socket}\nport={two}\nuser=app\ndbname=postgres\n");
+    files
 }
 
 fn by_keyword() -> Vec<Case> {
@@ -227,11 +227,11 @@ fn by_several_hosts() -> Vec<Case> {
 #[test]
 fn psql_and_both_clients_end_at_the_same_server() {
     let (one, two, standby) = servers();
-    let desk = desk(&one, &two, &standby);
+    let files = files(&one, &two, &standby);
     let cases =
         [by_keyword(), by_uri(), by_environment(), by_service(), by_password_file(), by_several_hosts()].concat();
     assert!(cases.len() >= 60, "only {} cases", cases.len());
-    desk.compare(&cases);
+    files.compare(&cases);
     println!("{} conninfos", cases.len());
 }
 
@@ -240,12 +240,12 @@ fn a_password_file_that_is_not_used_and_a_missing_password_say_so() {
     let cluster = Cluster::shared();
     let database = cluster.database();
     database.set_password("s3cret word");
-    let mut desk = Desk::new(env!("CARGO_BIN_EXE_dial"));
-    desk.word("port", cluster.server().port);
-    desk.word("who", database.owner());
-    desk.word("where", database.name());
-    desk.file_with_mode(".pgpass", "*:*:*:*:s3cret word\n", 0o640);
-    for answer in desk.ours(&fails("host=127.0.0.1 port={port} user={who} dbname={where}")) {
+    let mut files = ConninfoFiles::new(env!("CARGO_BIN_EXE_dial"));
+    files.word("port", cluster.server().port);
+    files.word("who", database.owner());
+    files.word("where", database.name());
+    files.file_with_mode(".pgpass", "*:*:*:*:s3cret word\n", 0o640);
+    for answer in files.ours(&fails("host=127.0.0.1 port={port} user={who} dbname={where}")) {
         assert!(answer.starts_with('-') && answer.contains("password") && answer.contains("chmod 600"), "{answer}");
         assert!(!answer.contains("s3cret"), "{answer}");
     }
@@ -255,17 +255,17 @@ fn a_password_file_that_is_not_used_and_a_missing_password_say_so() {
 fn hosts_are_tried_in_random_order_where_that_is_asked_for() {
     let cluster = Cluster::shared();
     let database = cluster.database();
-    let mut desk = Desk::new(env!("CARGO_BIN_EXE_dial"));
+    let mut files = ConninfoFiles::new(env!("CARGO_BIN_EXE_dial"));
     let second = Cluster::start();
     for (name, server) in [("a", cluster.server()), ("b", second.server())] {
-        desk.word(name, server.port);
-        desk.word(&format!("{name}_socket"), server.socket_folder.display());
+        files.word(name, server.port);
+        files.word(&format!("{name}_socket"), server.socket_folder.display());
     }
     drop(database);
     let case = leads("host={a_socket},{b_socket} port={a},{b} user=postgres load_balance_hosts=random");
     let mut seen = std::collections::HashSet::new();
     eventually("both servers have been met by both clients", || {
-        let [link, worker] = desk.ours(&case);
+        let [link, worker] = files.ours(&case);
         seen.extend([("link", link), ("worker", worker)]);
         seen.len() >= 4
     });

@@ -16,7 +16,7 @@ fn running(mill: &Supervisor<'_>, database: &Database, id: i64) -> i32 {
                WHERE t.id = $1 AND t.state = 'WORK' AND a.query LIKE '%pg_sleep%'";
     mill.wait("the task runs")
         .within(Duration::from_secs(30))
-        .until(|| database.look(sql, &[&id])?.first().map(|row| row.get(0)))
+        .until(|| database.query(sql, &[&id])?.first().map(|row| row.get(0)))
 }
 
 /// Waits until the task runs, and kills its worker.
@@ -40,11 +40,11 @@ fn crashes(database: &Database, id: i64) -> Value {
 /// Seconds from now to the task's plan.
 fn wait(database: &Database, id: i64) -> f64 {
     let sql = "SELECT extract(epoch FROM plan - now())::float8 FROM public.task WHERE id = $1";
-    database.look(sql, &[&id]).map_or(f64::NAN, |rows| rows[0].get(0))
+    database.query(sql, &[&id]).map_or(f64::NAN, |rows| rows[0].get(0))
 }
 
 fn why(database: &Database, id: i64) -> String {
-    eventually("the server answers", || database.look("SELECT mill.why($1::bigint)", &[&id])).remove(0).get(0)
+    eventually("the server answers", || database.query("SELECT mill.why($1::bigint)", &[&id])).remove(0).get(0)
 }
 
 /// Lets it be tried again at once, as if so many deaths had been before.
@@ -113,7 +113,7 @@ fn the_twentieth_death_in_a_row_is_the_end_and_a_repeating_task_repeats_on_its_o
     kill(&mill, &database, id);
     kill(&mill, &database, id);
     let moved = "SELECT at = CURRENT_DATE AND plan > now() - interval '1 minute' FROM public.task WHERE id = $1";
-    let rows = database.look(moved, &[&id]).expect("look");
+    let rows = database.query(moved, &[&id]).expect("the query");
     assert!(rows[0].get::<_, bool>(0), "its own plan is kept");
     running(&mill, &database, id);
     database.run(&format!("UPDATE public.task SET crashes = 19 WHERE id = {id}"));
@@ -128,7 +128,7 @@ fn the_twentieth_death_in_a_row_is_the_end_and_a_repeating_task_repeats_on_its_o
     }
     let next = "SELECT plan = date_trunc('hour', plan) AND plan > now() AND at IS NULL AND crashes = 0 \
                 FROM public.task WHERE parent = $1";
-    let rows = database.look(next, &[&id]).expect("look");
+    let rows = database.query(next, &[&id]).expect("the query");
     assert_eq!((rows.len(), rows[0].get::<_, Option<bool>>(0)), (1, Some(true)), "{:#?}", database.tasks());
 }
 
@@ -238,6 +238,6 @@ fn of_a_batch_only_the_task_that_was_running_counts() {
     database.run(&format!("DELETE FROM public.task WHERE id = {bad}"));
     let all = (ids.len() + behind.len()) as i64;
     mill.eventually("the others are done", || {
-        database.look(count, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == all)
+        database.query(count, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == all)
     });
 }

@@ -67,7 +67,7 @@ fn a_cut_cable_is_noticed_on_both_sides_within_seconds_and_the_task_runs_again()
     let supervisor = Supervisor::bare()
         .in_namespace(&host.name)
         .key("connect", json!(format!("{place} user={}", database.login())))
-        .row(json!({"data": database.name(), "user": database.owner()}))
+        .queue(json!({"data": database.name(), "user": database.owner()}))
         .start();
     let id = database.insert("SELECT pg_sleep(300)");
     supervisor.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));

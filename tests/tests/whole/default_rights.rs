@@ -4,7 +4,7 @@
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{all, one};
+use crate::queries::{all, one};
 use crate::trap_stage::{CatalogOf, Stage};
 
 /// Every right that somebody other than its owner has on an object that we have made: what, on which object, who. Row types of
@@ -38,9 +38,9 @@ fn given(database: &Database, queues: &str) -> Vec<String> {
     all(database, &GIVEN.replace("QUEUES", &format!("ARRAY[{queues}]::oid[]")))
 }
 
-/// The bell and the hold of a task table run with the rights of whoever changes a row, and may be called by everybody. A trigger
-/// function that runs with its owner's is not to be hung onto other tables, so it is nobody else's.
-fn is_bell(right: &str, definers: &[String]) -> bool {
+/// The wake-up and the hold of a task table run with the rights of whoever changes a row, and may be called by everybody. A trigger
+/// function that runs with its owner's is not to be attached to other tables, so it is nobody else's.
+fn is_trigger_function(right: &str, definers: &[String]) -> bool {
     right.contains("mill_")
         && right.starts_with("execute on trigger function ")
         && right.ends_with(" for everybody")
@@ -79,7 +79,7 @@ fn default_privileges_reach_neither_the_catalog_nor_the_task_table() {
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     mill.eventually("the queue is known", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     let mut client = database.connect();
     client.batch_execute("INSERT INTO mill.job (name, input) VALUES ('j', 'SELECT 1')").expect("a job");
@@ -87,7 +87,7 @@ fn default_privileges_reach_neither_the_catalog_nor_the_task_table() {
     mill.eventually("its run has ended", || one::<i64>(&database, "SELECT total_successes FROM mill.job_stat") == 1);
     let definers = definers(&database);
     let mut wrong = given(&database, "'public.task'::regclass");
-    wrong.retain(|right| !is_bell(right, &definers));
+    wrong.retain(|right| !is_trigger_function(right, &definers));
     assert!(wrong.is_empty(), "{} rights too many, among them {:#?}", wrong.len(), &wrong[..wrong.len().min(25)]);
     drop((client, mill));
     database.run(&format!("DROP OWNED BY {rw_ident}; DROP ROLE {rw_ident}"));
@@ -129,7 +129,7 @@ fn every_right_on_the_catalog_is_one_that_admit_or_grant_gives() {
         } else if holder == member {
             is_in(&user, right)
         } else {
-            is_bell(right, &definers)
+            is_trigger_function(right, &definers)
         };
         !meant
     });
@@ -149,7 +149,7 @@ fn every_table_of_the_catalog_has_a_primary_key() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     mill.eventually("the queue is known", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     let without: Vec<String> = all(
         &database,
@@ -165,7 +165,7 @@ fn a_publication_of_all_tables_hinders_nothing_that_jobs_do() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     mill.eventually("the queue is known", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     database.run("CREATE PUBLICATION everything FOR ALL TABLES");
     let mut client = database.connect();

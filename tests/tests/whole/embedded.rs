@@ -7,7 +7,7 @@ use std::time::Duration;
 use tests::process::is_alive;
 use tests::{Server, Signal, Supervisor};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The queue of an embedded server.
 struct Queue {
@@ -29,21 +29,21 @@ impl Queue {
     }
 
     /// State and output; none while the server is away.
-    fn look(&self, id: i64) -> Option<(String, Option<String>)> {
+    fn query(&self, id: i64) -> Option<(String, Option<String>)> {
         let mut client = self.server().try_connect("postgres", "postgres").ok()?;
         let row = client.query_one("SELECT state::text, output FROM public.task WHERE id = $1", &[&id]).ok()?;
         Some((row.get(0), row.get(1)))
     }
 
     fn is_done(&self, id: i64, output: &str) -> bool {
-        self.look(id).is_some_and(|found| found == ("DONE".to_owned(), Some(output.to_owned())))
+        self.query(id).is_some_and(|found| found == ("DONE".to_owned(), Some(output.to_owned())))
     }
 
     /// One task from INSERT to result.
     #[track_caller]
     fn works(&self, supervisor: &Supervisor<'_>) {
         let id = self.insert("SELECT 6 * 7");
-        supervisor.wait("the task is done").within(PATIENCE).until(|| self.is_done(id, "42"));
+        supervisor.wait("the task is done").within(TIMEOUT).until(|| self.is_done(id, "42"));
     }
 
     fn postmaster(&self) -> Option<i32> {
@@ -82,9 +82,9 @@ fn from_an_empty_folder_to_a_result_and_the_server_is_stopped_last() {
 
     let postmaster = queue.postmaster().expect("the server runs");
     let id = queue.insert("SELECT pg_sleep(1), 'finished'");
-    supervisor.eventually("the task runs", || queue.look(id).is_some_and(|(state, _)| state == "WORK"));
+    supervisor.eventually("the task runs", || queue.query(id).is_some_and(|(state, _)| state == "WORK"));
     supervisor.signal(Signal::SIGTERM);
-    assert_eq!(supervisor.wait_exit(PATIENCE).code(), Some(0));
+    assert_eq!(supervisor.wait_exit(TIMEOUT).code(), Some(0));
     supervisor.wait_gone(Duration::from_secs(5));
     assert!(!is_alive(postmaster), "the server is stopped with its launcher");
     assert_eq!(queue.postmaster(), None, "and in order");
@@ -92,7 +92,7 @@ fn from_an_empty_folder_to_a_result_and_the_server_is_stopped_last() {
 
     let again = start_on(&queue.folder);
     assert!(!again.log_contains("adopted=true"));
-    let (state, output) = queue.look(id).expect("the row is there");
+    let (state, output) = queue.query(id).expect("the row is there");
     assert_eq!(state, "DONE", "the running task could write its end before the server was stopped");
     assert!(output.is_some_and(|output| output.contains("finished")));
     queue.works(&again);
@@ -105,7 +105,7 @@ fn the_server_outlives_a_killed_launcher_is_adopted_and_started_again_when_it_di
     queue.works(&first);
     let postmaster = queue.postmaster().expect("the server runs");
     let running = queue.insert("SELECT pg_sleep(2), 'not lost'");
-    first.eventually("the task runs", || queue.look(running).is_some_and(|(state, _)| state == "WORK"));
+    first.eventually("the task runs", || queue.query(running).is_some_and(|(state, _)| state == "WORK"));
     first.kill9(first.pid());
     first.wait("only the server is left").within(Duration::from_secs(5)).until(|| {
         first.exit_status().is_some() && first.children().iter().all(|child| !child.title.starts_with("pgmill"))
@@ -118,8 +118,8 @@ fn the_server_outlives_a_killed_launcher_is_adopted_and_started_again_when_it_di
     queue.works(&second);
     second
         .wait("the interrupted task is done")
-        .within(PATIENCE)
-        .until(|| queue.look(running).is_some_and(|(state, _)| state == "DONE"));
+        .within(TIMEOUT)
+        .until(|| queue.query(running).is_some_and(|(state, _)| state == "DONE"));
 
     let refused = second.command(&["--embedded", &queue.folder.to_string_lossy()]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -127,21 +127,21 @@ fn the_server_outlives_a_killed_launcher_is_adopted_and_started_again_when_it_di
     assert!(said.contains(&format!("pid {}", second.pid())), "{said}");
 
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(postmaster), Signal::SIGKILL).expect("kill -9 the server");
-    second.wait("the server is started again").within(PATIENCE).until(|| {
+    second.wait("the server is started again").within(TIMEOUT).until(|| {
         second.log_contains("embedded server started again") && queue.postmaster().is_some_and(|pid| pid != postmaster)
     });
-    second.wait("the queue is served").within(PATIENCE).until(|| queue.look(running).is_some());
+    second.wait("the queue is served").within(TIMEOUT).until(|| queue.query(running).is_some());
     queue.works(&second);
     // our own child this time
     let child = queue.postmaster().expect("it runs");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), Signal::SIGKILL).expect("kill -9 the server");
     second
         .wait("the server is started once more")
-        .within(PATIENCE)
-        .until(|| queue.postmaster().is_some_and(|pid| pid != child) && queue.look(running).is_some());
+        .within(TIMEOUT)
+        .until(|| queue.postmaster().is_some_and(|pid| pid != child) && queue.query(running).is_some());
     queue.works(&second);
     second.signal(Signal::SIGTERM);
-    assert_eq!(second.wait_exit(PATIENCE).code(), Some(0));
+    assert_eq!(second.wait_exit(TIMEOUT).code(), Some(0));
     second.wait_gone(Duration::from_secs(5));
     assert_eq!(queue.postmaster(), None);
 }
@@ -153,12 +153,12 @@ fn ctrl_c_reaches_the_launcher_alone_and_ends_everything_in_order() {
     let postmaster = queue.postmaster().expect("the server runs");
     assert_eq!(process_group(postmaster), postmaster, "the server has a process group of its own");
     let id = queue.insert("SELECT pg_sleep(60)");
-    supervisor.eventually("the task runs", || queue.look(id).is_some_and(|(state, _)| state == "WORK"));
+    supervisor.eventually("the task runs", || queue.query(id).is_some_and(|(state, _)| state == "WORK"));
     for child in supervisor.schedulers().iter().chain(&supervisor.workers()) {
         assert_ne!(process_group(child.pid), process_group(supervisor.pid()), "{}", child.title);
     }
     supervisor.press_ctrl_c();
-    assert_eq!(supervisor.wait_exit(PATIENCE).code(), Some(0));
+    assert_eq!(supervisor.wait_exit(TIMEOUT).code(), Some(0));
     supervisor.wait_gone(Duration::from_secs(5));
     assert!(!is_alive(postmaster));
     let log = fs::read_to_string(queue.folder.join("server.log")).expect("the server's log");
@@ -166,10 +166,10 @@ fn ctrl_c_reaches_the_launcher_alone_and_ends_everything_in_order() {
 
     let again = start_on(&queue.folder);
     again.eventually("the task was planned again and runs anew", || {
-        queue.look(id).is_some_and(|(state, _)| state == "WORK")
+        queue.query(id).is_some_and(|(state, _)| state == "WORK")
     });
     again.signal(Signal::SIGINT);
-    assert_eq!(again.wait_exit(PATIENCE).code(), Some(0));
+    assert_eq!(again.wait_exit(TIMEOUT).code(), Some(0));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_signal_while_the_server_is_being_made_ends_it_and_leaves_no_process() {
     let supervisor = Supervisor::bare().embedded().launch();
     supervisor.eventually("it has begun", || supervisor.log_contains("starting the embedded server"));
     supervisor.signal(Signal::SIGTERM);
-    assert_eq!(supervisor.wait_exit(PATIENCE).code(), Some(0));
+    assert_eq!(supervisor.wait_exit(TIMEOUT).code(), Some(0));
     supervisor.wait_gone(Duration::from_secs(10));
     let queue = Queue::of(&supervisor);
     supervisor.eventually("no server is left", || queue.postmaster().is_none_or(|pid| !is_alive(pid)));

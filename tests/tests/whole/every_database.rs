@@ -26,7 +26,7 @@ fn cluster_with(databases: &[&str]) -> Cluster {
 
 fn launcher(cluster: &Cluster) -> tests::launch::Launch<'static> {
     let connect = cluster.server().conninfo(LOGIN);
-    Supervisor::bare().key("connect", connect).key("probe", "300 ms").key("poll", "200 ms").row(json!({"data": "*"}))
+    Supervisor::bare().key("connect", connect).key("probe", "300 ms").key("poll", "200 ms").queue(json!({"data": "*"}))
 }
 
 #[track_caller]
@@ -78,8 +78,8 @@ fn runs(mill: &Supervisor<'_>, client: &mut Client, table: &str) {
     let insert = format!("INSERT INTO {table} (input) VALUES ('SELECT 1') RETURNING id");
     let id: i64 = client.query_one(&insert, &[]).expect("insert").get(0);
     mill.wait("the task is done").within(SOON).until(|| {
-        let look = format!("SELECT state::text FROM {table} WHERE id = $1");
-        client.query_one(&look, &[&id]).expect("look").get::<_, String>(0) == "DONE"
+        let text = format!("SELECT state::text FROM {table} WHERE id = $1");
+        client.query_one(&text, &[&id]).expect("the query").get::<_, String>(0) == "DONE"
     });
 }
 
@@ -108,7 +108,7 @@ fn databases_come_and_go_and_those_with_a_catalog_are_served() {
     // nothing is made where nobody asked for it
     let made: i64 = enter(&cluster, "lacks")
         .query_one("SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace", &[])
-        .expect("look")
+        .expect("the query")
         .get(0);
     assert_eq!(made, 0);
 
@@ -146,7 +146,7 @@ fn a_database_that_the_config_names_is_served_once_and_by_its_own_row() {
         &format!("CREATE ROLE other LOGIN; GRANT other TO {LOGIN}; ALTER DATABASE named OWNER TO other"),
     );
     install(&cluster, "found");
-    let mill = launcher(&cluster).row(json!({"data": "named", "user": "other", "table": "jobs"})).start();
+    let mill = launcher(&cluster).queue(json!({"data": "named", "user": "other", "table": "jobs"})).start();
     becomes(&mill, "named", &[("public.jobs", "STARTED")]);
     becomes(&mill, "found", &[(PUBLIC, "STARTED")]);
     steadily("it stays so", Duration::from_secs(1), || schedulers(&mill) == 2);
@@ -161,23 +161,24 @@ fn every_queue_that_a_found_catalog_knows_is_served_and_no_table_is_made_beside_
     let cluster = cluster_with(&["several"]);
     // two queues that rows have made, as an operator would
     let connect = cluster.server().conninfo(LOGIN);
-    let maker = Supervisor::bare()
+    let creator = Supervisor::bare()
         .key("connect", connect)
-        .row(json!({"data": "several", "user": OWNER, "schema": "one", "table": "jobs"}))
-        .row(json!({"data": "several", "user": OWNER, "schema": "two", "table": "jobs"}))
+        .queue(json!({"data": "several", "user": OWNER, "schema": "one", "table": "jobs"}))
+        .queue(json!({"data": "several", "user": OWNER, "schema": "two", "table": "jobs"}))
         .start();
     let mut client = enter(&cluster, "several");
-    maker.wait("both are known").within(SOON).until(|| {
+    creator.wait("both are known").within(SOON).until(|| {
         let known = client.query_one("SELECT count(*) FROM mill.queue", &[]);
         known.is_ok_and(|row| row.get::<_, i64>(0) == 2)
     });
-    drop(maker);
+    drop(creator);
     let mill = launcher(&cluster).start();
     let both = [("one.jobs", "STARTED"), ("two.jobs", "STARTED")];
     becomes(&mill, "several", &both);
     runs(&mill, &mut client, "one.jobs");
     runs(&mill, &mut client, "two.jobs");
-    let made: Option<String> = client.query_one("SELECT to_regclass('public.task')::text", &[]).expect("look").get(0);
+    let made: Option<String> =
+        client.query_one("SELECT to_regclass('public.task')::text", &[]).expect("the query").get(0);
     assert_eq!(made, None);
     assert!(say(&mut client, "stop()"));
     assert_eq!(schedulers(&mill), 0);
@@ -258,7 +259,7 @@ fn one_slot_is_left_for_workers_and_who_waits_for_one_says_so() {
     });
     let name = waiting["data"].as_str().expect("a name").to_owned();
     assert!(!say(&mut enter(&cluster, &name), "start()"), "it cannot be started");
-    let said = |line: &&String| line.contains("row waits for a slot") && line.contains(&format!("\"{name} "));
+    let said = |line: &&String| line.contains("queue waits for a slot") && line.contains(&format!("\"{name} "));
     assert_eq!(mill.log().lines().iter().filter(said).count(), 1, "{}", mill.describe());
     // whoever is stopped makes room
     let served: Vec<&str> = ["a", "b", "c"].into_iter().filter(|one| *one != name).collect();

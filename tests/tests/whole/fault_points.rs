@@ -25,10 +25,10 @@ fn survives_with(columns: &str, fault: &str, attempt: i32, keys: &[(&str, Value)
     let database = Cluster::shared().database();
     prepare(&database);
     let id = database.insert_with("SELECT 1", columns);
-    // Every worker with a connection of its own; what is different where they inherit one is `lending`'s matter.
-    let mut launch = Supervisor::of(&database).fault(fault).row_key("sleep", 50).row_key("lend", false);
+    // Every worker with a connection of its own; what is different where they inherit one is tested in `connection_pool`.
+    let mut launch = Supervisor::of(&database).fault(fault).queue_key("sleep", 50).queue_key("pool", false);
     for (name, value) in keys {
-        launch = launch.row_key(name, value.clone());
+        launch = launch.queue_key(name, value.clone());
     }
     let supervisor = launch.start();
     let row = supervisor.finished(&database, id);
@@ -46,7 +46,7 @@ fn survives_with(columns: &str, fault: &str, attempt: i32, keys: &[(&str, Value)
 }
 
 #[test]
-fn a_scheduler_killed_between_take_and_fork_loses_no_task() {
+fn a_scheduler_killed_between_claim_and_fork_loses_no_task() {
     survives("scheduler.after_take:kill@1", 2, &[]);
 }
 
@@ -110,7 +110,7 @@ fn a_worker_killed_after_it_has_written_the_result_does_not_run_its_task_again()
 
 #[test]
 fn a_scheduler_killed_after_it_has_handed_a_slot_over_loses_no_task() {
-    survives("scheduler.after_hand_over:kill@1", 2, &[]);
+    survives("scheduler.after_transfer:kill@1", 2, &[]);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_scheduler_that_panics_is_started_again() {
 
 #[test]
 fn a_launcher_killed_around_its_first_fork_leaves_nothing() {
-    for fault in ["launcher.before_fork:kill@1", "launcher.after_fork:kill@1", "launcher.after_hand_over:kill@1"] {
+    for fault in ["launcher.before_fork:kill@1", "launcher.after_fork:kill@1", "launcher.after_transfer:kill@1"] {
         let database = Cluster::shared().database();
         let supervisor = Supervisor::of(&database).fault(fault).launch();
         supervisor.eventually("the fault is met", || supervisor.log_contains("fault point="));
@@ -133,7 +133,7 @@ fn a_launcher_killed_around_its_first_fork_leaves_nothing() {
             supervisor.exit_status().is_some() && supervisor.children().is_empty() && database.sessions().is_empty()
         });
         drop(supervisor);
-        let next = Supervisor::of(&database).row_key("sleep", 50).start();
+        let next = Supervisor::of(&database).queue_key("sleep", 50).start();
         let id = database.insert("SELECT 1");
         assert_eq!(next.finished(&database, id)["state"], "DONE");
     }
@@ -143,7 +143,7 @@ fn a_launcher_killed_around_its_first_fork_leaves_nothing() {
 fn a_launcher_killed_before_it_answers_a_message_leaves_the_sender_with_no_and_the_queue_to_the_next() {
     let database = Cluster::shared().database();
     let supervisor = Supervisor::of(&database).fault("launcher.before_answer:kill@1").start();
-    let known = || database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1);
+    let known = || database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1);
     supervisor.eventually("the catalog knows the queue", known);
     let answer = database.connect().query_one("SELECT mill.restart()", &[]).expect("an answer, or none in time");
     assert!(!answer.get::<_, bool>(0));
@@ -159,7 +159,7 @@ fn a_launcher_killed_before_it_answers_a_message_leaves_the_sender_with_no_and_t
 fn a_worker_that_panics_does_not_harm_its_schedulers_session() {
     for point in ["worker.before_accept", "worker.after_accept", "worker.after_begin", "worker.before_finish"] {
         let database = Cluster::shared().database();
-        let supervisor = Supervisor::of(&database).fault(&format!("{point}:panic@1")).row_key("sleep", 50).start();
+        let supervisor = Supervisor::of(&database).fault(&format!("{point}:panic@1")).queue_key("sleep", 50).start();
         let scheduler = supervisor.schedulers()[0].pid;
         let session = scheduler_session(&database).expect("the scheduler is connected");
         let id = database.insert("SELECT 1");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postgres::Client;
 use tests::{Database, Supervisor, steadily};
 
-use crate::asking::{all, one, refusal};
+use crate::queries::{all, one, refusal};
 use crate::trap_calls::value;
 use crate::trap_stage::{CatalogOf, Stage};
 
@@ -66,7 +66,7 @@ fn a_row_that_names_a_run_of_another_queue_does_not_end_it() {
 
 /// The entry points of a queue: what is called, with the types and names of its arguments.
 fn entry_points(stage: &Stage, relation: &str) -> Vec<(String, Vec<String>, Vec<String>)> {
-    let rows = stage.database.look(
+    let rows = stage.database.query(
         "SELECT p.oid::regproc::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, o) ORDER BY o), \
                 coalesce(p.proargnames, '{}')::text[] FROM pg_proc p \
           WHERE p.pronamespace = to_regnamespace('mill_private') AND p.proname ~ ('^q' || to_regclass($1)::oid || '_') ORDER BY 1",
@@ -177,7 +177,7 @@ fn a_definer_function_of_somebody_else_has_no_rights_of_the_session_that_calls_i
         &stage.evil,
         "CREATE FUNCTION evil.lure(statement text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS 'BEGIN EXECUTE statement; END'",
     );
-    let look = || -> String {
+    let content = || -> String {
         one(
             &stage.database,
             "SELECT concat_ws(E'\\n', (SELECT string_agg(j::text, E'\\n' ORDER BY j.id) FROM mill.job j), \
@@ -187,7 +187,7 @@ fn a_definer_function_of_somebody_else_has_no_rights_of_the_session_that_calls_i
         )
     };
     let job: i32 = one(&stage.database, "SELECT id FROM mill.job WHERE name = 'quiet'");
-    let before = look();
+    let before = content();
     let mut victim = stage.session(app);
     let mut faults = Vec::new();
     let mut statements: Vec<String> = [
@@ -223,7 +223,7 @@ fn a_definer_function_of_somebody_else_has_no_rights_of_the_session_that_calls_i
     }
     for statement in statements {
         let said = victim.execute("SELECT evil.lure($1)", &[&statement]);
-        let after = look();
+        let after = content();
         if after != before {
             faults.push(format!("{statement} ({}): {before}\nbecame\n{after}", said.is_ok()));
             break;
@@ -255,8 +255,8 @@ fn a_command_bears_the_name_of_whoever_gave_it() {
     for job in ["own", "theirs"] {
         said.push(attempt(&mut stage.session(app), &format!("SELECT evil.lure('{job}')")));
     }
-    let makers: Vec<String> = all(&stage.database, "SELECT DISTINCT made_by::text FROM mill.command");
-    assert_eq!(makers, [stage.evil.as_str()], "{said:?}");
+    let creators: Vec<String> = all(&stage.database, "SELECT DISTINCT made_by::text FROM mill.command");
+    assert_eq!(creators, [stage.evil.as_str()], "{said:?}");
     drop(mill);
 }
 
@@ -323,7 +323,7 @@ fn a_caller_who_waits_for_no_lock_pauses_no_job() {
     tests::eventually("it is due again", || {
         one::<bool>(&stage.database, "SELECT coalesce(next_start < now(), true) FROM mill.job_stat")
     });
-    let services = stage.database.look(
+    let services = stage.database.query(
         "SELECT p.oid::regproc::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, o) ORDER BY o), \
                 coalesce(p.proargnames, '{}')::text[] FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
           WHERE n.nspname IN ('mill', 'mill_private') AND p.prorettype <> 'trigger'::regtype AND p.proname <> 's_watch_graph' \
@@ -360,7 +360,7 @@ fn a_caller_who_waits_for_no_lock_pauses_no_job() {
     assert_eq!(paused, None, "the job has been paused by a caller's lock_timeout");
 }
 
-/// A session of the row user at work, its backend and the moment its query began.
+/// A session of the queue's user at work, its backend and the moment its query began.
 fn bystander(database: &Database) -> (thread::JoinHandle<Option<String>>, i32) {
     let mut client = database.connect();
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).expect("a session").get(0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use postgres::Client;
 use serde_json::{Value, json};
 use tests::launch::Launch;
-use tests::{Cluster, Desk, Supervisor};
+use tests::{Cluster, Supervisor, Workdir};
 
 const SOON: Duration = Duration::from_secs(20);
 const LOGIN: &str = "mill";
@@ -51,7 +51,7 @@ fn star(connect: String) -> Launch<'static> {
 }
 
 fn launcher(cluster: &Cluster) -> Supervisor<'static> {
-    star(cluster.server().conninfo(LOGIN)).row(json!({"data": "*"})).start()
+    star(cluster.server().conninfo(LOGIN)).queue(json!({"data": "*"})).start()
 }
 
 /// A row of `status`.
@@ -76,10 +76,10 @@ fn ran_as(mill: &Supervisor<'_>, client: &mut Client, table: &str) -> String {
         "INSERT INTO {table} (input, header) VALUES ('SELECT concat(current_user, ''/'', session_user)', false) RETURNING id"
     );
     let id: i64 = client.query_one(&insert, &[]).expect("insert").get(0);
-    let look = format!("SELECT output FROM {table} WHERE id = $1 AND state = 'DONE'");
+    let text = format!("SELECT output FROM {table} WHERE id = $1 AND state = 'DONE'");
     mill.wait("the task is done")
         .within(SOON)
-        .until(|| client.query_opt(&look, &[&id]).expect("look").map(|row| row.get::<_, String>(0)))
+        .until(|| client.query_opt(&text, &[&id]).expect("the query").map(|row| row.get::<_, String>(0)))
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_queue_runs_as_its_tables_owner_and_the_launchers_login_runs_none() {
     must(
         &mut enter(&cluster, OWNER),
         "CREATE SCHEMA orders; CREATE TABLE orders.task (id int, text text); \
-         CREATE TRIGGER mill_ring_insert AFTER INSERT ON orders.task EXECUTE FUNCTION public.mill_ring()",
+         CREATE TRIGGER mill_wakeup_insert AFTER INSERT ON orders.task EXECUTE FUNCTION public.mill_wakeup()",
     );
     let mill = launcher(&cluster);
     let mut client = enter(&cluster, OWNER);
@@ -114,7 +114,7 @@ fn a_queue_runs_as_its_tables_owner_and_the_launchers_login_runs_none() {
     assert_eq!(row(&mill, "own").expect("a row")["state"], "DISABLED");
     assert_eq!(row(&mill, "orders"), None);
     let columns = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'orders.task'::regclass AND attnum > 0";
-    assert_eq!(root.query_one(columns, &[]).expect("look").get::<_, i64>(0), 2);
+    assert_eq!(root.query_one(columns, &[]).expect("the query").get::<_, i64>(0), 2);
     // handed to a role of its own, it is served as that
     must(&mut root, &format!("ALTER SCHEMA own OWNER TO {OWNER}; ALTER TABLE own.task OWNER TO {OWNER}"));
     assert_eq!(ran_as(&mill, &mut client, "own.task"), format!("{OWNER}/{OWNER}"));
@@ -138,7 +138,7 @@ fn a_row_that_names_a_user_serves_what_that_user_may() {
     deployed(&cluster);
     // a superuser's table may be served by anybody
     install(&cluster, "postgres");
-    let mill = star(cluster.server().conninfo(LOGIN)).row(json!({"data": "*", "user": OWNER})).start();
+    let mill = star(cluster.server().conninfo(LOGIN)).queue(json!({"data": "*", "user": OWNER})).start();
     let mut root = cluster.connect("app");
     must(&mut root, &format!("GRANT ALL ON public.task, public.task_id_seq TO {OWNER}"));
     assert_eq!(ran_as(&mill, &mut root, "public.task"), format!("{OWNER}/{OWNER}"));
@@ -147,7 +147,7 @@ fn a_row_that_names_a_user_serves_what_that_user_may() {
     must(&mut root, "ALTER TABLE strange.task OWNER TO stranger; GRANT USAGE ON SCHEMA strange TO PUBLIC");
     why(&mill, "strange", &["role \"stranger\"", "neither admitted"]);
     must(&mut root, &format!("GRANT stranger TO {LOGIN}"));
-    why(&mill, "strange", &["belongs to \"stranger\"", "give the row the user \"stranger\""]);
+    why(&mill, "strange", &["belongs to \"stranger\"", "give the queue the user \"stranger\""]);
 }
 
 #[test]
@@ -159,18 +159,18 @@ fn an_owner_without_a_password_is_named_with_the_place_for_it() {
         &mut cluster.connect("postgres"),
         &format!("ALTER ROLE {LOGIN} PASSWORD 'one'; ALTER ROLE {OWNER} PASSWORD 'two'"),
     );
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let port = cluster.server().port;
-    let passfile = desk.write("pass", &format!("127.0.0.1:{port}:*:{LOGIN}:one\n"));
+    let passfile = workdir.write("pass", &format!("127.0.0.1:{port}:*:{LOGIN}:one\n"));
     let connect = format!("host=127.0.0.1 port={port} user={LOGIN} passfile={}", passfile.display());
-    let mill = star(connect).row(json!({"data": "*"})).start();
+    let mill = star(connect).queue(json!({"data": "*"})).start();
     why(
         &mill,
         "public",
         &["password", &format!("as \"{OWNER}\", the owner of its table"), "password file", "\"user\""],
     );
     assert!(mill.log_contains("queue is not served"), "{}", mill.describe());
-    desk.write("pass", &format!("127.0.0.1:{port}:*:{LOGIN}:one\n127.0.0.1:{port}:app:{OWNER}:two\n"));
+    workdir.write("pass", &format!("127.0.0.1:{port}:*:{LOGIN}:one\n127.0.0.1:{port}:app:{OWNER}:two\n"));
     assert_eq!(ran_as(&mill, &mut enter(&cluster, OWNER), "public.task"), format!("{OWNER}/{OWNER}"));
 }
 
@@ -212,8 +212,8 @@ fn a_strangers_schema_mill_runs_nothing_as_the_launcher(more: &str) {
     must(&mut root, "TRUNCATE public.record");
     let mill = launcher(&cluster);
     let mut noted = || {
-        let look = "SELECT DISTINCT who FROM public.record";
-        let who: Vec<String> = root.query(look, &[]).expect("look").iter().map(|row| row.get(0)).collect();
+        let text = "SELECT DISTINCT who FROM public.record";
+        let who: Vec<String> = root.query(text, &[]).expect("the query").iter().map(|row| row.get(0)).collect();
         assert!(!who.iter().any(|who| who == LOGIN), "{who:?}\n{}", mill.describe());
     };
     // a table that is found shows that the database has been looked at
@@ -243,7 +243,7 @@ fn a_catalog_without_a_table_is_no_queue_and_none_is_made() {
     assert!(text.contains("no task table") && text.contains("launcher install --print"), "{text}");
     assert_eq!(row(&mill, "public"), None);
     let made = "SELECT to_regclass('public.task')::text";
-    assert_eq!(client.query_one(made, &[]).expect("look").get::<_, Option<String>>(0), None);
+    assert_eq!(client.query_one(made, &[]).expect("the query").get::<_, Option<String>>(0), None);
     // one that comes is found
     must(&mut client, &shared::db::catalog::task_text());
     let told = mill.command(&["start", "app"]);
@@ -259,10 +259,10 @@ fn check_names_queues_that_would_not_be_served() {
     let mut root = cluster.connect("app");
     must(&mut root, &format!("GRANT CREATE ON DATABASE app TO {LOGIN}"));
     make_table(&mut enter(&cluster, LOGIN), "own");
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let config = json!({"connect": cluster.server().conninfo(LOGIN), "json": [{"data": "*"}]});
-    desk.write("mill.json", &config.to_string());
-    let check = || desk.run(&["check", "--connect", "--config", "mill.json"]);
+    workdir.write("mill.json", &config.to_string());
+    let check = || workdir.run(&["check", "--connect", "--config", "mill.json"]);
     let said = check();
     assert_eq!(said.code, Some(1), "{}", said.all());
     assert!(said.stdout.contains(&format!("app public.task as \"{OWNER}\": good")), "{}", said.all());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tests::{Cluster, Database, SmallDisk, Supervisor, eventually, steadily, wait};
 
-use crate::asking::one;
+use crate::queries::one;
 
 /// How long it may take until everything is recorded once there is space.
 const SOON: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ impl Rig {
     /// Every row version needs a new page, so that no statement of ours gets by on the room that pages have. The owner may
     /// write to the file on the other disk.
     fn prepare(&self, mill: &Supervisor<'_>, database: &Database) {
-        mill.eventually("there is a table", || database.look("SELECT FROM public.task", &[]).is_some());
+        mill.eventually("there is a table", || database.query("SELECT FROM public.task", &[]).is_some());
         database.run(&format!(
             "ALTER TABLE public.task SET (fillfactor = 100); GRANT pg_execute_server_program TO {}",
             tests::database::quote_ident(database.owner())
@@ -98,7 +98,7 @@ impl Rig {
     fn recovers(&self, mill: &Supervisor<'_>, database: &Database, ids: &[i64], mark: usize) {
         let failed = "SELECT id, error FROM public.task WHERE state NOT IN ('PLAN', 'TAKE', 'WORK', 'DONE')";
         let bad: Vec<(i64, Option<String>)> =
-            database.look(failed, &[]).unwrap_or_default().iter().map(|row| (row.get(0), row.get(1))).collect();
+            database.query(failed, &[]).unwrap_or_default().iter().map(|row| (row.get(0), row.get(1))).collect();
         assert!(bad.is_empty(), "{} failed while the disk was full: {:?}\n{}", bad.len(), bad[0], mill.describe());
         self.disk.free();
         self.all_done(mill, database, ids);
@@ -109,7 +109,7 @@ impl Rig {
     fn all_done(&self, mill: &Supervisor<'_>, database: &Database, ids: &[i64]) {
         let states = "SELECT count(*) FILTER (WHERE state = 'DONE'), count(*) FILTER (WHERE state = 'FAIL') \
                       FROM public.task WHERE id = ANY ($1)";
-        let count = |of: usize| database.look(states, &[&ids]).map_or(0, |rows| rows[0].get::<_, i64>(of));
+        let count = |of: usize| database.query(states, &[&ids]).map_or(0, |rows| rows[0].get::<_, i64>(of));
         let done = wait("all are recorded").within(SOON).attempt(|| count(0) == ids.len() as i64 || count(1) > 0);
         let (done_now, failed) = (count(0), count(1));
         assert!(
@@ -205,7 +205,7 @@ fn a_crowd_of_short_tasks_survives_a_full_disk() {
     rig.disk.free();
     mill.wait("all are finished").within(Duration::from_secs(30)).until(|| {
         let open = "SELECT count(*) FROM public.task WHERE state IN ('PLAN', 'TAKE', 'WORK')";
-        database.look(open, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
+        database.query(open, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
     });
     rig.all_done(&mill, &database, &ids);
     assert_eq!(rig.ran(), ids, "each has run once");
@@ -219,12 +219,12 @@ fn an_outage_in_which_some_writes_pass_is_told_once_and_jobs_go_on_after_it() {
     let database = rig.cluster.database();
     let mill = Supervisor::of(&database).key("max_workers", 16).start();
     rig.prepare(&mill, &database);
-    crate::job_desk::open(&mill, &database);
+    crate::job_fixture::open(&mill, &database);
     let jobs = "INSERT INTO mill.job (name, input, schedule_interval, atomic) VALUES \
                 ('often', 'SELECT repeat(md5(random()::text), 200)', '1 s', false), ('exact', 'SELECT 1', '1 s', true)";
     database.connect().batch_execute(jobs).expect("jobs");
     let runs = "SELECT count(*) FROM mill.run WHERE state = 'succeeded'";
-    let count = |sql: &str| database.look(sql, &[]).map_or(0, |rows| rows[0].get::<_, i64>(0));
+    let count = |sql: &str| database.query(sql, &[]).map_or(0, |rows| rows[0].get::<_, i64>(0));
     mill.eventually("the jobs run", || count(runs) > 2);
     let mark = mill.log().mark();
     let mut ids = Vec::new();
@@ -244,7 +244,7 @@ fn an_outage_in_which_some_writes_pass_is_told_once_and_jobs_go_on_after_it() {
     let failed = "SELECT count(*) FROM mill.run WHERE state NOT IN ('succeeded', 'running', 'put', 'ordered')";
     assert_eq!(count(failed), 0, "{}", mill.describe());
     let again = "SELECT count(*) FROM public.task WHERE job IS NULL AND NOT atomic AND attempt > 1 AND id = ANY ($1)";
-    let again = database.look(again, &[&ids]).expect("look")[0].get::<_, i64>(0);
+    let again = database.query(again, &[&ids]).expect("the query")[0].get::<_, i64>(0);
     println!("{again} tasks were begun twice");
     let mut ran = rig.ran();
     ran.dedup();
@@ -283,7 +283,7 @@ fn a_server_that_panics_for_lack_of_space_fails_no_task() {
     }
     mill.wait("all are finished").within(Duration::from_secs(30)).until(|| {
         let open = "SELECT count(*) FROM public.task WHERE state IN ('PLAN', 'TAKE', 'WORK')";
-        database.look(open, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
+        database.query(open, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
     });
     rig.all_done(&mill, &database, &ids);
     let mut ran = rig.ran();

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Supervisor, sized, steadily};
 
-use crate::asking::one;
 use crate::graphs::{balanced, declare, ended, ready};
+use crate::queries::one;
 
 /// Resident memory of a process, in KiB.
 fn resident_kib(pid: i32) -> u64 {
@@ -15,7 +15,7 @@ fn resident_kib(pid: i32) -> u64 {
 }
 
 #[test]
-fn a_long_stretch_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
+fn a_long_range_in_a_window_of_four_is_flat_and_neither_repeats_nor_skips() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     ready(&mill, &database);

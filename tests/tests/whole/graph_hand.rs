@@ -5,8 +5,8 @@ use std::time::Duration;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{all, one, refusal};
 use crate::graphs::{balanced, declare, ended, ready, wait_ended};
+use crate::queries::{all, one, refusal};
 
 const DAY: &str = "2026-01-01";
 
@@ -73,7 +73,7 @@ fn what_failed_is_run_again_with_all_that_follows_and_joins_are_seeded_from_outs
         "SELECT concat_ws(' ', action, job, flow, timer, how, made_by = session_user) FROM mill.command ORDER BY id",
     );
     assert_eq!(audit.len(), 5);
-    assert_eq!(audit[4], "rerun join down f", "who did it is the row user, not who looks");
+    assert_eq!(audit[4], "rerun join down f", "who did it is the queue's user, not who looks");
     let mut client = database.connect_superuser();
     assert!(refusal(&mut client, "UPDATE mill.command SET result = 'nothing'").contains("cannot be changed"));
 }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use tests::{Cluster, Supervisor};
 
-use crate::asking::{all, one};
 use crate::graphs::{declare, ended, ready};
+use crate::queries::{all, one};
 
 fn document() -> Value {
     json!({

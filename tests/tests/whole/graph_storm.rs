@@ -8,8 +8,8 @@ use nix::unistd::Pid;
 use tests::cluster::ShutdownMode;
 use tests::{Cluster, Supervisor, sized};
 
-use crate::asking::{all, linger};
 use crate::graphs::{balanced, declare, ready};
+use crate::queries::{all, linger};
 
 /// One that has just gone is no error.
 fn kill9(pid: i32) {
@@ -45,10 +45,10 @@ fn nine_jobs_run_exactly_once_per_time_through_random_kills() {
             "INSERT INTO mill.backfill (timer, lo, hi) VALUES ('hourly', '2020-01-01Z', '2020-01-01Z'::timestamptz + {times} * interval '1 hour')"
         ),
     );
-    // by the books: old rows are deleted, and a run that was interrupted or crashed leaves a row of the same activation
+    // by the counters: old rows are deleted, and a run that was interrupted or crashed leaves a row of the same activation
     let done = || {
         let sql = "SELECT coalesce(sum(s.total_successes + s.total_failures), 0)::bigint FROM mill.job_stat s";
-        database.look(sql, &[]).map_or(0, |rows| rows[0].get::<_, i64>(0))
+        database.query(sql, &[]).map_or(0, |rows| rows[0].get::<_, i64>(0))
     };
     let began = Instant::now();
     let (mut workers, mut schedulers, mut servers) = (0, 0, 0);
@@ -90,7 +90,7 @@ fn nine_jobs_run_exactly_once_per_time_through_random_kills() {
     mill.wait("nothing is left to do").within(Duration::from_secs(60)).until(|| {
         let sql = "SELECT (SELECT count(*) FROM mill_private.run WHERE at < '2026-01-01' AND outcome IS NULL) \
                         + (SELECT count(*) FROM public.task WHERE at < '2026-01-01' AND state NOT IN ('DONE', 'FAIL', 'GONE'))";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
+        database.query(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
     });
     let wrong: Vec<String> = all(
         &database,

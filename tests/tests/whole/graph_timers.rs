@@ -6,8 +6,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tests::{Cluster, Database, Supervisor, sized, steadily};
 
-use crate::asking::{all, linger, one};
 use crate::graphs::{balanced, declare, ended, ready, set_clock, times, turn_clock};
+use crate::queries::{all, linger, one};
 
 const MODES: [&str; 5] = ["none", "last", "earliest", "latest", "random"];
 
@@ -126,8 +126,8 @@ fn old_times_are_cut_off_and_the_number_of_those_left_out_is_said() {
 #[test]
 fn a_timer_takes_effect_at_once_when_it_is_made_edited_disabled_or_deleted() {
     let database = Cluster::shared().database();
-    // only the bell can be quick
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    // only a notification can be quick
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     ready(&mill, &database);
     set_clock(&database, "2030-01-01 00:00:00Z");
     declare(&database, "INSERT INTO mill.job (name) VALUES ('a'), ('b'), ('c'), ('d')");
@@ -164,7 +164,7 @@ fn a_timer_takes_effect_at_once_when_it_is_made_edited_disabled_or_deleted() {
             == Some("05:10:03")
     });
     assert_eq!(times(&database, "d").len(), 3);
-    // moving its start back brings the new stretch, and only that
+    // moving its start back brings the new range, and only that
     declare(&database, "UPDATE mill.timer SET start = '2029-12-31 23:40:03Z' WHERE name = 'd'");
     mill.eventually("two older times have run", || ended(&database, "d", "at < '2030-01-01Z'") == 2);
     assert_eq!(times(&database, "d").len(), 5);
@@ -212,7 +212,7 @@ fn a_thousand_timers_of_one_second_all_fire() {
 fn two_schedulers_on_one_database_fire_nothing_twice() {
     let database = Cluster::shared().database();
     let queue = |name: &str| serde_json::json!({"data": database.name(), "user": database.owner(), "table": name});
-    let mill = Supervisor::of(&database).row(queue("other")).row(queue("third")).start();
+    let mill = Supervisor::of(&database).queue(queue("other")).queue(queue("third")).start();
     ready(&mill, &database);
     mill.eventually("three schedulers are there", || mill.schedulers().len() == 3);
     set_clock(&database, "2030-01-01 00:00:00Z");
@@ -254,7 +254,7 @@ fn two_schedulers_on_one_database_fire_nothing_twice() {
 }
 
 #[test]
-fn a_fire_that_was_lost_or_doubled_shows_in_the_books() {
+fn a_fire_that_was_lost_or_doubled_shows_in_fsck() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     ready(&mill, &database);
@@ -272,8 +272,8 @@ fn a_fire_that_was_lost_or_doubled_shows_in_the_books() {
     let differs = |change: &str, expected: &[&str]| {
         let mut client = database.connect();
         let mut transaction = client.transaction().expect("a transaction");
-        transaction.batch_execute(change).expect("the books are falsified");
-        let rows = transaction.query("SELECT i.what FROM mill.integrity i ORDER BY 1", &[]).expect("the books");
+        transaction.batch_execute(change).expect("the counters are falsified");
+        let rows = transaction.query("SELECT i.what FROM mill.integrity i ORDER BY 1", &[]).expect("the differences");
         let said: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         assert_eq!(said, expected, "{change}");
     };
@@ -377,7 +377,7 @@ fn a_day_that_depends_on_the_day_before_waits_for_it_and_the_first_one_does_not(
     let missing: Vec<String> = one(&database, "SELECT missing FROM mill.waiting ORDER BY at LIMIT 1");
     assert_eq!(missing, ["job \"day\" shifted by 1 day"]);
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.waiting"), 3);
-    // mended, and begun anew where it failed: the rest follows
+    // repaired, and begun anew where it failed: the rest follows
     declare(&database, "DELETE FROM bad; SELECT mill.rerun('day', '2026-03-30 01:00Z', 'failed')");
     mill.eventually("all days are through", || ended(&database, "day", "state = 'DONE'") == 6);
     assert_eq!(

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Database, Supervisor, sized, steadily};
 
-use crate::asking::{all, one, refusal};
 use crate::graphs::{balanced, declare, ended, ready, say, wait_ended};
-use crate::job_desk::put_held;
+use crate::job_fixture::put_held;
+use crate::queries::{all, one, refusal};
 
 const ETL: &str = "BEGIN;
     INSERT INTO mill.edge (job, from_timer) VALUES ('load', 'daily');
@@ -154,7 +154,7 @@ fn two_parents_that_finish_in_the_same_moment_activate_their_child_once() {
         ["left", "right"].map(|name| one(&database, &format!("SELECT id FROM mill.job WHERE name = '{name}'")));
     put_parents(&database, 2026, times);
     end_parents_together(&database, parents, 2026, times);
-    // paused: all tokens wait, and resuming activates each join once; by the books, because old rows are deleted
+    // paused: all tokens wait, and resuming activates each join once; by the counters, because old rows are deleted
     let of_join = "FROM mill.job_stat s JOIN mill.job j ON j.id = s.job WHERE j.name = 'join'";
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.token k WHERE cardinality(k.waiting) = 2"), times);
     declare(&database, "UPDATE mill.job SET input = NULL WHERE name = 'join'; SELECT mill.resume('f')");

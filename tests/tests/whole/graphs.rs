@@ -5,18 +5,18 @@ use std::time::Duration;
 use postgres::Client;
 use tests::{Database, Supervisor};
 
-use crate::asking::{all, one};
+use crate::queries::{all, one};
 
 /// Waits until the queue runs jobs: the catalog is there and knows the table.
 #[track_caller]
 pub fn ready(mill: &Supervisor<'_>, database: &Database) {
     mill.wait("the queue runs jobs").within(Duration::from_secs(60)).until(|| {
         let sql = "SELECT count(*) >= 5 FROM pg_trigger WHERE tgrelid = to_regclass('public.task') AND tgname LIKE 'mill_job_%'";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get(0))
+        database.query(sql, &[]).is_some_and(|rows| rows[0].get(0))
     });
 }
 
-/// Runs statements as the row user, who owns the catalog.
+/// Runs statements as the queue's user, who owns the catalog.
 #[track_caller]
 pub fn declare(database: &Database, sql: &str) {
     say(&mut database.connect(), sql);
@@ -56,11 +56,11 @@ pub fn wait_ended(mill: &Supervisor<'_>, database: &Database, job: &str, times: 
     assert_eq!(ended(database, job, "true"), times, "job {job}\n{}", mill.describe());
 }
 
-/// The books balance.
+/// The counters agree.
 #[track_caller]
 pub fn balanced(database: &Database) {
     let wrong: Vec<String> = all(database, "SELECT i::text FROM mill.integrity i LIMIT 20");
-    assert!(wrong.is_empty(), "the books do not balance: {wrong:#?}");
+    assert!(wrong.is_empty(), "the counters do not agree: {wrong:#?}");
 }
 
 /// Moves the clock that decides what is due, by an interval.

@@ -25,7 +25,7 @@ fn a_test_gets_a_database_of_its_own_and_leaves_none_behind() {
         .query_one("SELECT current_user::text, rolsuper FROM pg_roles WHERE rolname = current_user", &[])
         .expect("query");
     assert_eq!(row.get::<_, String>(0), database.owner());
-    assert!(!row.get::<_, bool>(1), "the row user is no superuser");
+    assert!(!row.get::<_, bool>(1), "the queue's user is no superuser");
     drop(database);
     let mut client = cluster.connect("postgres");
     let left = client.query("SELECT 1 FROM pg_database WHERE datname = $1", &[&name]);
@@ -33,9 +33,9 @@ fn a_test_gets_a_database_of_its_own_and_leaves_none_behind() {
 }
 
 #[test]
-fn the_launchers_login_is_a_member_of_the_row_user_and_no_superuser() {
+fn the_launchers_login_is_a_member_of_the_queue_user_and_no_superuser() {
     let database = Cluster::shared().database();
-    let rows = database.look(
+    let rows = database.query(
         "SELECT pg_has_role($1::text, $2::text, 'MEMBER'), rolsuper FROM pg_roles WHERE rolname = $1",
         &[&database.login(), &database.owner()],
     );
@@ -81,7 +81,7 @@ fn a_restarted_cluster_has_its_databases_and_a_database_looks_again() {
         eventually("the table is seen again", || database.finished(1));
     }
     assert_ne!(cluster.postmaster(), before);
-    let setting = database.look("SELECT current_setting('max_connections')", &[]);
+    let setting = database.query("SELECT current_setting('max_connections')", &[]);
     assert_eq!(setting.expect("the server is there")[0].get::<_, String>(0), "20");
 }
 
@@ -184,7 +184,7 @@ fn a_pair_fails_over_is_rebuilt_and_keeps_what_was_committed_and_its_hosts() {
         assert_eq!(pair.primary().postmaster(), None);
         pair.promote();
         let seen = pair.on_primary(&database);
-        let count = || seen.look("SELECT count(*) FROM public.t", &[]).expect("it answers")[0].get::<_, i64>(0);
+        let count = || seen.query("SELECT count(*) FROM public.t", &[]).expect("it answers")[0].get::<_, i64>(0);
         assert_eq!(count(), round, "what was acknowledged is there");
         pair.rebuild_old_as_standby();
         seen.run("INSERT INTO public.t VALUES (1)");
@@ -203,11 +203,11 @@ fn a_pair_whose_old_primary_comes_back_has_two_primaries() {
     for server in [pair.primary(), pair.standby()] {
         let seen = database.on(server.server());
         eventually("it accepts writes", || {
-            seen.look("SELECT pg_is_in_recovery()", &[]).is_some_and(|rows| !rows[0].get::<_, bool>(0))
+            seen.query("SELECT pg_is_in_recovery()", &[]).is_some_and(|rows| !rows[0].get::<_, bool>(0))
         });
         seen.run("CREATE TABLE public.t ()");
     }
     pair.rebuild_old_as_standby();
     let seen = database.on(pair.standby().server());
-    assert!(seen.look("SELECT pg_is_in_recovery()", &[]).expect("it answers")[0].get::<_, bool>(0));
+    assert!(seen.query("SELECT pg_is_in_recovery()", &[]).expect("it answers")[0].get::<_, bool>(0));
 }

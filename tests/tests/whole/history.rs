@@ -5,14 +5,14 @@ use serde_json::Value;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{one, refusal};
-use crate::job_desk::{self, insert, runs};
+use crate::job_fixture::{self, insert, runs};
+use crate::queries::{one, refusal};
 
 #[test]
 fn a_run_shows_its_job_flow_and_sqlstate_and_keeps_them_when_its_row_is_gone() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     database.run("INSERT INTO mill.flow (name, owner) SELECT 'f', pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'mill'");
     let good = insert(&database, "good", "flow, input", "'f', 'SELECT 7 AS n'");
     let bad = insert(&database, "bad", "input", "'SELECT 1 / 0'");
@@ -38,7 +38,7 @@ fn a_run_shows_its_job_flow_and_sqlstate_and_keeps_them_when_its_row_is_gone() {
     assert_eq!(told(second), "bad - public.task failed 22012 1 SELECT 1 / 0 t t t -");
     assert_eq!(told(third), "slow - public.task failed 57014 1 SELECT pg_sleep(100) t t t timeout");
     let (error, output): (String, String) = {
-        let rows = database.look("SELECT error, output FROM mill.run WHERE state = 'failed' AND name = 'bad'", &[]);
+        let rows = database.query("SELECT error, output FROM mill.run WHERE state = 'failed' AND name = 'bad'", &[]);
         let rows = rows.expect("an answer");
         (rows[0].get(0), rows[0].get(1))
     };
@@ -90,7 +90,7 @@ fn explain(client: &mut Client, query: &str) -> Value {
 fn the_server_finds_runs_by_indexes_for_a_member_and_for_the_owner() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     drop(mill);
     let member = format!("{}_member", database.owner());
     let role = quote_ident(&member);

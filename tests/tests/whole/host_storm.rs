@@ -8,9 +8,9 @@ use serde_json::json;
 use tests::process::Process;
 use tests::{Cluster, Database, Proxy, Signal, Supervisor, sized};
 
-use crate::asking::{all, linger, one};
 use crate::graphs::{balanced, declare, ready};
 use crate::host_takeover::{tell, tell_all};
+use crate::queries::{all, linger, one};
 
 /// A host behind a way of its own.
 struct Host<'d> {
@@ -19,11 +19,11 @@ struct Host<'d> {
     proxy: Proxy,
     mill: Supervisor<'d>,
     /// What is wrong with it, and until when.
-    trouble: Option<(Trouble, Instant)>,
+    outage: Option<(Outage, Instant)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum Outage {
     Cut,
     Frozen,
     /// The launcher alone.
@@ -35,29 +35,29 @@ impl<'d> Host<'d> {
     fn new(database: &'d Database, name: &str) -> Host<'d> {
         let proxy = Proxy::before(database.server().port);
         let mill = start(database, name, &proxy);
-        Host { database, name: name.to_owned(), proxy, mill, trouble: None }
+        Host { database, name: name.to_owned(), proxy, mill, outage: None }
     }
 
-    fn befall(&mut self, trouble: Trouble, lasts: Duration) -> bool {
-        match trouble {
-            Trouble::Cut => {
+    fn befall(&mut self, outage: Outage, lasts: Duration) -> bool {
+        match outage {
+            Outage::Cut => {
                 self.proxy.play_dead(true);
                 self.proxy.cut_cable();
             }
-            Trouble::Frozen => tell_all(&self.mill, Signal::SIGSTOP),
-            Trouble::Stopped => tell(self.mill.pid(), Signal::SIGSTOP),
-            Trouble::Dead => tell(self.mill.pid(), Signal::SIGKILL),
+            Outage::Frozen => tell_all(&self.mill, Signal::SIGSTOP),
+            Outage::Stopped => tell(self.mill.pid(), Signal::SIGSTOP),
+            Outage::Dead => tell(self.mill.pid(), Signal::SIGKILL),
         }
-        self.trouble = Some((trouble, Instant::now() + lasts));
+        self.outage = Some((outage, Instant::now() + lasts));
         true
     }
 
     fn recover(&mut self) {
-        match self.trouble.take() {
-            Some((Trouble::Cut, _)) => self.proxy.play_dead(false),
-            Some((Trouble::Frozen, _)) => tell_all(&self.mill, Signal::SIGCONT),
-            Some((Trouble::Stopped, _)) => tell(self.mill.pid(), Signal::SIGCONT),
-            Some((Trouble::Dead, _)) => self.mill = start(self.database, &self.name, &self.proxy),
+        match self.outage.take() {
+            Some((Outage::Cut, _)) => self.proxy.play_dead(false),
+            Some((Outage::Frozen, _)) => tell_all(&self.mill, Signal::SIGCONT),
+            Some((Outage::Stopped, _)) => tell(self.mill.pid(), Signal::SIGCONT),
+            Some((Outage::Dead, _)) => self.mill = start(self.database, &self.name, &self.proxy),
             None => {}
         }
     }
@@ -65,7 +65,7 @@ impl<'d> Host<'d> {
 
 fn start<'d>(database: &'d Database, name: &str, proxy: &Proxy) -> Supervisor<'d> {
     let connect = format!("host=127.0.0.1 port={} user={} password=s3cret", proxy.port(), database.login());
-    Supervisor::of(database).key("name", name).key("connect", json!(connect)).row_key("sleep", 100).launch()
+    Supervisor::of(database).key("name", name).key("connect", json!(connect)).queue_key("sleep", 100).launch()
 }
 
 /// Signs the ledger, alone if no other session has the task; stays a while.
@@ -79,29 +79,29 @@ fn holders(watcher: &mut Client, name: &str) -> (i64, i64) {
                           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())), \
                       count(*) FILTER (WHERE classid = 1835597825 AND objid::bigint = hashtext($1)::bigint & 4294967295) \
                  FROM pg_locks WHERE locktype = 'advisory' AND granted";
-    let row = watcher.query_one(sql, &[&name]).expect("look at locks");
+    let row = watcher.query_one(sql, &[&name]).expect("read locks");
     (row.get(0), row.get(1))
 }
 
 const KINDS: usize = 6;
 
-/// Strikes a random host: kills a worker or a scheduler, or begins a trouble that lasts. The kind, if anything was struck. One
-/// host at least stays well: otherwise nothing would be shown.
+/// Strikes a random host: kills a worker or a scheduler, or begins an outage that lasts. The kind, if anything was
+/// struck. One host at least stays well: otherwise nothing would be shown.
 fn strike(hosts: &mut [Host<'_>]) -> Option<usize> {
     let host = rand::random_range(0..hosts.len());
     let lasts = Duration::from_millis(rand::random_range(200..6000));
     let kind = rand::random_range(0..KINDS);
-    let others_well = hosts.iter().enumerate().any(|(index, other)| index != host && other.trouble.is_none());
-    let (may, hit) = (hosts[host].trouble.is_none() && others_well, &mut hosts[host]);
+    let others_well = hosts.iter().enumerate().any(|(index, other)| index != host && other.outage.is_none());
+    let (may, hit) = (hosts[host].outage.is_none() && others_well, &mut hosts[host]);
     let victim = |all: Vec<Process>| all.first().map(|one| tell(one.pid, Signal::SIGKILL)).is_some();
     let struck = match kind {
         0 => victim(hit.mill.workers()),
         1 => victim(hit.mill.schedulers()),
         _ if !may => false,
-        2 => hit.befall(Trouble::Cut, lasts),
-        3 => hit.befall(Trouble::Frozen, lasts),
-        4 => hit.befall(Trouble::Stopped, lasts),
-        _ => hit.befall(Trouble::Dead, lasts),
+        2 => hit.befall(Outage::Cut, lasts),
+        3 => hit.befall(Outage::Frozen, lasts),
+        4 => hit.befall(Outage::Stopped, lasts),
+        _ => hit.befall(Outage::Dead, lasts),
     };
     struck.then_some(kind)
 }
@@ -114,7 +114,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Looks until then; hosts recover when their trouble is over.
+    /// Looks until then; hosts recover when their outage is over.
     fn take(&mut self, watcher: &mut Client, name: &str, hosts: &mut [Host<'_>], until: Instant) {
         while Instant::now() < until {
             let (queue, leaders) = holders(watcher, name);
@@ -122,7 +122,7 @@ impl Samples {
             self.taken += 1;
             self.served += queue;
             for host in &mut *hosts {
-                if host.trouble.is_some_and(|(_, until)| Instant::now() >= until) {
+                if host.outage.is_some_and(|(_, until)| Instant::now() >= until) {
                     host.recover();
                 }
             }
@@ -136,7 +136,9 @@ const TIMES: &str = "SELECT count(DISTINCT at) FROM mill_private.run GROUP BY jo
 /// Jobs and timers have gone on, and all that has begun ends.
 fn wait_for_rest(database: &Database, hosts: &[Host<'_>]) {
     tests::wait("jobs and timers have gone on").within(Duration::from_secs(60)).until(|| {
-        database.look(TIMES, &[]).is_some_and(|rows| rows.len() == 2 && rows.iter().all(|row| row.get::<_, i64>(0) > 1))
+        database
+            .query(TIMES, &[])
+            .is_some_and(|rows| rows.len() == 2 && rows.iter().all(|row| row.get::<_, i64>(0) > 1))
     });
     // what has been made and not begun by now stays, held
     declare(database, "UPDATE mill.timer SET enabled = false; UPDATE mill.job SET scheduled = false");
@@ -150,7 +152,7 @@ fn wait_for_rest(database: &Database, hosts: &[Host<'_>]) {
     tests::wait("everything has come to its end").within(Duration::from_secs(120)).telling(told).until(|| {
         let sql = "SELECT (SELECT count(*) FROM public.task WHERE state NOT IN ('DONE', 'FAIL')) \
              + (SELECT count(*) FROM mill_private.run WHERE outcome IS NULL AND NOT (held AND ordered))";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
+        database.query(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 0)
     });
 }
 

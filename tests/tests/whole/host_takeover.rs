@@ -10,8 +10,8 @@ use tests::launch::Launch;
 use tests::process::is_alive;
 use tests::{Cluster, Database, Proxy, Signal, Supervisor, sized, steadily};
 
-use crate::asking::{one, state};
 use crate::ledger;
+use crate::queries::{one, state};
 
 /// What is promised, and what a machine that does five things at once is granted.
 fn promised() -> Duration {
@@ -38,7 +38,7 @@ pub fn leads(mill: &Supervisor<'_>) -> Option<bool> {
 
 /// A launcher of a name, by its own way to the server.
 fn launch<'d>(database: &'d Database, name: &str, port: Option<u16>) -> Launch<'d> {
-    let launch = Supervisor::of(database).key("name", name).row_key("sleep", 100).arg("--log-level").arg("debug");
+    let launch = Supervisor::of(database).key("name", name).queue_key("sleep", 100).arg("--log-level").arg("debug");
     match port {
         Some(port) => {
             let login = database.login();
@@ -104,7 +104,7 @@ fn a_frozen_host_is_replaced_and_when_it_wakes_up_it_finds_out_before_it_does_an
     frozen.wait("all are done").within(Duration::from_secs(60)).until(|| {
         let sql =
             "SELECT count(*) FILTER (WHERE state <> 'DONE'), count(*) FILTER (WHERE state = 'FAIL') FROM public.task";
-        let rows = database.look(sql, &[])?;
+        let rows = database.query(sql, &[])?;
         assert_eq!(rows[0].get::<_, i64>(1), 0, "no task fails by it");
         (rows[0].get::<_, i64>(0) == 0).then_some(())
     });
@@ -150,7 +150,7 @@ fn a_host_that_is_cut_off_is_replaced_and_ends_its_schedulers_by_itself() {
 fn leader(database: &Database, name: &str) -> Option<i32> {
     let sql = "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = 1835597825 \
                AND objid::bigint = hashtext($1)::bigint & 4294967295";
-    database.look(sql, &[&name])?.first().map(|row| row.get(0))
+    database.query(sql, &[&name])?.first().map(|row| row.get(0))
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_session_that_falls_silent_is_replaced_and_nobody_notices() {
     let proxy = Proxy::before(cluster.server().port);
     // only the launcher's own session goes by the proxy
     let mill = launch(&database, &name, Some(proxy.port()))
-        .row_key("connect", cluster.server().conninfo(database.owner()))
+        .queue_key("connect", cluster.server().conninfo(database.owner()))
         .start();
     ledger::open(&database);
     let (id, backend) = ledger::begin(&mill, &database);
@@ -212,7 +212,7 @@ fn a_leader_whose_session_is_ended_has_it_back_at_once_and_its_tasks_go_on() {
     let schedulers = mill.schedulers();
     for _ in 0..sized(3, 30) {
         let former = mill.eventually("somebody leads", || leader(&database, &name));
-        database.look("SELECT pg_terminate_backend($1)", &[&former]).expect("the server is there");
+        database.query("SELECT pg_terminate_backend($1)", &[&former]).expect("the server is there");
         mill.eventually("it leads again", || leader(&database, &name).is_some_and(|pid| pid != former));
     }
     assert_eq!((mill.schedulers(), state(&database, id).as_str()), (schedulers, "WORK"));

@@ -8,7 +8,7 @@ use tests::hostile::{AT_LOGIN, AT_QUESTION, Attack, Hostile, Moment, Plan};
 use tests::process::{self, memory_kib};
 use tests::{Cluster, Database, Signal, Supervisor, sized};
 
-use crate::asking::linger;
+use crate::queries::linger;
 
 /// More than this no process may ever have for itself: an answer at its longest, twice, and what it had before.
 const MOST_KIB: u64 = 160 * 1024;
@@ -21,7 +21,7 @@ fn trusting() -> Cluster {
 /// The fattest of a launcher and its processes.
 fn fattest(supervisor: &Supervisor<'_>) -> (u64, String) {
     let mut all = supervisor.children();
-    all.extend(process::look(supervisor.pid()));
+    all.extend(process::find(supervisor.pid()));
     let sizes = all.into_iter().filter_map(|one| Some((memory_kib(one.pid)?, one.title)));
     sizes.max().unwrap_or_default()
 }
@@ -55,7 +55,7 @@ fn schedulers_of_hostile_servers_live_on_small_and_a_healthy_queue_is_served_bes
     for part in servers.chunks(sized(13, 13)) {
         let mut launch = Supervisor::of(&healthy).key("max_workers", 40);
         for (name, server) in part {
-            launch = launch.row(row(server.port(), name));
+            launch = launch.queue(row(server.port(), name));
         }
         let supervisor = launch.launch();
         supervisor
@@ -66,7 +66,7 @@ fn schedulers_of_hostile_servers_live_on_small_and_a_healthy_queue_is_served_bes
         while began.elapsed() < Duration::from_secs(sized(5, 60)) {
             supervisor
                 .wait("the healthy queue's table")
-                .until(|| healthy.look("SELECT FROM public.task", &[]).is_some());
+                .until(|| healthy.query("SELECT FROM public.task", &[]).is_some());
             let id = healthy.insert("SELECT 1");
             supervisor.finished(&healthy, id);
             let (most, who) = fattest(&supervisor);
@@ -89,7 +89,7 @@ fn a_scheduler_struck_in_the_middle_of_its_work_lives_on_and_goes_on_when_the_se
     let hostile = Hostile::before(cluster.server().port);
     let supervisor = Supervisor::bare()
         .key("connect", json!(cluster.server().conninfo(database.login())))
-        .row(json!({"data": database.name(), "user": database.owner(), "sleep": 100,
+        .queue(json!({"data": database.name(), "user": database.owner(), "sleep": 100,
             "connect": format!("host=127.0.0.1 port={} connect_timeout=2", hostile.port())}))
         .start();
     let id = database.insert("SELECT 1");
@@ -97,7 +97,7 @@ fn a_scheduler_struck_in_the_middle_of_its_work_lives_on_and_goes_on_when_the_se
     let scheduler = supervisor.schedulers()[0].pid;
     let mut attacks = AT_QUESTION.to_vec();
     attacks.push(Attack::UnknownColumnTypes);
-    // silence here costs the patience of a question, half a minute; it has its own test below the program
+    // silence here costs the timeout of a query, half a minute; it has its own test below the program
     attacks.retain(|how| !matches!(how, Attack::Silence | Attack::HalfMessage));
     for (number, how) in attacks.into_iter().enumerate() {
         // the same blows fall on launchers in the test below; here every other one will do for every day
@@ -107,7 +107,7 @@ fn a_scheduler_struck_in_the_middle_of_its_work_lives_on_and_goes_on_when_the_se
         let place = 1 + number % 7;
         let when = match how {
             Attack::UnknownColumnTypes => Moment::Question(4),
-            // from these the library goes on to its next question, and that one's patience is long
+            // from these the library goes on to its next question, and that one's timeout is long
             Attack::UnknownType | Attack::WrongRow => Moment::Bind(2),
             _ if number % 2 == 0 => Moment::Bind(place),
             _ => Moment::Question(place + 1),
@@ -183,7 +183,7 @@ fn alone<'d>(database: &Database, port: u16) -> Supervisor<'d> {
     let login = format!("host=127.0.0.1 port={port} user={} password=hush connect_timeout=2", database.login());
     Supervisor::bare()
         .key("connect", json!(login))
-        .row(json!({"data": database.name(), "user": database.owner()}))
+        .queue(json!({"data": database.name(), "user": database.owner()}))
         .launch()
 }
 
@@ -272,7 +272,7 @@ fn behind<'d>(database: &'d Database, hostile: &Hostile) -> Supervisor<'d> {
     let supervisor = Supervisor::bare()
         .key("connect", json!(database.server().conninfo(database.login())))
         .key("max_workers", 40)
-        .row(json!({"data": database.name(), "user": database.owner(), "sleep": 100, "lend": false,
+        .queue(json!({"data": database.name(), "user": database.owner(), "sleep": 100, "pool": false,
             "connect": format!("host=127.0.0.1 port={} connect_timeout=2", hostile.port())}))
         .start();
     let id = database.insert("SELECT 1");

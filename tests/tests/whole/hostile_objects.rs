@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::all;
+use crate::queries::all;
 use crate::security::{forget, stranger};
 
 #[test]
@@ -72,15 +72,15 @@ fn a_catalog_that_a_stranger_made_first_is_not_believed() {
 fn a_superuser_uses_neither_table_nor_catalog_of_somebody_who_is_none() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    // made as the row's user of a careful operator; then somebody serves the same as the superuser
+    // made as the queue's user of a careful operator; then somebody serves the same as the superuser
     let careful = Supervisor::of(&database).start();
     careful.eventually("table and catalog are made", || {
-        database.look("SELECT FROM mill.queue, public.task", &[]).is_some()
+        database.query("SELECT FROM mill.queue, public.task", &[]).is_some()
     });
     drop(careful);
     let connect = cluster.server().conninfo("postgres");
     let row = json!({"data": database.name(), "user": "postgres"});
-    let mill = Supervisor::bare().key("connect", json!(connect)).row(row).start();
+    let mill = Supervisor::bare().key("connect", json!(connect)).queue(row).start();
     mill.eventually("it says whose the table is", || {
         let status = mill.status()?;
         status["databases"][0]["why"].as_str()?.contains("who could run anything").then_some(())
@@ -114,7 +114,7 @@ fn an_enum_a_domain_or_a_table_named_state_is_no_state_of_ours() {
 fn triggers_of_the_tables_owner_that_refuse_swallow_or_change_our_updates_harm_that_queue_alone() {
     let cluster = Cluster::shared();
     let (healthy, database) = (cluster.database(), cluster.database());
-    let mill = Supervisor::of(&healthy).and(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&healthy).and(&database).queue_key("sleep", 50).start();
     let probe = |database: &Database| {
         let id = database.insert_with("SELECT 1", "active = '1 day'");
         mill.wait("it is done").within(Duration::from_secs(40)).until(|| database.finished(id))

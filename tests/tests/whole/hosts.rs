@@ -9,9 +9,9 @@ use std::time::Duration;
 use postgres::Client;
 use serde_json::json;
 use tests::binary::{self, NEXT_VERSION};
-use tests::{Cluster, Database, Desk, Signal, Supervisor};
+use tests::{Cluster, Database, Signal, Supervisor, Workdir};
 
-use crate::asking::{one, state};
+use crate::queries::{one, state};
 
 /// Tasks that leave a mark each, with their effects exactly once.
 fn load(database: &Database, count: i64) {
@@ -56,8 +56,8 @@ fn a_stand_by_takes_over_when_the_active_launcher_is_killed() {
     load(&database, count);
     active.kill9(active.pid());
     // five seconds on a machine that does nothing else
-    let patience = Duration::from_secs(tests::sized(10, 5));
-    other.wait("the other one leads").within(patience).until(|| leads(&other) == Some(true));
+    let timeout = Duration::from_secs(tests::sized(10, 5));
+    other.wait("the other one leads").within(timeout).until(|| leads(&other) == Some(true));
     all_done_once(&other, &database, count);
     assert!(active.schedulers().is_empty());
 }
@@ -66,7 +66,7 @@ fn a_stand_by_takes_over_when_the_active_launcher_is_killed() {
 fn holders(database: &str, client: &mut Client) -> i64 {
     let sql = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
                WHERE d.datname = $1 AND l.locktype = 'advisory' AND l.granted AND l.classid = 1835597826";
-    client.query_one(sql, &[&database]).expect("look at locks").get(0)
+    client.query_one(sql, &[&database]).expect("read locks").get(0)
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn where_two_launchers_serve_everything_each_queue_is_served_once_and_the_other_
     }
     let launch = |name: &str| {
         let launch = Supervisor::bare().key("connect", cluster.server().conninfo("mill")).key("probe", "300 ms");
-        launch.key("poll", "200 ms").key("name", name).row(json!({"data": "*"})).start()
+        launch.key("poll", "200 ms").key("name", name).queue(json!({"data": "*"})).start()
     };
     let mills = [launch("left"), launch("right")];
     assert_eq!(mills.each_ref().map(leads), [Some(true), Some(true)]);
@@ -130,7 +130,7 @@ fn where_two_launchers_serve_everything_each_queue_is_served_once_and_the_other_
         client.batch_execute(run).expect("insert");
         mills[0].eventually("each task is run once", || {
             let sql = "SELECT bool_and(state = 'DONE' AND attempt = 1) FROM public.task";
-            client.query_one(sql, &[]).expect("look").get::<_, Option<bool>>(0) == Some(true)
+            client.query_one(sql, &[]).expect("the query").get::<_, Option<bool>>(0) == Some(true)
         });
     }
     // what the first one leaves, the second one serves
@@ -148,8 +148,8 @@ fn where_two_launchers_serve_everything_each_queue_is_served_once_and_the_other_
 #[test]
 fn a_rolling_upgrade_of_the_program_under_load_loses_nothing_and_runs_nothing_twice() {
     let database = Cluster::shared().database();
-    let desk = Desk::new();
-    let folder: PathBuf = desk.home().join("versions");
+    let workdir = Workdir::new();
+    let folder: PathBuf = workdir.home().join("versions");
     for (version, program) in [(shared::VERSION, binary::scheduler()), (NEXT_VERSION, binary::next_scheduler())] {
         fs::create_dir_all(folder.join(version)).expect("make a folder");
         symlink(program, folder.join(version).join("scheduler")).expect("put a program");
@@ -173,9 +173,9 @@ fn a_rolling_upgrade_of_the_program_under_load_loses_nothing_and_runs_nothing_tw
         (program == binary::scheduler()).then_some(())
     });
     let config = json!({"connect": database.server().conninfo(database.login()), "json": []});
-    desk.write("mill.json", &config.to_string());
+    workdir.write("mill.json", &config.to_string());
     let arguments = ["upgrade", database.name(), "--config", "mill.json"];
-    let said = desk.run_program(&binary::next_launcher(), &arguments);
+    let said = workdir.run_program(&binary::next_launcher(), &arguments);
     assert_eq!(said.code, Some(0), "{}", said.all());
     load(&database, count / 3);
     all_done_once(&new, &database, count);

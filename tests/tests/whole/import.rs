@@ -2,29 +2,29 @@
 
 use serde_json::json;
 use tests::database::quote_ident;
-use tests::desk::Ended;
-use tests::{Cluster, Database, Desk};
+use tests::workdir::Ended;
+use tests::{Cluster, Database, Workdir};
 
-use crate::asking::{all, one};
+use crate::queries::{all, one};
 
-/// A launcher's desk for a database, its catalog installed.
-fn desk(database: &Database) -> Desk {
-    let desk = Desk::new();
+/// A launcher's folder for a database, its catalog installed.
+fn workdir(database: &Database) -> Workdir {
+    let workdir = Workdir::new();
     let config = json!({
         "connect": database.server().conninfo(database.login()),
         "json": [{"data": database.name(), "user": database.owner()}],
     });
-    desk.write("mill.json", &config.to_string());
-    let said = desk.run(&["install", database.name(), "--config", "mill.json"]);
+    workdir.write("mill.json", &config.to_string());
+    let said = workdir.run(&["install", database.name(), "--config", "mill.json"]);
     assert_eq!(said.code, Some(0), "{}", said.all());
-    desk
+    workdir
 }
 
 #[track_caller]
-fn import(desk: &Desk, database: &Database, more: &[&str]) -> Ended {
+fn import(workdir: &Workdir, database: &Database, more: &[&str]) -> Ended {
     let mut arguments = vec!["import", "pg_cron", "--config", "mill.json", "--database", database.name()];
     arguments.extend(more);
-    desk.run(&arguments)
+    workdir.run(&arguments)
 }
 
 /// The table as pg_cron 1.4 makes it, without the extension.
@@ -52,7 +52,7 @@ fn jobs(database: &Database) -> Vec<String> {
 #[test]
 fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
     let database = Cluster::shared().database();
-    let desk = desk(&database);
+    let workdir = workdir(&database);
     make_cron_table(&database);
     let owner = database.owner().replace('\'', "''");
     database.run(&format!(
@@ -70,12 +70,12 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
          INSERT INTO cron.job (jobname, schedule, command, nodename) VALUES ('far', '@daily', 'SELECT 10', 'db2.example')"
     ));
 
-    let dry = import(&desk, &database, &["--dry-run"]);
+    let dry = import(&workdir, &database, &["--dry-run"]);
     assert_eq!(dry.code, Some(0), "{}", dry.all());
     assert!(dry.stdout.contains("7 made, 0 there already, 4 left (a dry run: nothing was changed)"), "{}", dry.stdout);
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.job"), 0);
 
-    let said = import(&desk, &database, &[]);
+    let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     let carried = [
         "month end|SELECT 3|0 12 $ * *|-|UTC|t",
@@ -116,7 +116,7 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
     // a second run does nothing; what was changed here since is told, and stays
     database.run("UPDATE mill.job SET input = 'SELECT 33' WHERE name = 'month end'; UPDATE mill.job SET scheduled = false WHERE name = 'nightly'");
     let before = jobs(&database);
-    let again = import(&desk, &database, &[]);
+    let again = import(&workdir, &database, &[]);
     assert_eq!(again.code, Some(0), "{}", again.all());
     assert!(again.stdout.contains("0 made, 6 there already, 5 left"), "{}", again.stdout);
     assert!(
@@ -130,7 +130,7 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
 #[test]
 fn a_job_of_another_role_comes_in_paused_unless_it_is_to_run_as_the_queues_user() {
     let database = Cluster::shared().database();
-    let desk = desk(&database);
+    let workdir = workdir(&database);
     make_cron_table(&database);
     let other = format!("{}_other", database.owner());
     let (owner, login, other_ident) = (database.owner(), quote_ident(database.login()), quote_ident(&other));
@@ -141,9 +141,9 @@ fn a_job_of_another_role_comes_in_paused_unless_it_is_to_run_as_the_queues_user(
          ('gone', '@daily', 'SELECT 2', 'gone', true), ('mine', '@daily', 'SELECT 3', '{owner}', true), \
          ('off', '@daily', 'SELECT 4', '{other}', false)"
     ));
-    let dry = import(&desk, &database, &["--dry-run"]);
+    let dry = import(&workdir, &database, &["--dry-run"]);
     assert!(dry.stdout.contains("would be made, paused: job \"theirs\" ran as"), "{}", dry.all());
-    let said = import(&desk, &database, &[]);
+    let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     let scheduled = "SELECT concat_ws('|', name, owner, scheduled) FROM mill.job ORDER BY name";
     let expected = |others: bool| {
@@ -167,11 +167,11 @@ fn a_job_of_another_role_comes_in_paused_unless_it_is_to_run_as_the_queues_user(
     }
     // nothing of it has run
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE input IN ('SELECT 1', 'SELECT 2')"), 0);
-    let again = import(&desk, &database, &["--run-as-queue-user"]);
+    let again = import(&workdir, &database, &["--run-as-queue-user"]);
     assert!(again.stdout.contains("4 there already"), "{}", again.all());
     assert_eq!(all::<String>(&database, scheduled), expected(false));
     database.run("DELETE FROM mill.job");
-    let said = import(&desk, &database, &["--run-as-queue-user"]);
+    let said = import(&workdir, &database, &["--run-as-queue-user"]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     assert_eq!(all::<String>(&database, scheduled), expected(true));
     assert!(
@@ -188,7 +188,7 @@ fn jobs_of_a_central_table_go_to_the_database_that_they_run_in() {
     let cluster = Cluster::shared();
     let (central, app) = (cluster.database(), cluster.database());
     make_cron_table(&central);
-    let app_desk = desk(&app);
+    let app_workdir = workdir(&app);
     central.run(&format!(
         "GRANT USAGE ON SCHEMA cron TO {login}; GRANT SELECT ON cron.job TO {login}; \
          INSERT INTO cron.job (jobname, schedule, command, database) VALUES ('here', '@daily', 'SELECT 1', 'another'), \
@@ -196,7 +196,7 @@ fn jobs_of_a_central_table_go_to_the_database_that_they_run_in() {
         login = quote_ident(app.login()),
         app = app.name(),
     ));
-    let said = import(&app_desk, &app, &["--from", central.name(), "--paused", "--timezone", "Asia/Tokyo"]);
+    let said = import(&app_workdir, &app, &["--from", central.name(), "--paused", "--timezone", "Asia/Tokyo"]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     assert_eq!(jobs(&app), ["there|SELECT 2|@daily|-|Asia/Tokyo|f"]);
     assert!(!said.stdout.contains("twice"), "paused jobs do not run: {}", said.stdout);
@@ -206,7 +206,7 @@ fn jobs_of_a_central_table_go_to_the_database_that_they_run_in() {
 #[test]
 fn an_import_that_cannot_be_says_why_and_changes_nothing() {
     let database = Cluster::shared().database();
-    let bare = Desk::new();
+    let bare = Workdir::new();
     let config = json!({"connect": database.server().conninfo(database.login())});
     bare.write("mill.json", &config.to_string());
     let said = import(&bare, &database, &[]);
@@ -217,8 +217,8 @@ fn an_import_that_cannot_be_says_why_and_changes_nothing() {
     assert_eq!(said.code, Some(1), "{}", said.all());
     assert!(said.stderr.contains("launcher install"), "{}", said.stderr);
 
-    let desk = desk(&database);
-    let said = import(&desk, &database, &["--queue", "public.nothing"]);
+    let workdir = workdir(&database);
+    let said = import(&workdir, &database, &["--queue", "public.nothing"]);
     assert_eq!(said.code, Some(1), "{}", said.all());
     assert!(said.stderr.contains("public.nothing is no task table that pgmill has served"), "{}", said.stderr);
     // one that the catalog refuses does not take the others with it
@@ -227,7 +227,7 @@ fn an_import_that_cannot_be_says_why_and_changes_nothing() {
          INSERT INTO cron.job (jobname, schedule, command) VALUES ('good', '@daily', 'SELECT 1'), \
          (repeat('x', 300), '@daily', 'SELECT 2'), ('fine', '@daily', 'SELECT 3')",
     );
-    let said = import(&desk, &database, &[]);
+    let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     assert!(said.stdout.contains("2 made, 0 there already, 1 left"), "{}", said.stdout);
     assert!(said.stdout.contains("its name must have 1 to 200 characters"), "{}", said.stdout);
@@ -247,7 +247,7 @@ fn jobs_of_the_real_extension_are_carried_over() {
         .setting("cron.timezone", "Asia/Tokyo")
         .start();
     let database = cluster.database_named("mill_cron", "cron_owner");
-    let desk = desk(&database);
+    let workdir = workdir(&database);
     let owner = quote_ident(database.owner());
     database.run(&format!(
         "CREATE EXTENSION pg_cron; GRANT USAGE ON SCHEMA cron TO {owner}, {login}; GRANT SELECT ON cron.job TO {login}; \
@@ -255,15 +255,15 @@ fn jobs_of_the_real_extension_are_carried_over() {
         login = quote_ident(database.login()),
     ));
     // row security: a role that is no superuser sees its own jobs only, and is told so
-    let said = import(&desk, &database, &[]);
+    let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     assert!(said.stderr.contains("its own jobs only"), "{}", said.stderr);
     assert!(said.stdout.contains("0 made, 0 there already, 0 left"), "{}", said.stdout);
     // a superuser uses no catalog of a lesser role
     database.run(&format!("REASSIGN OWNED BY {owner} TO postgres"));
     let super_config = json!({"connect": database.server().conninfo("postgres")});
-    desk.write("mill.json", &super_config.to_string());
-    let said = import(&desk, &database, &[]);
+    workdir.write("mill.json", &super_config.to_string());
+    let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     // versions before 1.5 do not know that setting, and run in GMT whatever it says
     let zone: String = one(
@@ -273,7 +273,7 @@ fn jobs_of_the_real_extension_are_carried_over() {
     let expected = ["nightly|VACUUM|0 3 * * *|-|ZONE|f", "pg_cron 2|SELECT 1|*/5 * * * *|-|ZONE|f"];
     assert_eq!(jobs(&database), expected.map(|job| job.replace("ZONE", &zone)), "they were a superuser's");
     database.run("DELETE FROM mill.job");
-    let said = import(&desk, &database, &["--run-as-queue-user"]);
+    let said = import(&workdir, &database, &["--run-as-queue-user"]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     // the words that it ends with do what they say
     let advice =

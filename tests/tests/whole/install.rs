@@ -5,11 +5,11 @@ use std::thread;
 
 use serde_json::json;
 use tests::database::quote_ident;
-use tests::desk::Ended;
 use tests::server_programs::bin;
-use tests::{Cluster, Database, Desk, Supervisor};
+use tests::workdir::Ended;
+use tests::{Cluster, Database, Supervisor, Workdir};
 
-use crate::asking::{all, one, refusal};
+use crate::queries::{all, one, refusal};
 
 /// A config that serves a database as its careful operator would.
 fn config(database: &Database) -> String {
@@ -23,9 +23,9 @@ fn config(database: &Database) -> String {
 /// A command about the database, with nothing running.
 #[track_caller]
 fn run(database: &Database, command: &str) -> Ended {
-    let desk = Desk::new();
-    desk.write("mill.json", &config(database));
-    desk.run(&[command, database.name(), "--config", "mill.json"])
+    let workdir = Workdir::new();
+    workdir.write("mill.json", &config(database));
+    workdir.run(&[command, database.name(), "--config", "mill.json"])
 }
 
 fn psql(database: &Database, user: &str) -> Command {
@@ -54,7 +54,7 @@ fn has_catalog(database: &Database) -> bool {
     one(database, "SELECT to_regclass('mill.meta') IS NOT NULL")
 }
 
-/// The database belongs to somebody else; its row user may use the schema public and no more.
+/// The database belongs to somebody else; its queue's user may use the schema public and no more.
 fn take_database_away(database: &Database) {
     database.run(&format!(
         "ALTER DATABASE {} OWNER TO postgres; GRANT CREATE ON SCHEMA public TO {}",
@@ -96,12 +96,12 @@ fn catalog_owners(database: &Database) -> Vec<String> {
 /// `launcher install` with a config of its own.
 #[track_caller]
 fn install_with(database: &Database, login: &str, rows: &serde_json::Value, more: &[&str]) -> Ended {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let config = json!({"connect": database.server().conninfo(login), "json": rows});
-    desk.write("mill.json", &config.to_string());
+    workdir.write("mill.json", &config.to_string());
     let mut arguments = vec!["install", database.name(), "--config", "mill.json"];
     arguments.extend(more);
-    desk.run(&arguments)
+    workdir.run(&arguments)
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn the_catalog_belongs_to_the_queues_user_who_administers_it_and_whose_jobs_run(
         .batch_execute("SELECT mill.grant('pg_monitor', 'use'); INSERT INTO mill.job (name, input) VALUES ('one', 'SELECT 1'); SELECT mill.run_job(id) FROM mill.job")
         .expect("its owner administers it");
     mill.eventually("the job has run", || {
-        database.look("SELECT FROM mill.run WHERE state = 'succeeded'", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.run WHERE state = 'succeeded'", &[]).is_some_and(|rows| rows.len() == 1)
     });
 }
 
@@ -169,7 +169,7 @@ fn another_owner_is_named_by_an_option_and_the_consent_that_is_missing_is_printe
         )
         .expect("a job");
     mill.eventually("the job has run", || {
-        database.look("SELECT FROM mill.run WHERE state = 'succeeded'", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.run WHERE state = 'succeeded'", &[]).is_some_and(|rows| rows.len() == 1)
     });
     let again = install_with(&database, database.login(), &rows, &["--owner", database.owner()]);
     assert!(again.code == Some(1) && again.stderr.contains("belongs to"), "{}", again.all());
@@ -229,20 +229,20 @@ fn installing_again_and_at_the_same_time_changes_nothing() {
 #[test]
 fn the_printed_sql_is_one_transaction_for_psql() {
     let database = Cluster::shared().database();
-    let desk = Desk::new();
-    let printed = desk.run(&["install", "--print"]);
+    let workdir = Workdir::new();
+    let printed = workdir.run(&["install", "--print"]);
     assert_eq!(printed.code, Some(0), "{}", printed.all());
-    let script = desk.write("install.sql", &printed.stdout);
+    let script = workdir.write("install.sql", &printed.stdout);
     // a table in the way of the last step: nothing of the first ones stays
     database.run("CREATE VIEW public.task AS SELECT 1 AS id");
     let mut command = psql(&database, database.owner());
     command.arg("-f").arg(&script);
-    assert!(desk.finish(command).stderr.contains("ERROR"));
+    assert!(workdir.finish(command).stderr.contains("ERROR"));
     assert!(!has_catalog(&database));
     database.run("DROP VIEW public.task");
     let mut command = psql(&database, database.owner());
     command.args(["-v", "ON_ERROR_STOP=1", "-f"]).arg(&script);
-    let said = desk.finish(command);
+    let said = workdir.finish(command);
     assert!(said.code == Some(0) && !said.stderr.contains("ERROR"), "{}", said.all());
     let by_hand = dump(&database);
 
@@ -330,17 +330,17 @@ fn what_others_have_built_on_the_catalog_is_named_and_not_dropped() {
 fn only_the_owner_may_uninstall() {
     let database = Cluster::shared().database();
     assert_eq!(run(&database, "install").code, Some(0));
-    let clerk = format!("{}_clerk", database.name());
+    let reporter = format!("{}_reporter", database.name());
     database.run(&format!(
         "CREATE ROLE {0} LOGIN; SELECT mill.grant('{0}', 'operate')",
-        quote_ident(&clerk).replace('"', "")
+        quote_ident(&reporter).replace('"', "")
     ));
-    let mut client = database.server().try_connect(&clerk, database.name()).expect("connect");
+    let mut client = database.server().try_connect(&reporter, database.name()).expect("connect");
     assert!(refusal(&mut client, "SELECT mill.uninstall()").starts_with("42501"));
     assert!(has_catalog(&database));
     drop(client);
     database.connect().batch_execute("SELECT mill.uninstall()").expect("the owner may");
-    database.run(&format!("DROP OWNED BY {clerk}; DROP ROLE {clerk}"));
+    database.run(&format!("DROP OWNED BY {reporter}; DROP ROLE {reporter}"));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn a_row_without_the_right_to_create_gets_its_catalog_from_the_launchers_login()
     ));
     let mill = Supervisor::of(&database).start();
     mill.eventually("the queue is registered", || {
-        database.look("SELECT 1 FROM mill.queue WHERE name = 'task'", &[]).is_some_and(|rows| !rows.is_empty())
+        database.query("SELECT 1 FROM mill.queue WHERE name = 'task'", &[]).is_some_and(|rows| !rows.is_empty())
     });
     let owner: String =
         one(&database, "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'mill'");

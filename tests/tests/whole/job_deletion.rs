@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::{all, one};
-use crate::job_desk::{self, insert};
-use crate::job_tally::{FAILURE, START, SUCCESS, activate, activate_in, change, hasty, left_over, quiet};
+use crate::job_counters::{FAILURE, START, SUCCESS, activate, activate_in, change, hasty, left_over, quiet};
+use crate::job_fixture::{self, insert};
+use crate::queries::{all, one};
 
 #[test]
 fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind() {
     let database = Cluster::shared().database();
     quiet(&database);
     let mut client = hasty(&database);
-    let turns =
+    let sequences =
         [("", START, Some(FAILURE)), ("", START, Some(SUCCESS)), (START, SUCCESS, None), (START, FAILURE, None)];
-    for (epoch, (before, held, after)) in ["NULL", "0"].into_iter().flat_map(|epoch| turns.map(|turn| (epoch, turn))) {
+    for (epoch, (before, held, after)) in
+        ["NULL", "0"].into_iter().flat_map(|epoch| sequences.map(|turn| (epoch, turn)))
+    {
         let job = insert(&database, "short", "input", "'SELECT 1'");
         let task = activate_in(&mut client, job, 0, epoch);
         if !before.is_empty() {
@@ -32,7 +34,7 @@ fn a_job_that_is_deleted_while_a_run_of_it_starts_or_ends_leaves_nothing_behind(
         client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
         assert_eq!(left_over(&database), (0, 0), "{epoch}: {before}, {held}, {after:?}");
     }
-    // the same while its tally is being entered, and with nobody who would look again but a scheduler
+    // the same while its deltas are being applied, and with nobody who would look again but a scheduler
     let job = insert(&database, "short", "input", "'SELECT 1'");
     let task = activate(&mut client, job, 0);
     change(&mut client, task, START);
@@ -61,7 +63,8 @@ fn left_of_deleted(database: &Database) -> (i64, i64) {
     )
 }
 
-/// The end of a run that fails has the book and has ordered the next try; the DELETE sees neither, and does not wait.
+/// The end of a run that fails has locked the counters and has ordered the next try; the DELETE sees neither, and does
+/// not wait.
 #[test]
 fn a_job_that_is_deleted_while_its_run_orders_the_next_one_has_no_further_run() {
     let database = Cluster::shared().database();
@@ -90,8 +93,8 @@ fn a_job_that_is_deleted_while_its_run_orders_the_next_one_has_no_further_run() 
 #[test]
 fn the_numbers_of_a_job_deleted_during_the_end_of_its_last_run_go_though_its_scheduler_sleeps() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "1 hour").start();
-    job_desk::open(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("sleep", "1 hour").start();
+    job_fixture::open(&mill, &database);
     let mut client = hasty(&database);
     for (epoch, end) in [("NULL", FAILURE), ("0", SUCCESS), ("NULL", SUCCESS)] {
         let job = insert(&database, "last", "input", "'SELECT 1'");

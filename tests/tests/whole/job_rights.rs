@@ -3,8 +3,8 @@
 
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{all, one, refusal};
-use crate::job_desk::{self, insert, runs, status};
+use crate::job_fixture::{self, insert, runs, status};
+use crate::queries::{all, one, refusal};
 
 /// A role that may use the mill and insert tasks; gone with the database's own.
 fn user(database: &Database, name: &str) -> String {
@@ -25,7 +25,7 @@ fn drop_users(database: &Database, roles: &[&String]) {
 fn each_user_sees_changes_and_runs_the_jobs_of_his_own_roles_alone() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let (alice, bob) = (user(&database, "alice"), user(&database, "bob"));
     let connect = |role: &str| database.server().try_connect(role, database.name()).expect("he may log in");
     let (mut a, mut b) = (connect(&alice), connect(&bob));
@@ -39,10 +39,10 @@ fn each_user_sees_changes_and_runs_the_jobs_of_his_own_roles_alone() {
     assert_eq!(output, database.owner(), "a run executes as the queue's user, never as the owner");
     for (client, own) in [(&mut a, hers), (&mut b, his)] {
         for table in ["mill.run", "mill.job_status", "mill.job_stat"] {
-            let rows = client.query(&format!("SELECT job FROM {table}"), &[]).expect("he may look");
+            let rows = client.query(&format!("SELECT job FROM {table}"), &[]).expect("he may read");
             assert_eq!(rows.iter().map(|row| row.get::<_, i32>(0)).collect::<Vec<_>>(), [own], "{table}");
         }
-        assert_eq!(client.query("SELECT id FROM mill.job", &[]).expect("he may look").len(), 1);
+        assert_eq!(client.query("SELECT id FROM mill.job", &[]).expect("he may read").len(), 1);
     }
     for sql in
         ["alter_job({}, scheduled => false)", "alter_job({}, next_start => now())", "run_job({})", "delete_job({})"]
@@ -71,10 +71,10 @@ fn each_user_sees_changes_and_runs_the_jobs_of_his_own_roles_alone() {
 }
 
 #[test]
-fn a_renamed_job_keeps_the_edges_of_makers_who_have_left() {
+fn a_renamed_job_keeps_the_edges_of_authors_who_have_left() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let (team, bob) = (user(&database, "team"), user(&database, "bob"));
     database.run(&format!("GRANT \"{team}\" TO \"{bob}\""));
     let connect = |role: &str| database.server().try_connect(role, database.name()).expect("he may log in");
@@ -102,7 +102,7 @@ fn a_renamed_job_keeps_the_edges_of_makers_who_have_left() {
 fn nobody_else_says_whose_run_a_row_is_or_forges_its_end() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let job = insert(&database, "quiet", "input", "'SELECT 1'");
     let eve = user(&database, "eve");
     database.run(&format!("GRANT ALL ON public.task TO \"{eve}\"; GRANT USAGE ON SEQUENCE public.task_id_seq TO \"{eve}\"; GRANT CREATE ON SCHEMA public TO \"{eve}\""));

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Supervisor, sized};
 
-use crate::asking::{all, one, refusal};
-use crate::job_desk::{self, insert, running, runs, stat, status};
+use crate::job_fixture::{self, insert, running, runs, stat, status};
+use crate::queries::{all, one, refusal};
 
 #[test]
 fn a_one_second_job_runs_on_its_grid_and_no_time_twice() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let seconds: i64 = sized(6, 60);
     let job = insert(&database, "tick", "input, schedule_interval", "'SELECT 1', '1 s'");
     let long =
@@ -42,7 +42,7 @@ fn a_one_second_job_runs_on_its_grid_and_no_time_twice() {
 fn add_job_calls_a_procedure_that_may_commit_with_its_id_and_config() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let mut client = database.connect();
     client
         .batch_execute(
@@ -83,8 +83,8 @@ fn add_job_calls_a_procedure_that_may_commit_with_its_id_and_config() {
 #[test]
 fn any_change_by_any_client_takes_effect_at_once() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 60_000).start();
-    job_desk::open(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("sleep", 60_000).start();
+    job_fixture::open(&mill, &database);
     let job = insert(
         &database,
         "rare",
@@ -107,7 +107,7 @@ fn any_change_by_any_client_takes_effect_at_once() {
     });
     assert!(status(&database, job).1.contains("paused"), "{:?}", status(&database, job));
     let run: i64 = client.query_one(&format!("SELECT mill.run_job({job})"), &[]).expect("run_job").get(0);
-    mill.finished(&database, job_desk::task_of(&mill, &database, run));
+    mill.finished(&database, job_fixture::task_of(&mill, &database, run));
     assert_eq!(runs(&database, job).len(), before + 1, "run_job runs also a paused job");
     client.batch_execute(&format!("SELECT mill.alter_job({job}, scheduled => true)")).expect("alter_job");
     mill.eventually("it goes on", || runs(&database, job).len() > before + 1);
@@ -122,7 +122,7 @@ fn any_change_by_any_client_takes_effect_at_once() {
 fn bad_values_are_refused_with_the_reason() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let mut client = database.connect();
     for (columns, values, reason) in [
         ("schedule_interval", "'0'", "must be more than 0"),
@@ -147,15 +147,15 @@ fn bad_values_are_refused_with_the_reason() {
 #[test]
 fn a_cron_job_gets_its_next_start_at_once_and_runs_when_its_time_comes() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 60_000).start();
-    job_desk::open(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("sleep", 60_000).start();
+    job_fixture::open(&mill, &database);
     let job = insert(&database, "nightly", "input, cron, timezone", "'SELECT 1', '30 3 * * *', 'Europe/Paris'");
     let began = Instant::now();
     mill.eventually("its next start is filled in", || stat::<bool>(&database, job, "next_start IS NOT NULL"));
     println!("filled in after {:?}", began.elapsed());
     let at: String = stat(&database, job, "to_char(next_start AT TIME ZONE 'Europe/Paris', 'HH24:MI:SS')");
     assert_eq!(at, "03:30:00");
-    job_desk::skip_to_next_start(&database, job);
+    job_fixture::skip_to_next_start(&database, job);
     mill.eventually("it has run", || runs(&database, job) == ["succeeded"]);
     mill.eventually("the next night is planned", || {
         stat::<bool>(&database, job, "COALESCE(next_start - last_start > interval '20 hours', false)")
@@ -169,7 +169,7 @@ fn a_cron_job_gets_its_next_start_at_once_and_runs_when_its_time_comes() {
 fn more_due_jobs_than_slots_run_all_of_them_the_oldest_due_first() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).key("max_workers", 4).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let jobs = 12;
     // inserted in another order than they are due
     database
@@ -194,7 +194,7 @@ fn more_due_jobs_than_slots_run_all_of_them_the_oldest_due_first() {
 fn many_jobs_due_in_one_second_all_run() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let jobs: i64 = sized(100, 1000);
     database
         .connect()
@@ -216,7 +216,7 @@ fn many_jobs_due_in_one_second_all_run() {
 fn deleting_a_job_whose_run_is_blocked_returns_at_once_and_ends_the_run() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let mut blocker = database.connect();
     blocker.batch_execute("CREATE TABLE wanted ()").expect("a table");
     blocker.batch_execute("BEGIN; LOCK TABLE wanted").expect("a lock");
@@ -245,7 +245,7 @@ fn deleting_a_job_whose_run_is_blocked_returns_at_once_and_ends_the_run() {
 fn max_runtime_ends_a_run_and_one_that_resists_loses_its_backend() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let columns = "input, schedule_interval, max_runtime, max_retries";
     let meek = insert(&database, "meek", columns, "'SELECT pg_sleep(1000)', '1 day', '500 ms', 0");
     let resisting = "$a$DO $x$ BEGIN LOOP BEGIN PERFORM pg_sleep(1000); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $x$ $a$";
@@ -254,7 +254,7 @@ fn max_runtime_ends_a_run_and_one_that_resists_loses_its_backend() {
         mill.wait("the run has failed").within(Duration::from_secs(30)).until(|| runs(&database, job) == ["failed"]);
         let (reason, error): (String, String) = {
             let sql = format!("SELECT reason, error FROM public.task WHERE job = {job}");
-            let rows = database.look(&sql, &[]).expect("a row");
+            let rows = database.query(&sql, &[]).expect("a row");
             (rows[0].get(0), rows[0].get(1))
         };
         assert_eq!(reason, "timeout");
@@ -275,7 +275,7 @@ fn max_runtime_ends_a_run_and_one_that_resists_loses_its_backend() {
 fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let good = insert(&database, "good", "input, schedule_interval", "'SELECT 1', '1 s'");
     let stranger = format!("{}_stranger", database.owner());
     database.run(&format!(
@@ -299,7 +299,7 @@ fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
     });
     let why: String = stat(&database, orphan, "reason");
     assert!(why.contains("does not exist any more"), "{why}");
-    // a procedure that has vanished, one that kills its own session, one that wants to harm its own books
+    // a procedure that has vanished, one that kills its own session, one that wants to change its own counters
     let mut client = database.connect();
     client
         .batch_execute(
@@ -334,7 +334,7 @@ fn a_broken_job_pauses_itself_with_its_reason_and_hurts_no_other() {
 fn a_job_may_set_its_own_next_start_while_it_runs() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let job = insert(
         &database,
         "selfish",
@@ -349,7 +349,7 @@ fn a_job_may_set_its_own_next_start_while_it_runs() {
 fn a_drifting_job_counts_from_the_end_of_its_last_run() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let job = insert(
         &database,
         "drifting",
@@ -373,7 +373,7 @@ fn a_drifting_job_counts_from_the_end_of_its_last_run() {
 fn old_runs_are_deleted_by_number_and_by_age() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     // runs that have come to their end, with their rows: of one job too many, of another too old ones, and of the last an
     // activation whose end is too old, behind a crash that is not
     let owner = database.owner();
@@ -399,7 +399,7 @@ fn old_runs_are_deleted_by_number_and_by_age() {
     ));
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill_private.run WHERE task IS NOT NULL"), 2506);
     drop(mill);
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     // the history and the rows
     for (table, success, failure) in [
         ("mill_private.run", "outcome = 'succeeded'", "outcome = 'failed'"),
@@ -423,7 +423,7 @@ fn old_runs_are_deleted_by_number_and_by_age() {
 fn runs_that_follow_each_other_on_one_session_each_find_their_own_settings_and_nothing_of_the_one_before() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let mut client = database.connect();
     client
         .batch_execute("CREATE TABLE trace (n serial, pid int, id text, job text, at timestamptz, attempt text, path text, strange bigint)")

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Signal, Supervisor, sized};
 
-use crate::asking::{one, running};
+use crate::queries::{one, running};
 
-/// What the row user is told about a task.
+/// What the queue's user is told about a task.
 #[track_caller]
 fn why(database: &Database, id: i64) -> String {
     database.connect().query_one("SELECT mill.why($1::bigint)", &[&id]).expect("mill.why answers").get(0)
@@ -36,11 +36,11 @@ fn finished_tasks_older_than_keep_are_deleted_in_small_batches() {
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task"), count + 4, "without keep nothing goes");
     drop(mill);
 
-    let mill = Supervisor::of(&database).row_key("keep", "1 hour").row_key("sleep", 100).start();
+    let mill = Supervisor::of(&database).queue_key("keep", "1 hour").queue_key("sleep", 100).start();
     mill.wait("the old ones are gone")
         .within(Duration::from_secs(30))
         .until(|| one::<i64>(&database, "SELECT count(*) FROM public.task WHERE data IS NULL") == 0);
-    let left: Vec<String> = crate::asking::all(&database, "SELECT data FROM public.task ORDER BY id");
+    let left: Vec<String> = crate::queries::all(&database, "SELECT data FROM public.task ORDER BY id");
     assert_eq!(left, ["young", "stopped", "waiting", "stopped"]);
     mill.eventually("the log tells of all batches of a thousand", || {
         mill.log().lines().iter().filter(|line| line.contains("old tasks deleted")).count() >= 3
@@ -69,7 +69,7 @@ fn status_shows_rows_and_bytes_of_every_queue() {
 #[test]
 fn why_tells_what_a_task_waits_for_and_what_became_of_it() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("run", 3).start();
+    let mill = Supervisor::of(&database).queue_key("run", 3).start();
     let planned = database.insert_with("SELECT 1", "plan = now() + interval '1 day'");
     says(&mill, &database, planned, "planned for");
     let done = database.insert_with("SELECT 1", "group = 'done'");
@@ -100,7 +100,7 @@ fn why_tells_what_a_task_waits_for_and_what_became_of_it() {
 #[test]
 fn why_tells_that_the_queue_may_run_no_more_at_once() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("run", 1).start();
+    let mill = Supervisor::of(&database).queue_key("run", 1).start();
     let first = database.insert_with("SELECT pg_sleep(600)", "group = 'a'");
     running(&mill, &database, first);
     let second = database.insert_with("SELECT 1", "group = 'b'");
@@ -130,14 +130,14 @@ fn why_tells_that_workers_get_no_connection_and_the_task_runs_when_they_do() {
     // the scheduler has its session already; for workers none is left
     let own: i64 =
         one(&database, &format!("SELECT count(*) FROM pg_stat_activity WHERE usename = '{}'", database.owner()));
-    let mut asking = database.connect();
+    let mut queries = database.connect();
     database.run(&format!("ALTER ROLE {owner} CONNECTION LIMIT {}", own + 1));
-    let id: i64 = asking
+    let id: i64 = queries
         .query_one("INSERT INTO public.task (input) VALUES ('SELECT 1') RETURNING id", &[])
         .expect("insert")
         .get(0);
     mill.eventually("why says that there is no connection", || {
-        let row = asking.query_one("SELECT mill.why($1::bigint)", &[&id]).expect("mill.why answers");
+        let row = queries.query_one("SELECT mill.why($1::bigint)", &[&id]).expect("mill.why answers");
         row.get::<_, String>(0).contains("cannot connect")
     });
     assert!(mill.log_contains("too many connections for role"));

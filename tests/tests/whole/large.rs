@@ -8,7 +8,7 @@ use tests::{Cluster, Database, Supervisor, sized};
 const MEGABYTE: usize = 1 << 20;
 /// What a worker needs besides twice the limit.
 const SLACK: usize = 16 * MEGABYTE;
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A finished task, without its long texts.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,11 +25,11 @@ fn ending(supervisor: &Supervisor<'_>, database: &Database, id: i64) -> (Ending,
     let mut peak = 0;
     let sql = "SELECT state::text, octet_length(output)::bigint, left(error, 300) FROM public.task \
                WHERE id = $1 AND state IN ('DONE', 'FAIL')";
-    let ending = supervisor.wait("the task has ended").within(PATIENCE).until(|| {
+    let ending = supervisor.wait("the task has ended").within(TIMEOUT).until(|| {
         for worker in supervisor.workers().iter().filter(|worker| worker.title.ends_with(&title_end)) {
             peak = peak.max(peak_bytes(worker.pid).unwrap_or(0));
         }
-        let rows = database.look(sql, &[&id])?;
+        let rows = database.query(sql, &[&id])?;
         let row = rows.first()?;
         Some(Ending { state: row.get(0), output_bytes: row.get(1), error: row.get(2) })
     });
@@ -50,7 +50,7 @@ fn done(output_bytes: usize) -> Ending {
 #[test]
 fn a_large_input_comes_through_whole() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let bytes = sized(20, 100) * MEGABYTE;
     let filler = "x".repeat(bytes);
     let literal = database.insert_with(&format!("SELECT length('{filler}')"), "group = 'literal'");
@@ -58,7 +58,7 @@ fn a_large_input_comes_through_whole() {
     for (id, output) in [(literal, bytes.to_string()), (comment, "1".to_owned())] {
         let (ending, _) = ending(&supervisor, &database, id);
         assert_eq!(ending, done(output.len()));
-        let rows = database.look("SELECT output FROM public.task WHERE id = $1", &[&id]);
+        let rows = database.query("SELECT output FROM public.task WHERE id = $1", &[&id]);
         assert_eq!(rows.expect("the server is there")[0].get::<_, String>(0), output);
     }
 }
@@ -66,20 +66,20 @@ fn a_large_input_comes_through_whole() {
 #[test]
 fn a_large_input_that_fails_is_told_whole_in_the_error() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let input = format!("SELECT 1/0 /*{}*/", "y".repeat(sized(5, 50) * MEGABYTE));
     let id = database.insert(&input);
     let (ending, _) = ending(&supervisor, &database, id);
     assert_eq!(ending.state, "FAIL");
     let sql = "SELECT error = E'ERROR:  division by zero\\nSTATEMENT:  ' || input FROM public.task WHERE id = $1";
-    assert!(database.look(sql, &[&id]).expect("the server is there")[0].get::<_, bool>(0));
+    assert!(database.query(sql, &[&id]).expect("the server is there")[0].get::<_, bool>(0));
 }
 
 #[test]
 fn a_large_output_comes_through_whole_and_a_workers_memory_stays_in_bounds() {
     let database = Cluster::shared().database();
     let bytes = sized(20, 100) * MEGABYTE;
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).row_key("output_limit", bytes).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).queue_key("output_limit", bytes).start();
     let rows = bytes / 1024;
     let inputs = [
         // one value, many rows, COPY; not compressible, so that nothing is saved on the way
@@ -97,7 +97,7 @@ fn a_large_output_comes_through_whole_and_a_workers_memory_stays_in_bounds() {
         let sql = "SELECT output = (SELECT string_agg(repeat(chr(65 + n % 26), 1023), E'\\n' ORDER BY n) \
                    FROM generate_series(1, $2::int) n) FROM public.task WHERE id = $1";
         if expected < bytes {
-            let same = database.look(sql, &[&id, &(rows as i32)]).expect("the server is there");
+            let same = database.query(sql, &[&id, &(rows as i32)]).expect("the server is there");
             assert!(same[0].get::<_, bool>(0), "it is the same text");
         }
     }
@@ -107,7 +107,7 @@ fn a_large_output_comes_through_whole_and_a_workers_memory_stays_in_bounds() {
 fn output_over_the_limit_fails_with_a_clear_word_and_within_bounds() {
     let database = Cluster::shared().database();
     let limit = sized(8, 64) * MEGABYTE;
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).row_key("output_limit", limit).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).queue_key("output_limit", limit).start();
     // in a sub-select, so that the server sends the rows as it makes them
     let endless = "SELECT repeat('x', 1023) FROM (SELECT generate_series(1, 2000000000)) AS s";
     let inputs = [
@@ -132,7 +132,7 @@ fn output_over_the_limit_fails_with_a_clear_word_and_within_bounds() {
 #[test]
 fn the_limit_is_64_megabytes_unless_told() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert("SELECT repeat('x', 64 * 1024 * 1024 + 1)");
     let (ending, _) = ending(&supervisor, &database, id);
     assert_eq!(ending.state, "FAIL");

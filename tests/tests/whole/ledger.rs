@@ -8,7 +8,7 @@ use tests::{Database, Supervisor};
 /// Longer than any test: whoever waits for its end instead of ending it is found out.
 const FIRST_RUN_SECONDS: u32 = 120;
 
-/// Makes the ledger as the row user.
+/// Makes the ledger as the queue's user.
 pub fn open(database: &Database) {
     let table = "CREATE TABLE ledger (pid int, alone bool)";
     database.connect().batch_execute(table).expect("the owner may make tables");
@@ -25,7 +25,7 @@ pub fn input() -> String {
 
 /// Backends that have signed so far, and whether each was alone.
 pub fn entries(database: &Database) -> Vec<(i32, bool)> {
-    let rows = database.look("SELECT pid, alone FROM ledger", &[]).unwrap_or_default();
+    let rows = database.query("SELECT pid, alone FROM ledger", &[]).unwrap_or_default();
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
@@ -59,7 +59,7 @@ pub fn ended(supervisor: &Supervisor<'_>, database: &Database, id: i64, runs: us
 
 /// Is a session of that backend still there?
 pub fn is_connected(database: &Database, backend: i32) -> bool {
-    let rows = database.look("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&backend]);
+    let rows = database.query("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&backend]);
     rows.is_none_or(|rows| !rows.is_empty())
 }
 

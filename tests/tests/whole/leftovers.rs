@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{linger, one, running};
+use crate::queries::{linger, one, running};
 
 fn state(database: &Database, id: i64) -> Value {
     database.task(id).map(|row| row["state"].clone()).unwrap_or_default()
@@ -46,7 +46,7 @@ fn every_way(reset_ms: Option<u32>) {
     let database = Cluster::shared().database();
     let mut launch = Supervisor::of(&database);
     if let Some(reset_ms) = reset_ms {
-        launch = launch.row_key("reset", reset_ms);
+        launch = launch.queue_key("reset", reset_ms);
     }
     let mill = launch.start();
     let first = database.insert("SELECT 1");
@@ -81,7 +81,7 @@ fn every_way(reset_ms: Option<u32>) {
 #[test]
 fn a_strangers_session_whose_pid_stands_in_a_row_is_left_alone() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     let first = database.insert("SELECT 1");
     mill.finished(&database, first);
     // A session of the very role that the queue runs as.
@@ -104,7 +104,7 @@ fn a_strangers_session_whose_pid_stands_in_a_row_is_left_alone() {
     let next = database.insert_with("SELECT 2", "group = 'x'");
     // A restart settles what it finds, and must know as well.
     drop(mill);
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     done(&mill, &database, &[1001, next]);
     forge(1002);
     done(&mill, &database, &[1002]);
@@ -114,7 +114,7 @@ fn a_strangers_session_whose_pid_stands_in_a_row_is_left_alone() {
 #[test]
 fn a_row_with_the_pid_of_a_worker_that_runs_another_task_is_settled_and_the_other_task_goes_on() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     for columns in ["group = 'plain'", "group = 'live', count = 100"] {
         let long = database.insert_with("SELECT pg_sleep(8)", columns);
         let pid = running(&mill, &database, long);
@@ -136,7 +136,7 @@ fn a_row_with_the_pid_of_a_worker_that_runs_another_task_is_settled_and_the_othe
 #[test]
 fn tasks_that_run_or_wait_for_a_lock_are_none_of_it() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     database.run("CREATE TABLE public.ledger (task bigint); GRANT ALL ON public.ledger TO PUBLIC");
     let input = "INSERT INTO public.ledger VALUES (current_setting('pg_task.id')::bigint); SELECT pg_sleep(0.3)";
     let mut ids: Vec<i64> = (0..3).map(|n| database.insert_with(input, &format!("group = 'p{n}'"))).collect();
@@ -160,7 +160,7 @@ fn tasks_that_run_or_wait_for_a_lock_are_none_of_it() {
 #[test]
 fn a_refused_end_stops_the_row_and_frees_its_group_without_running_the_input_again() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     database.run(
         "CREATE TABLE public.ledger (task bigint); GRANT ALL ON public.ledger TO PUBLIC; \
          CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''never''; END'; \
@@ -192,7 +192,7 @@ fn a_refused_end_stops_the_row_and_frees_its_group_without_running_the_input_aga
 #[test]
 fn a_leftover_that_cannot_be_planned_again_is_said_once_and_holds_nobody_else_up() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     let first = database.insert("SELECT 1");
     mill.finished(&database, first);
     database.run(
@@ -218,7 +218,7 @@ fn a_leftover_that_cannot_be_planned_again_is_said_once_and_holds_nobody_else_up
 #[test]
 fn sessions_of_ours_that_are_terminated_at_any_moment_leave_nothing_behind() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     let first = database.insert("SELECT 1");
     mill.finished(&database, first);
     let insert = "INSERT INTO public.task (input, \"group\", count, atomic, timeout) \
@@ -238,7 +238,7 @@ fn sessions_of_ours_that_are_terminated_at_any_moment_leave_nothing_behind() {
 #[test]
 fn a_restored_queue_goes_on_with_its_claimed_rows() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     let first = database.insert("SELECT 1");
     mill.finished(&database, first);
     // COPY in replica mode is what pg_restore does with --disable-triggers.
@@ -256,7 +256,7 @@ fn a_restored_queue_goes_on_with_its_claimed_rows() {
 fn a_leftover_in_a_prepared_transaction_waits_for_its_end() {
     let cluster = Cluster::configure().setting("max_prepared_transactions", "4").start();
     let database = cluster.database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     let first = database.insert("SELECT 1");
     mill.finished(&database, first);
     behind_the_triggers(
@@ -274,9 +274,9 @@ fn a_leftover_in_a_prepared_transaction_waits_for_its_end() {
 #[test]
 fn the_run_of_a_job_that_nobody_executes_is_closed_or_begins() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("reset", 1000).start();
+    let mill = Supervisor::of(&database).queue_key("reset", 1000).start();
     mill.eventually("the catalog is made", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| !rows.is_empty())
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| !rows.is_empty())
     });
     database
         .connect()
@@ -284,7 +284,7 @@ fn the_run_of_a_job_that_nobody_executes_is_closed_or_begins() {
         .expect("a job");
     database.connect().batch_execute("SELECT mill.run_job(1)").expect("ordered");
     let task = mill.eventually("its run begins", || {
-        let rows = database.look("SELECT id FROM public.task WHERE job = 1 AND state = 'WORK'", &[])?;
+        let rows = database.query("SELECT id FROM public.task WHERE job = 1 AND state = 'WORK'", &[])?;
         rows.first().map(|row| row.get::<_, i64>(0))
     });
     // Its worker says that the row is no longer its own, and leaves.

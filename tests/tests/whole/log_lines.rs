@@ -31,7 +31,7 @@ fn raise_at_once(supervisor: &Supervisor<'_>, database: &Database, tasks: usize,
     supervisor.wait("all wait at the gate").within(Duration::from_secs(30)).until(|| {
         let sql = "SELECT count(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
                    WHERE d.datname = current_database() AND locktype = 'advisory' AND objid = 7 AND NOT granted";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == i64::from(count))
+        database.query(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == i64::from(count))
     });
     gate.batch_execute("SELECT pg_advisory_unlock(7)").expect("open the gate");
 }

@@ -8,8 +8,8 @@ use serde_json::json;
 use tests::server_programs::bin;
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{all, one};
 use crate::graphs::{declare, ready, wait_ended};
+use crate::queries::{all, one};
 
 const SOON: Duration = Duration::from_secs(20);
 const PUBLISH: &str = "CREATE PUBLICATION everything FOR ALL TABLES";
@@ -120,7 +120,7 @@ fn a_subscriber_of_all_tables_receives_what_tasks_jobs_and_flows_do() {
     let subscriber = Cluster::start();
     let (source, copy) = (publisher.database(), subscriber.database());
     assert_eq!(source.name(), copy.name());
-    let mill = Supervisor::of(&source).row_key("sleep", 100).start();
+    let mill = Supervisor::of(&source).queue_key("sleep", 100).start();
     ready(&mill, &source);
     assert_eq!(all::<String>(&source, WITHOUT_IDENTITY), Vec::<String>::new());
     source.run(PUBLISH);
@@ -178,7 +178,7 @@ fn a_published_table_whose_rows_have_no_replica_identity_is_named_with_what_to_d
     let sql = "CREATE TABLE public.task (id bigserial UNIQUE NOT NULL, plan timestamptz NOT NULL DEFAULT now(), \
                state text NOT NULL DEFAULT 'PLAN', input text NOT NULL)";
     owner.batch_execute(sql).expect("a table without a primary key");
-    let mill = Supervisor::of(&database).row_key("sleep", 100).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 100).start();
     mill.finished(&database, database.insert("SELECT 1"));
     database.run(PUBLISH);
     let id = database.insert("SELECT 2");
@@ -196,7 +196,7 @@ fn a_published_table_whose_rows_have_no_replica_identity_is_named_with_what_to_d
     // the same at a start
     drop(mill);
     owner.batch_execute("ALTER TABLE public.task REPLICA IDENTITY NOTHING").expect("again");
-    let mill = Supervisor::of(&database).row_key("sleep", 100).launch();
+    let mill = Supervisor::of(&database).queue_key("sleep", 100).launch();
     mill.wait("it says why").within(SOON).until(|| {
         let status = mill.status()?;
         status["databases"][0]["why"].as_str()?.contains("REPLICA IDENTITY USING INDEX").then_some(())

@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Signal, Supervisor, steadily};
 
-use crate::asking::{one, running, state};
 use crate::ledger;
+use crate::queries::{one, running, state};
 
 /// How soon a message is done: two seconds for a scheduler that does not want to go, and some for a slow machine.
 const SOON: Duration = Duration::from_secs(5);
 
-/// Sends a message as the row user; what `mill` answers.
+/// Sends a message as the queue's user; what `mill` answers.
 #[track_caller]
 pub fn say(client: &mut Client, sql: &str) -> bool {
     let row = client.query_one(&format!("SELECT mill.{sql}"), &[]);
@@ -40,7 +40,7 @@ pub fn scheduler(mill: &Supervisor<'_>) -> i32 {
 pub fn waits_for_lock(database: &Database, kind: &str) -> bool {
     let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg_work %' \
                AND wait_event_type = 'Lock' AND wait_event = $1 AND datname = $2";
-    database.look(sql, &[&kind, &database.name()]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
+    database.query(sql, &[&kind, &database.name()]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn stop_start_and_restart_do_what_they_say_and_may_be_said_again() {
 #[track_caller]
 fn waits_until(end: &[&str]) {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     let old = scheduler(&mill);
     let mut owner = database.connect();
     owner.batch_execute("BEGIN; SAVEPOINT a").expect("begin");
@@ -127,7 +127,7 @@ fn a_released_savepoint_keeps_the_message_until_the_commit() {
 fn a_prepared_transaction_is_waited_for_until_it_is_committed() {
     let cluster = Cluster::configure().setting("max_prepared_transactions", "5").start();
     let database = cluster.database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     let mut owner = database.connect();
     owner.batch_execute("BEGIN").expect("begin");
     assert!(say(&mut owner, "restart()"));
@@ -150,13 +150,13 @@ fn a_prepared_transaction_is_waited_for_until_it_is_committed() {
 #[test]
 fn a_sender_that_is_killed_lets_the_waiting_scheduler_go_on() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     let mut owner = database.connect();
     owner.batch_execute("BEGIN").expect("begin");
     let pid: i32 = owner.query_one("SELECT pg_backend_pid()", &[]).expect("pid").get(0);
     assert!(say(&mut owner, "restart()"));
     mill.eventually("the new one is seen waiting", || waits_for_lock(&database, "advisory"));
-    database.look("SELECT pg_terminate_backend($1)", &[&pid]).expect("end it");
+    database.query("SELECT pg_terminate_backend($1)", &[&pid]).expect("end it");
     let id = database.insert("SELECT 1");
     assert_eq!(mill.finished(&database, id)["state"], "DONE");
 }
@@ -164,7 +164,7 @@ fn a_sender_that_is_killed_lets_the_waiting_scheduler_go_on() {
 #[test]
 fn a_second_restart_ends_the_one_that_waits_and_is_waited_for_instead() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (mut first, mut second) = (database.connect(), database.connect());
     first.batch_execute("BEGIN").expect("begin");
     assert!(say(&mut first, "restart()"));
@@ -276,7 +276,7 @@ fn only_those_with_a_right_to_it_are_heard() {
 fn a_database_is_stopped_and_restarted_from_another_one() {
     let cluster = Cluster::shared();
     let (here, there) = (cluster.database(), cluster.database());
-    let mill = Supervisor::of(&here).and(&there).row_key("sleep", 50).row(json!({
+    let mill = Supervisor::of(&here).and(&there).queue_key("sleep", 50).queue(json!({
         "data": there.name(), "user": there.owner(), "table": "second"
     }));
     here.run(&format!("GRANT {} TO {}", quote_ident(there.owner()), quote_ident(here.login())));
@@ -328,7 +328,7 @@ fn the_sixty_fifth_message_of_a_transaction_is_refused() {
 fn a_task_that_does_not_let_itself_be_cancelled_is_ended_and_runs_again_later() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     let stubborn = "BEGIN;INSERT INTO ledger SELECT pg_backend_pid(), pg_try_advisory_lock(4711);COMMIT;\
                     SET client_connection_check_interval = 0;\
                     DO $$BEGIN WHILE (SELECT count(*) = 1 FROM ledger) LOOP BEGIN PERFORM pg_sleep(1); \
@@ -349,7 +349,7 @@ fn a_scheduler_that_does_not_hear_is_killed_within_two_seconds_and_nobody_waits_
     let cluster = Cluster::shared();
     let (deaf, other) = (cluster.database(), cluster.database());
     deaf.run(&format!("GRANT {} TO {}", quote_ident(other.owner()), quote_ident(deaf.login())));
-    let mill = Supervisor::of(&deaf).and(&other).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&deaf).and(&other).queue_key("sleep", 50).start();
     let title = format!("pgmill: scheduler {} ", deaf.name());
     let pid = mill.schedulers().into_iter().find(|one| one.title.starts_with(&title)).expect("it runs").pid;
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGSTOP).expect("stop it");
@@ -392,7 +392,7 @@ fn the_operator_says_the_same_by_commands() {
     let (code, said) = told(&["stop", "nowhere"]);
     assert!(code == Some(1) && said.contains("there is no database \"nowhere\""), "{said}");
     let (code, said) = told(&["stop", "template1"]);
-    assert!(code == Some(1) && said.contains("no row of its config serves"), "{said}");
+    assert!(code == Some(1) && said.contains("no queue of its config serves"), "{said}");
     mill.signal(Signal::SIGTERM);
     mill.wait_exit(Duration::from_secs(10));
     assert_eq!(told(&["start", name]).0, Some(3));
@@ -414,7 +414,7 @@ fn a_stop_lasts_over_a_reload_but_not_over_a_new_start_and_the_config_and_the_ca
     scheduler(&mill);
     drop(mill);
 
-    let mill = Supervisor::of(&database).row_key("enabled", false).start();
+    let mill = Supervisor::of(&database).queue_key("enabled", false).start();
     assert_eq!((mill.schedulers().len(), row_state(&mill, 0).as_deref()), (0, Some("DISABLED")));
     assert!(say(&mut database.connect(), "start()"), "a message starts it for now");
     drop(mill);
@@ -434,7 +434,7 @@ fn a_stop_lasts_over_a_reload_but_not_over_a_new_start_and_the_config_and_the_ca
 fn a_message_while_a_task_runs_plans_it_again() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let mill = Supervisor::of(&database).row_key("sleep", 50).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert(&ledger::input());
     running(&mill, &database, id);
     ledger::running(&mill, &database, id);

@@ -38,7 +38,7 @@ fn runs_in(supervisor: &Supervisor<'_>, database: &Database, table: &str, group:
     let what = format!("the task in {table} is done");
     supervisor.eventually(&what, || {
         let sql = format!("SELECT output FROM {table} WHERE id = $1 AND state = 'DONE'");
-        let rows = database.look(&sql, &[&id])?;
+        let rows = database.query(&sql, &[&id])?;
         rows.first().map(|row| assert_eq!(row.get::<_, String>(0), "7"))
     });
 }
@@ -51,7 +51,7 @@ fn schemas_tables_and_groups_may_have_any_name() {
     let pairs = NAMES.iter().zip(NAMES.iter().rev()).chain(PLACEHOLDERS.iter().zip(&PLACEHOLDERS));
     let pairs: Vec<(&str, &str)> = pairs.map(|(schema, table)| (*schema, *table)).collect();
     for (schema, table) in &pairs {
-        launch = launch.row(row(&database, schema, table));
+        launch = launch.queue(row(&database, schema, table));
     }
     let connect = database.server().conninfo(database.login());
     let supervisor = launch.key("connect", connect).start();
@@ -59,12 +59,12 @@ fn schemas_tables_and_groups_may_have_any_name() {
         let table = table(schema, name);
         supervisor.eventually(&format!("{table} is made"), || {
             database
-                .look("SELECT 1 FROM pg_class WHERE oid = to_regclass($1)", &[&table])
+                .query("SELECT 1 FROM pg_class WHERE oid = to_regclass($1)", &[&table])
                 .filter(|rows| !rows.is_empty())
         });
         runs_in(&supervisor, &database, &table, schema);
     }
-    let left = database.look("SELECT to_regclass('public.x') IS NOT NULL", &[]).expect("the server is there");
+    let left = database.query("SELECT to_regclass('public.x') IS NOT NULL", &[]).expect("the server is there");
     assert!(left[0].get::<_, bool>(0), "public.x is still there");
     assert_eq!(supervisor.schedulers().len(), pairs.len());
     let title = format!("pgmill: scheduler {} UPPER.{}", database.name(), NAMES[4]);
@@ -80,7 +80,7 @@ fn databases_and_roles_may_have_any_name() {
     for database in &databases {
         launch = launch.and(database);
     }
-    let supervisor = launch.row_key("sleep", 50).start();
+    let supervisor = launch.queue_key("sleep", 50).start();
     for database in &databases {
         runs_in(&supervisor, database, "public.task", "group");
         assert!(
@@ -94,13 +94,13 @@ fn a_killed_workers_task_is_settled_whatever_its_names_are() {
     let name = NAMES[4];
     let database = Cluster::shared().database_named(&format!("{name} k"), &format!("{name} kr"));
     let supervisor =
-        Supervisor::of(&database).row_key("sleep", 50).row_key("schema", name).row_key("table", name).start();
+        Supervisor::of(&database).queue_key("sleep", 50).queue_key("schema", name).queue_key("table", name).start();
     let table = table(name, name);
     let insert = format!("INSERT INTO {table} (input) VALUES ('SELECT pg_sleep(100)')");
     database.connect().batch_execute(&insert).expect("insert");
     let attempt = |number: i32| {
         let sql = format!("SELECT 1 FROM {table} WHERE state = 'WORK' AND attempt = $1");
-        database.look(&sql, &[&number]).is_some_and(|rows| rows.len() == 1)
+        database.query(&sql, &[&number]).is_some_and(|rows| rows.len() == 1)
     };
     supervisor.eventually("it runs", || attempt(1) && supervisor.workers().len() == 1);
     supervisor.kill9(supervisor.workers()[0].pid);
@@ -119,7 +119,7 @@ fn databases_in_other_encodings_keep_their_bytes() {
             "CREATE DATABASE {name} OWNER {} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'",
             owner.owner()
         ));
-        launch = launch.row(json!({"data": name, "user": owner.owner(), "sleep": 50}));
+        launch = launch.queue(json!({"data": name, "user": owner.owner(), "sleep": 50}));
     }
     let supervisor = launch.start();
     for name in &names {

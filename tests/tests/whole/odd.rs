@@ -211,7 +211,7 @@ fn insert(client: &mut postgres::Client, input: &str, columns: &str, group: &str
 /// The state of a task and the begin of its error.
 fn state(database: &Database, id: i64) -> Option<(String, String)> {
     let sql = "SELECT state::text, coalesce(left(error, 200000), '') FROM public.task WHERE id = $1";
-    database.look(sql, &[&id])?.first().map(|row| (row.get(0), row.get(1)))
+    database.query(sql, &[&id])?.first().map(|row| (row.get(0), row.get(1)))
 }
 
 fn matches(end: End, found: Option<&(String, String)>) -> bool {
@@ -239,9 +239,9 @@ pub fn no_panic(supervisor: &Supervisor<'_>) {
 fn odd_rows_end_with_a_reason_and_healthy_tasks_go_on_beside_them() {
     let database = Cluster::shared().database();
     let supervisor = Supervisor::of(&database)
-        .row_key("output_limit", 2 << 20)
+        .queue_key("output_limit", 2 << 20)
         // rows that claim to run are nobody's, which is found out at a reset
-        .row_key("reset", 2000)
+        .queue_key("reset", 2000)
         .key("defaults", json!({"delete": false}))
         .key("max_workers", 12)
         .start();
@@ -294,7 +294,7 @@ fn odd_rows_end_with_a_reason_and_healthy_tasks_go_on_beside_them() {
         .collect();
     assert!(ended.is_some(), "{}\n{}", told.join("\n"), supervisor.log().tail(20));
     for (at, id) in &inserted {
-        let why = database.look("SELECT mill.why($1::bigint)", &[id]).expect("why has an answer");
+        let why = database.query("SELECT mill.why($1::bigint)", &[id]).expect("why has an answer");
         let why: Option<String> = why[0].get(0);
         assert!(why.is_some_and(|why| !why.is_empty()), "{:?}", kinds[*at].columns);
     }
@@ -323,7 +323,7 @@ fn rows_of_bytes_that_are_no_text_run_in_a_sql_ascii_database() {
             "CREATE DATABASE {ascii} OWNER {owner} TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
         ))
         .expect("a database of bytes");
-    let supervisor = Supervisor::of(&database).row(json!({"data": ascii, "user": owner})).start();
+    let supervisor = Supervisor::of(&database).queue(json!({"data": ascii, "user": owner})).start();
     let mut client = server.try_connect(owner, &ascii).expect("a session there");
     let bytes = |sql: &str| format!("convert_from('{sql}'::bytea, 'SQL_ASCII')");
     let insert = |client: &mut postgres::Client, input: &str, more: &str, values: &str| -> i64 {
@@ -343,7 +343,7 @@ fn rows_of_bytes_that_are_no_text_run_in_a_sql_ascii_database() {
         let sql = "SELECT state::text, encode(output::bytea, 'hex'), encode(convert_to(coalesce(error, ''), 'SQL_ASCII'), 'hex') \
                    FROM public.task WHERE id = $1 AND state IN ('DONE', 'FAIL', 'GONE')";
         let sql = sql.replace("output::bytea", "convert_to(coalesce(output, ''), 'SQL_ASCII')");
-        let rows = client.query(&sql, &[&id]).expect("look");
+        let rows = client.query(&sql, &[&id]).expect("the query");
         rows.first().map(|row| (row.get::<_, String>(0), row.get::<_, String>(1), row.get::<_, String>(2)))
     };
     let ends: Vec<(String, String, String)> =

@@ -105,7 +105,7 @@ pub fn make(database: &Database, sql: &str) {
     database.connect().batch_execute(sql).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
 }
 
-/// As the row user where pg_task's settings are known.
+/// As the queue's user where pg_task's settings are known.
 #[track_caller]
 pub fn fill(database: &Database, sql: &str) {
     let mut client = database.connect();
@@ -115,11 +115,11 @@ pub fn fill(database: &Database, sql: &str) {
 
 pub fn count(database: &Database, condition: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM public.task WHERE {condition}");
-    database.look(&sql, &[]).map_or(-1, |rows| rows[0].get(0))
+    database.query(&sql, &[]).map_or(-1, |rows| rows[0].get(0))
 }
 
 pub fn text(database: &Database, sql: &str) -> Option<String> {
-    database.look(sql, &[])?.first()?.get(0)
+    database.query(sql, &[])?.first()?.get(0)
 }
 
 /// What the rows of a condition say, in the columns that they had before.
@@ -135,7 +135,7 @@ pub fn fingerprint(database: &Database, condition: &str) -> String {
 /// Waits until the table has all that it should have.
 #[track_caller]
 pub fn wait_repaired(supervisor: &Supervisor<'_>) {
-    supervisor.wait("the table is mended").within(SOON).until(|| supervisor.log_contains("table mended"));
+    supervisor.wait("the table is repaired").within(SOON).until(|| supervisor.log_contains("table repaired"));
 }
 
 pub fn stop(supervisor: &Supervisor<'_>) {
@@ -166,7 +166,7 @@ pub fn watch_ddl(database: &Database) {
 pub fn starts_without_ddl(database: &Database) {
     watch_ddl(database);
     let _dump = dump(database);
-    let supervisor = Supervisor::of(database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(database).queue_key("sleep", NEVER).start();
     let id = database.insert("SELECT 'again'");
     assert_eq!(supervisor.finished(database, id)["output"], "again");
     stop(&supervisor);

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use tests::database::Session;
 use tests::{Cluster, Database, ShutdownMode, Signal, Supervisor, sized, steadily};
 
-use crate::asking::{all, forgive, linger, one, running, worker_of};
+use crate::queries::{all, forgive, linger, one, running, worker_of};
 
 #[test]
 fn the_backend_of_a_killed_worker_is_gone_and_its_task_runnable_within_a_second() {
@@ -176,7 +176,7 @@ fn a_launcher_told_to_end_under_load_leaves_every_task_finished_or_runnable() {
     with_ledger(&database, 400);
     database.insert_with("SELECT pg_sleep(3600)", "group = 'long', active = '1 day'");
     drop(mill);
-    // signals, the patience that the row has, how long it may take
+    // signals, the timeout of the row, how long it may take
     let ends: [(&[Signal], &str, u64); 4] = [
         (&[Signal::SIGTERM], "1 s", 5),
         (&[Signal::SIGINT], "1 min", 3),
@@ -184,7 +184,7 @@ fn a_launcher_told_to_end_under_load_leaves_every_task_finished_or_runnable() {
         (&[Signal::SIGQUIT], "1 min", 2),
     ];
     for (signals, close, seconds) in ends {
-        let mill = Supervisor::of(&database).row_key("close", close).start();
+        let mill = Supervisor::of(&database).queue_key("close", close).start();
         let done = "SELECT count(*) FROM public.task WHERE state = 'DONE'";
         let before: i64 = one(&database, done);
         mill.eventually("some more are done", || one::<i64>(&database, done) > before + 10);

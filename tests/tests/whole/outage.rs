@@ -122,12 +122,12 @@ fn a_server_that_does_not_answer_holds_up_nobody_and_is_not_stormed() {
     let mut launch = Supervisor::of(&database).key("max_workers", 40);
     for number in 0..12 {
         let connect = format!("host=127.0.0.1 port={}", swallow.port);
-        launch = launch.row(json!({"data": format!("d{number}"), "user": "nobody", "connect": connect}));
+        launch = launch.queue(json!({"data": format!("d{number}"), "user": "nobody", "connect": connect}));
     }
     let supervisor = launch.launch();
     supervisor.eventually("the schedulers run", || supervisor.schedulers().len() == 13);
     supervisor.eventually("connects wait", || swallow.waiting() > 0);
-    supervisor.eventually("the good row has its table", || database.look("SELECT FROM public.task", &[]).is_some());
+    supervisor.eventually("the good row has its table", || database.query("SELECT FROM public.task", &[]).is_some());
     let id = database.insert("SELECT 1");
     assert_eq!(supervisor.finished(&database, id)["state"], "DONE", "the good row works");
     let before = cpu_of_all(&supervisor);
@@ -188,7 +188,7 @@ fn a_budget_of_connections_is_never_exceeded() {
     let mut most = 0;
     supervisor.wait("all tasks are done").within(Duration::from_secs(60)).until(|| {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pg\\_%'";
-        if let Some(rows) = database.look(sql, &[]) {
+        if let Some(rows) = database.query(sql, &[]) {
             most = most.max(rows[0].get::<_, i64>(0));
         }
         ids.iter().all(|id| database.finished(*id).is_some())
@@ -222,14 +222,14 @@ fn a_server_without_room_makes_tasks_wait_and_none_fail() {
         .collect();
     steadily("nothing fails", Duration::from_secs(6), || {
         let sql = "SELECT count(*) FROM public.task WHERE state NOT IN ('PLAN', 'TAKE', 'WORK')";
-        client.query_one(sql, &[]).expect("look").get::<_, i64>(0) == 0
+        client.query_one(sql, &[]).expect("the query").get::<_, i64>(0) == 0
     });
     drop(others);
     let done = "SELECT count(*) FROM public.task WHERE id = ANY ($1) AND state = 'DONE'";
     supervisor
         .wait("all are done")
         .within(Duration::from_secs(10))
-        .until(|| client.query_one(done, &[&ids]).expect("look").get::<_, i64>(0) == 4);
+        .until(|| client.query_one(done, &[&ids]).expect("the query").get::<_, i64>(0) == 4);
     let lines = supervisor.log().since(mark);
     let about =
         lines.iter().filter(|line| line.contains("53300") || line.contains("waits") || line.contains("served again"));
@@ -275,7 +275,7 @@ fn a_refusal_of_pg_hba_and_a_changed_password_are_said_with_what_to_do_and_waite
 }
 
 #[test]
-fn a_mended_password_file_needs_no_restart() {
+fn a_repaired_password_file_needs_no_restart() {
     let cluster = Cluster::configure().tcp().start();
     let database = cluster.database();
     database.set_password("s3cret");
@@ -311,7 +311,7 @@ fn a_stand_by_is_waited_for_and_served_once_it_is_promoted() {
         .expect("insert")
         .get(0);
     supervisor.eventually("the task is done", || {
-        let row = client.query_one("SELECT state::text FROM public.task WHERE id = $1", &[&id]).expect("look");
+        let row = client.query_one("SELECT state::text FROM public.task WHERE id = $1", &[&id]).expect("the query");
         row.get::<_, String>(0) == "DONE"
     });
 }

@@ -36,7 +36,7 @@ fn a_partitioned_table_is_served_if_its_key_never_changes() {
             ),
         );
         let row = json!({"data": database.name(), "user": database.owner(), "schema": schema, "sleep": NEVER});
-        launch = launch.row(row);
+        launch = launch.queue(row);
     }
     let supervisor = launch.start();
     let done = |schema: &str| {
@@ -46,17 +46,17 @@ fn a_partitioned_table_is_served_if_its_key_never_changes() {
     for (schema, ..) in &partitions {
         supervisor.wait("all are done").within(SOON).until(|| done(schema) == "10");
     }
-    supervisor.eventually("all are mended", || {
-        supervisor.log().lines().iter().filter(|line| line.contains("table mended")).count() == 3
+    supervisor.eventually("all are repaired", || {
+        supervisor.log().lines().iter().filter(|line| line.contains("table repaired")).count() == 3
     });
-    // Row triggers of a partition ring for the whole table.
+    // Row triggers of a partition notify for the whole table.
     for (schema, ..) in &partitions {
         make(
             &database,
             &format!("INSERT INTO {schema}.task (input, \"group\", state) VALUES ('SELECT 2', 'a', 'STOP')"),
         );
         make(&database, &format!("UPDATE {schema}.task SET state = 'PLAN' WHERE state = 'STOP'"));
-        supervisor.wait("the ring is heard").within(SOON).until(|| done(schema) == "11");
+        supervisor.wait("the notification has come").within(SOON).until(|| done(schema) == "11");
         let indexes = format!(
             "SELECT count(*)::text FROM pg_index WHERE indrelid = '{schema}.part0'::regclass AND indpred IS NOT NULL AND indisvalid"
         );
@@ -77,7 +77,7 @@ fn a_table_whose_rows_would_wander_between_partitions_is_refused() {
                  state text NOT NULL DEFAULT 'PLAN', input text NOT NULL, PRIMARY KEY (id, {key})) PARTITION BY {by};"
             ),
         );
-        launch = launch.row(json!({"data": database.name(), "user": database.owner(), "schema": schema}));
+        launch = launch.queue(json!({"data": database.name(), "user": database.owner(), "schema": schema}));
     }
     let supervisor = launch.launch();
     for key in ["plan", "state"] {
@@ -89,7 +89,7 @@ fn a_table_whose_rows_would_wander_between_partitions_is_refused() {
 #[test]
 fn rows_of_inheritance_children_are_served() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 200).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 200).start();
     make(
         &database,
         "CREATE TABLE public.child () INHERITS (public.task); INSERT INTO public.child (input) VALUES ('SELECT 1'), ('SELECT 2')",
@@ -116,7 +116,7 @@ fn a_large_partitioned_table_gets_its_indexes_partition_by_partition() {
              FROM generate_series(1, 12000) n;
          INSERT INTO public.task (input, \"group\") SELECT 'SELECT 1', chr(97 + n % 2) FROM generate_series(1, 10) n;",
     );
-    let supervisor = Supervisor::of(&database).row_key("sleep", 200).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 200).start();
     supervisor.wait("what waited is done").within(SOON).until(|| count(&database, "state = 'DONE'") == 12010);
     wait_repaired(&supervisor);
     for table in ["task", "part_a", "part_b", "part_b1"] {

@@ -3,7 +3,7 @@
 
 use postgres::Client;
 
-use crate::asking::one;
+use crate::queries::one;
 use crate::trap_stage::{CatalogOf, Stage};
 
 /// What is armed, and what the refusal names.

@@ -1,4 +1,4 @@
-//! A pooler between pgmill and the server: sessions lent by session work, sessions lent by transaction are found out
+//! A pooler between pgmill and the server: sessions assigned by session work, sessions assigned by transaction are found out
 //! and refused with a sentence.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
-use tests::dialect::{Desk, leads};
+use tests::dialect::{ConninfoFiles, leads};
 use tests::guardian::Guardian;
 use tests::server_programs::ServerUser;
 use tests::{Cluster, Database, Supervisor, eventually};
@@ -93,7 +93,7 @@ fn behind_a_pooler_by_transaction_it_refuses_and_says_why() {
     let (cluster, database) = database();
     let Some(pooler) = Pooler::start(cluster, "transaction") else { return };
     let supervisor = Supervisor::of(&database).key("connect", json!(pooler.connect(database.login()))).start();
-    supervisor.eventually("it says why", || supervisor.log_contains("lends sessions by transaction"));
+    supervisor.eventually("it says why", || supervisor.log_contains("assigns sessions by transaction"));
     let status = supervisor.status().expect("it answers");
     assert!(status["why"].as_str().is_some_and(|why| why.contains("pool_mode=session")), "{status}");
     assert!(supervisor.schedulers().is_empty(), "nothing is started there");
@@ -107,7 +107,7 @@ fn a_row_behind_a_pooler_by_transaction_waits_and_the_others_work() {
     let other = cluster.database();
     let Some(pooler) = Pooler::start(cluster, "transaction") else { return };
     let row = json!({"data": other.name(), "user": other.owner(), "connect": pooler.connect(other.owner())});
-    let supervisor = Supervisor::of(&database).row(row).start();
+    let supervisor = Supervisor::of(&database).queue(row).start();
     let id = database.insert("SELECT 1");
     supervisor.finished(&database, id);
     supervisor.eventually("status tells the row's reason", || {
@@ -121,19 +121,19 @@ fn a_row_behind_a_pooler_by_transaction_waits_and_the_others_work() {
 #[test]
 fn a_session_of_ones_own_is_proven_by_a_second_connection() {
     let (cluster, database) = database();
-    let mut desk = Desk::new(env!("CARGO_BIN_EXE_dial"));
-    desk.word("who", database.owner());
-    desk.word("where", database.name());
-    desk.word("direct", cluster.server().port);
-    desk.word("socket", cluster.home().display());
+    let mut files = ConninfoFiles::new(env!("CARGO_BIN_EXE_dial"));
+    files.word("who", database.owner());
+    files.word("where", database.name());
+    files.word("direct", cluster.server().port);
+    files.word("socket", cluster.home().display());
     let direct = leads("host={socket} port={direct} user={who} dbname={where}").env("DIAL_DOUBTFUL", "1");
-    let [link, worker] = desk.ours(&direct);
+    let [link, worker] = files.ours(&direct);
     assert!(!link.starts_with('-') && !worker.starts_with('-'), "{link} {worker}");
     for (mode, fine) in [("session", true), ("transaction", false)] {
         let Some(pooler) = Pooler::start(cluster, mode) else { return };
-        desk.word(mode, pooler.port);
+        files.word(mode, pooler.port);
         let case = format!("host=127.0.0.1 port={{{mode}}} user={{who}} dbname={{where}} sslmode=disable");
-        let [link, worker] = desk.ours(&leads(&case).env("DIAL_DOUBTFUL", "1"));
+        let [link, worker] = files.ours(&leads(&case).env("DIAL_DOUBTFUL", "1"));
         assert_eq!(link.starts_with('-'), !fine, "{mode}: {link}");
         assert!(!worker.starts_with('-'), "a worker asks nothing: {worker}");
     }

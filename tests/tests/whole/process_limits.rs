@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::one;
+use crate::queries::one;
 
 /// A user of nobody else, not even of another run of these tests: the limit of processes counts all that a user has.
 fn lonely(number: u32) -> u32 {
@@ -50,9 +50,9 @@ fn limits_are_raised_to_their_hard_ones_for_launcher_and_schedulers() {
 
 #[test]
 fn with_twenty_file_descriptors_tasks_run_fewer_at_once_and_the_start_warns() {
-    for lend in [true, false] {
+    for pooled in [true, false] {
         let database = Cluster::shared().database();
-        let mill = Supervisor::of(&database).row_key("lend", lend).wrapped(&["prlimit", "--nofile=20:20"]).start();
+        let mill = Supervisor::of(&database).queue_key("pool", pooled).wrapped(&["prlimit", "--nofile=20:20"]).start();
         insert(&database, 120, "SELECT 1");
         all_done(&mill, &database, Duration::from_secs(30));
         let warned = lines_with(&mill, "max_workers does not fit into the limit of open files");

@@ -29,7 +29,7 @@ pub fn scheduler_session(database: &Database) -> Option<i32> {
 #[test]
 fn titles_and_sessions_say_who_is_who() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 70).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 70).start();
     let id = database.insert_with("SELECT pg_sleep(60)", "group = 'a group'");
     let name = database.name();
     let worker = format!("pgmill: worker {name} public.task a group #{id}");
@@ -37,7 +37,7 @@ fn titles_and_sessions_say_who_is_who() {
         .eventually("the worker has its title", || supervisor.workers().iter().any(|found| found.title == worker));
     let titles: Vec<String> = supervisor.schedulers().into_iter().map(|process| process.title).collect();
     assert_eq!(titles, [format!("pgmill: scheduler {name} public.task")]);
-    assert_eq!(process::look(supervisor.pid()).expect("it lives").title, "pgmill: launcher");
+    assert_eq!(process::find(supervisor.pid()).expect("it lives").title, "pgmill: launcher");
 
     let sessions = supervisor.eventually("all three are connected", || {
         let mut sessions: Vec<(String, String)> =
@@ -67,7 +67,7 @@ fn a_process_never_shows_the_title_of_its_parent() {
         prepare(&database);
         database.insert("SELECT 1");
         let title = title.replace("{}", database.name());
-        let supervisor = Supervisor::of(&database).fault(fault).row_key("sleep", 50).launch();
+        let supervisor = Supervisor::of(&database).fault(fault).queue_key("sleep", 50).launch();
         supervisor.eventually(&title, || supervisor.children().iter().any(|child| child.title == title));
     }
 }
@@ -75,7 +75,7 @@ fn a_process_never_shows_the_title_of_its_parent() {
 #[test]
 fn every_process_has_a_group_of_its_own_so_that_a_terminal_reaches_the_launcher_alone() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     database.insert("SELECT pg_sleep(60)");
     supervisor.eventually("it runs", || !supervisor.workers().is_empty());
     for child in supervisor.children() {
@@ -88,7 +88,7 @@ fn every_process_has_a_group_of_its_own_so_that_a_terminal_reaches_the_launcher_
 fn a_killed_worker_leaves_nothing_and_its_task_runs_again() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, backend) = ledger::begin(&supervisor, &database);
     let scheduler = supervisor.schedulers()[0].pid;
     let worker = supervisor.workers()[0].pid;
@@ -96,7 +96,7 @@ fn a_killed_worker_leaves_nothing_and_its_task_runs_again() {
     supervisor
         .wait("worker and session are gone")
         .within(GONE_WITHIN)
-        .until(|| process::look(worker).is_none() && !ledger::is_connected(&database, backend));
+        .until(|| process::find(worker).is_none() && !ledger::is_connected(&database, backend));
     let row = ledger::ended(&supervisor, &database, id, 2);
     assert_eq!(row["attempt"], 2);
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
@@ -107,7 +107,7 @@ fn a_killed_worker_leaves_nothing_and_its_task_runs_again() {
 fn a_killed_worker_whose_backend_does_not_look_for_its_client_is_settled_too() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     // without the look at its client, the statement would go on and commit
     let busy = ledger::input().replace("SELECT pg_sleep(", "SET client_connection_check_interval = 0;SELECT pg_sleep(");
     let id = database.insert(&busy);
@@ -121,7 +121,7 @@ fn a_killed_worker_whose_backend_does_not_look_for_its_client_is_settled_too() {
 fn a_killed_worker_whose_statement_catches_the_cancel_is_settled_too() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let stubborn = "BEGIN;INSERT INTO ledger SELECT pg_backend_pid(), pg_try_advisory_lock(4711);COMMIT;\
                     SET client_connection_check_interval = 0;\
                     DO $$BEGIN WHILE (SELECT count(*) = 1 FROM ledger) LOOP BEGIN PERFORM pg_sleep(1); \
@@ -137,14 +137,14 @@ fn a_killed_worker_whose_statement_catches_the_cancel_is_settled_too() {
 fn a_killed_scheduler_leaves_nothing_and_is_started_again() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, backend) = ledger::begin(&supervisor, &database);
     let (scheduler, worker) = (supervisor.schedulers()[0].pid, supervisor.workers()[0].pid);
     let session = scheduler_session(&database).expect("the scheduler is connected");
     supervisor.kill9(scheduler);
     supervisor.wait("scheduler, worker and their sessions are gone").within(GONE_WITHIN).until(|| {
-        process::look(scheduler).is_none()
-            && process::look(worker).is_none()
+        process::find(scheduler).is_none()
+            && process::find(worker).is_none()
             && !ledger::is_connected(&database, session)
             && !ledger::is_connected(&database, backend)
     });
@@ -160,14 +160,14 @@ fn a_killed_scheduler_leaves_nothing_and_is_started_again() {
 fn a_killed_launcher_leaves_nothing_and_the_next_one_runs_the_task_again() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     supervisor.kill9(supervisor.pid());
     supervisor.wait("all processes and sessions are gone").within(GONE_WITHIN).until(|| {
         supervisor.exit_status().is_some() && supervisor.children().is_empty() && database.sessions().is_empty()
     });
     drop(supervisor);
-    let next = Supervisor::of(&database).row_key("sleep", 50).start();
+    let next = Supervisor::of(&database).queue_key("sleep", 50).start();
     assert_eq!(ledger::ended(&next, &database, id, 2)["attempt"], 2);
     ledger::slots_held_by(&next, &["launcher", "scheduler"]);
 }
@@ -175,7 +175,7 @@ fn a_killed_launcher_leaves_nothing_and_the_next_one_runs_the_task_again() {
 #[test]
 fn three_killed_workers_in_a_row_cost_three_attempts_and_no_slot() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert("SELECT pg_sleep(60)");
     for attempt in 1..=3 {
         let worker = supervisor.eventually("the next attempt runs", || {
@@ -194,7 +194,7 @@ fn three_killed_workers_in_a_row_cost_three_attempts_and_no_slot() {
 #[test]
 fn fifty_tasks_run_at_once_and_killing_all_their_workers_loses_none() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).key("max_workers", 60).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).key("max_workers", 60).queue_key("sleep", 50).start();
     let tasks = 50;
     database.run("CREATE TABLE public.seen (id bigint, alone bool); GRANT ALL ON public.seen TO PUBLIC");
     let mut owner = database.connect();
@@ -208,7 +208,7 @@ fn fifty_tasks_run_at_once_and_killing_all_their_workers_loses_none() {
             &[&input],
         )
         .expect("insert");
-    let seen = |sql: &str| database.look(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
+    let seen = |sql: &str| database.query(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
     supervisor
         .wait("all have begun")
         .within(Duration::from_secs(30))
@@ -228,25 +228,25 @@ fn fifty_tasks_run_at_once_and_killing_all_their_workers_loses_none() {
 #[test]
 fn random_kills_of_workers_and_schedulers_lose_no_task_and_no_slot() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let tasks: i64 = sized(60, 300);
     database.run("CREATE TABLE public.seen (id bigint, alone bool); GRANT ALL ON public.seen TO PUBLIC");
     let input = "BEGIN;INSERT INTO public.seen SELECT i, pg_try_advisory_lock(i) \
                  FROM (SELECT current_setting('pg_task.id')::bigint) AS a (i);COMMIT;SELECT pg_sleep(0.4)";
     let insert = "INSERT INTO public.task (input, \"group\") SELECT $1, 'g' || n FROM generate_series(1, $2) n";
     database.connect().execute(insert, &[&input, &i32::try_from(tasks).expect("few")]).expect("insert");
-    let count = |sql: &str| database.look(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
+    let count = |sql: &str| database.query(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
     let mut random = rand::rng();
     let mut killed = 0;
     supervisor.wait("all are done").within(Duration::from_secs(sized(60, 600))).until(|| {
-        crate::asking::forgive(&database);
+        crate::queries::forgive(&database);
         // one in twenty is a scheduler, and one that has got to work; not more, or its restarts would be ever further apart
         let workers = supervisor.workers();
         let higher = !workers.is_empty() && random.random_ratio(1, 20);
         let victims = if higher { supervisor.schedulers() } else { workers };
         if let Some(victim) = victims.choose(&mut random) {
             // it may have ended by itself meanwhile
-            let still = process::look(victim.pid).is_some_and(|found| found.parent == victim.parent && !found.zombie);
+            let still = process::find(victim.pid).is_some_and(|found| found.parent == victim.parent && !found.zombie);
             if killed < tasks && still {
                 let gone = nix::sys::signal::kill(nix::unistd::Pid::from_raw(victim.pid), Signal::SIGKILL);
                 killed += i64::from(gone.is_ok());

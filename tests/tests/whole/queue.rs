@@ -20,7 +20,7 @@ fn launch<'d>(database: &'d Database, schemas: &[&str]) -> tests::launch::Launch
     let mut launch = Supervisor::bare().key("connect", database.server().conninfo(database.login()));
     for schema in schemas {
         launch =
-            launch.row(json!({"data": database.name(), "user": database.owner(), "schema": schema, "sleep": NEVER}));
+            launch.queue(json!({"data": database.name(), "user": database.owner(), "schema": schema, "sleep": NEVER}));
     }
     launch
 }
@@ -32,7 +32,7 @@ fn insert(database: &Database, schema: &str, input: &str, tasks: i32) {
 
 fn done(database: &Database, schema: &str) -> i64 {
     let sql = format!("SELECT count(*) FROM {schema}.task WHERE state = 'DONE'");
-    database.look(&sql, &[]).map_or(-1, |rows| rows[0].get(0))
+    database.query(&sql, &[]).map_or(-1, |rows| rows[0].get(0))
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_finished_task_starts_its_successor_at_once() {
     for _ in 0..20 {
         database.insert("SELECT 1");
     }
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     supervisor.wait("all are done").within(Duration::from_secs(5)).until(|| done(&database, "public") == 20);
 }
 
@@ -52,11 +52,11 @@ fn no_more_tasks_run_than_there_are_slots_and_none_is_forgotten() {
     prepare(&database, &["public"]);
     insert(&database, "public", "SELECT pg_sleep(0.1)", 12);
     // launcher, scheduler, three workers
-    let supervisor = Supervisor::of(&database).key("max_workers", 5).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).key("max_workers", 5).queue_key("sleep", NEVER).start();
     let mut most = 0;
     supervisor.eventually("all are done", || {
         let sql = "SELECT count(*) FROM public.task WHERE state IN ('TAKE', 'WORK')";
-        most = most.max(database.look(sql, &[]).map_or(0, |rows| rows[0].get::<_, i64>(0)));
+        most = most.max(database.query(sql, &[]).map_or(0, |rows| rows[0].get::<_, i64>(0)));
         done(&database, "public") == 12
     });
     assert!(most <= 3, "{most} at once");
@@ -83,7 +83,7 @@ fn two_queues_in_one_new_schema_are_made_side_by_side() {
     let mut launch = Supervisor::bare().key("connect", database.server().conninfo(database.login()));
     for number in 0..6 {
         let table = format!("task{number}");
-        launch = launch.row(
+        launch = launch.queue(
             json!({"data": database.name(), "user": database.owner(), "schema": "new", "table": table, "sleep": 50}),
         );
     }
@@ -97,7 +97,7 @@ fn two_queues_in_one_new_schema_are_made_side_by_side() {
 #[test]
 fn a_table_that_is_dropped_is_made_again() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let scheduler = supervisor.schedulers()[0].pid;
     database.connect().batch_execute("DROP TABLE public.task; DROP TYPE public.state").expect("the owner may");
     let made = || supervisor.log().lines().iter().filter(|line| line.contains("table made")).count();
@@ -134,7 +134,7 @@ fn settings_of_the_role_do_not_harm_the_queue() {
             if name == "DateStyle" { value.to_owned() } else { format!("'{value}'") }
         ));
     }
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     // the role's settings are the task's own, though
     let insert = "BEGIN READ WRITE; INSERT INTO public.task (input, timeout, \"null\") VALUES \
                   ('SHOW default_transaction_read_only', '10 sec', E'\\\\N'), ('SELECT NULL, pg_sleep(2)', '0', 'nil'); COMMIT";

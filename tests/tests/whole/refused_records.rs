@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tests::{Cluster, Database, Supervisor, eventually, steadily};
 
-use crate::asking::{linger, one, one_with, state};
+use crate::queries::{linger, one, one_with, state};
 
 /// How long it may take until everything is recorded once the server writes again.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Refuses ends while there is a code, and counts what has run outside of any transaction.
 fn prepare(database: &Database, mill: &Supervisor<'_>) {
-    mill.eventually("there is a table", || database.look("SELECT FROM public.task", &[]).is_some());
+    mill.eventually("there is a table", || database.query("SELECT FROM public.task", &[]).is_some());
     database.run(
         "CREATE TABLE public.refusal (code text); CREATE SEQUENCE public.ran; GRANT ALL ON public.refusal, public.ran TO PUBLIC; \
          CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE c text := (SELECT code FROM public.refusal); \
@@ -54,7 +54,7 @@ fn outage(code: &str) {
     let job = "INSERT INTO mill.job (name, input) VALUES ('once', 'SELECT nextval(''public.ran''), repeat(''x'', 3000)'); \
                SELECT mill.run_job(id) FROM mill.job";
     mill.eventually("the queue is registered", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     database.connect().batch_execute(job).expect("a job");
     mill.eventually("the log tells that the server does not write", || mill.log_contains("the server does not write"));
@@ -67,7 +67,7 @@ fn outage(code: &str) {
     database.run("DELETE FROM public.refusal");
     let done = "SELECT count(*) FROM public.task WHERE state = 'DONE' AND length(output) > 3000 AND error IS NULL";
     mill.wait("all ends are recorded").within(SOON).until(|| one::<i64>(&database, done) == count + 1);
-    let runs: Vec<String> = crate::asking::all(&database, "SELECT state FROM mill.run");
+    let runs: Vec<String> = crate::queries::all(&database, "SELECT state FROM mill.run");
     assert_eq!(runs, ["succeeded"], "{code}: {}", mill.describe());
     // an atomic task that could not be committed has had no effect, and runs again
     let plain = "SELECT count(*) FROM public.task WHERE NOT atomic AND attempt > 1";
@@ -142,12 +142,12 @@ fn results_that_wait_are_kept_through_a_restart_of_the_server() {
     let kept: Vec<i64> = one(&database, kept);
     assert!(kept.len() >= 5, "{}", mill.describe());
     cluster.restart(tests::ShutdownMode::Fast);
-    eventually("it answers", || database.look("DELETE FROM public.refusal RETURNING code", &[]));
+    eventually("it answers", || database.query("DELETE FROM public.refusal RETURNING code", &[]));
     let done = "SELECT count(*) FROM public.task WHERE state = 'DONE' AND length(output) > 3000 AND error IS NULL";
     mill.wait("all ends are recorded").within(Duration::from_secs(30)).until(|| one::<i64>(&database, done) == count);
     let again: Vec<(i64, String)> = database
-        .look("SELECT id, \"group\" FROM public.task WHERE id = ANY ($1) AND attempt > 1", &[&kept])
-        .expect("look")
+        .query("SELECT id, \"group\" FROM public.task WHERE id = ANY ($1) AND attempt > 1", &[&kept])
+        .expect("the query")
         .iter()
         .map(|row| (row.get(0), row.get(1)))
         .collect();
@@ -194,7 +194,7 @@ const SET: &str =
 fn an_input_never_runs_on_a_session_whose_set_up_was_cancelled() {
     let database = Cluster::shared().database();
     database.run("CREATE TABLE public.found (id text, timeout text); GRANT ALL ON public.found TO PUBLIC");
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
     let warm = database.insert("SELECT 1");
     mill.finished(&database, warm);
     let count = tests::sized(600, 6000);
@@ -211,8 +211,8 @@ fn an_input_never_runs_on_a_session_whose_set_up_was_cancelled() {
         }
         one::<i64>(&database, open) == 0
     });
-    let undressed = "SELECT count(*) FROM public.found WHERE timeout <> '77s' OR id IS NULL OR id = ''";
-    assert_eq!(one::<i64>(&database, undressed), 0, "{}", mill.describe());
+    let unset = "SELECT count(*) FROM public.found WHERE timeout <> '77s' OR id IS NULL OR id = ''";
+    assert_eq!(one::<i64>(&database, unset), 0, "{}", mill.describe());
     let cancelled = "SELECT count(*) FROM public.task WHERE state = 'FAIL'";
     println!("{} of {count} were cancelled", one::<i64>(&database, cancelled));
 }

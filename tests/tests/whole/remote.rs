@@ -32,7 +32,7 @@ fn a_task_runs_on_its_remote_and_is_recorded_at_home() {
     assert_eq!(failed["error"], "ERROR:  division by zero\nSTATEMENT:  SELECT 1;SELECT 1/0");
     let open = run(&mill, &home, "CREATE TABLE made (x int);BEGIN;INSERT INTO made VALUES (1)", &there);
     assert_eq!(open["state"], "DONE", "{open}");
-    let made = far.look("SELECT count(*) FROM made", &[]).expect("there");
+    let made = far.query("SELECT count(*) FROM made", &[]).expect("there");
     assert_eq!(made[0].get::<_, i64>(0), 1, "what it left open was committed");
     no_password(&mill, &home);
     ledger::slots_held_by(&mill, &["launcher", "scheduler"]);
@@ -40,7 +40,7 @@ fn a_task_runs_on_its_remote_and_is_recorded_at_home() {
 }
 
 #[test]
-fn a_remote_that_may_not_be_used_fails_with_a_reason_and_nothing_of_our_host_is_lent() {
+fn a_remote_that_may_not_be_used_fails_with_a_reason_and_nothing_of_our_host_is_used() {
     let cluster = Cluster::configure().tcp().hba("host all trusted 127.0.0.1/32 trust").start();
     let home = cluster.database();
     home.run("CREATE ROLE trusted LOGIN");
@@ -111,13 +111,13 @@ fn an_entry_may_use_files_and_tls_that_a_row_may_not() {
         .hba("hostssl all all 127.0.0.1/32 scram-sha-256")
         .hba("hostnossl all all 127.0.0.1/32 reject")
         .start();
-    let desk = tests::Desk::new();
-    tests::certificates::authority(desk.home(), "root", "root");
-    tests::certificates::signed(desk.home(), "named", "x", "root", "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
-    tests::certificates::serve(&far_cluster, desk.home(), "named", "root");
+    let workdir = tests::Workdir::new();
+    tests::certificates::authority(workdir.home(), "root", "root");
+    tests::certificates::signed(workdir.home(), "named", "x", "root", "subjectAltName=DNS:localhost,IP:127.0.0.1\n");
+    tests::certificates::serve(&far_cluster, workdir.home(), "named", "root");
     let (home, far) = (Cluster::shared().database(), far_database(&far_cluster));
-    let root = desk.home().join("root.crt").display().to_string();
-    let passfile = desk.write("passwords", &format!("*:*:*:*:{PASSWORD}\n"));
+    let root = workdir.home().join("root.crt").display().to_string();
+    let passfile = workdir.write("passwords", &format!("*:*:*:*:{PASSWORD}\n"));
     let port = far.server().port;
     let entry = format!(
         "host=localhost port={port} dbname={} user={} passfile={} sslmode=verify-full sslrootcert={root} \
@@ -166,7 +166,7 @@ fn copy_of_100_000_rows_from_a_remote_is_complete() {
     assert_eq!(row["state"], "DONE");
     let sql = "SELECT output = (SELECT string_agg(n || E'\\t' || md5(n::text) || E'\\n', '' ORDER BY n) \
                FROM generate_series(1, 100000) n) FROM public.task WHERE id = $1";
-    assert!(home.look(sql, &[&row["id"].as_i64()]).expect("there")[0].get::<_, bool>(0));
+    assert!(home.query(sql, &[&row["id"].as_i64()]).expect("there")[0].get::<_, bool>(0));
 }
 
 #[test]
@@ -311,13 +311,13 @@ fn a_pid_of_a_remote_is_never_taken_for_one_of_our_own_server() {
 
 #[test]
 fn too_many_entries_are_a_mistake_with_a_name() {
-    let desk = tests::Desk::new();
+    let workdir = tests::Workdir::new();
     let entries: Vec<String> = (0..60)
         .map(|n| format!(r#""remote{n}": "host=db{n}.example user=app password=s3cret{}""#, "x".repeat(40)))
         .collect();
-    let config =
-        desk.write("mill.json", &format!(r#"{{"remotes": {{{}}}, "json": [{{"data": "app"}}]}}"#, entries.join(",")));
-    let ended = desk.run(&["check", "--config", &config.display().to_string()]);
+    let config = workdir
+        .write("mill.json", &format!(r#"{{"remotes": {{{}}}, "json": [{{"data": "app"}}]}}"#, entries.join(",")));
+    let ended = workdir.run(&["check", "--config", &config.display().to_string()]);
     assert_eq!(ended.code, Some(78), "{}", ended.all());
     assert!(ended.all().contains("remotes: take ") && ended.all().contains("json[0]"), "{}", ended.all());
     assert!(!ended.all().contains("s3cret"));

@@ -55,7 +55,7 @@ fn a_remote_that_cannot_be_reached_leaves_the_outcome_unknown_and_the_task_is_no
     let (home, far) = (Cluster::shared().database(), far_database(far_cluster()));
     ledger::open(&far);
     let proxy = Proxy::before(far.server().port);
-    let mill = Supervisor::of(&home).row_key("run", 1).start();
+    let mill = Supervisor::of(&home).queue_key("run", 1).start();
     let there = remote(&format!("{} connect_timeout=2", conninfo_at(&far, proxy.port())));
     let id = home.insert_with(&ledger::input(), &there);
     working(&mill, &home, &far, id);
@@ -89,7 +89,7 @@ fn a_remote_that_cannot_be_reached_leaves_the_outcome_unknown_and_the_task_is_no
 fn an_unknown_outcome_becomes_a_crash_after_reset_with_its_repetition() {
     let (home, far) = (Cluster::shared().database(), far_database(far_cluster()));
     let proxy = Proxy::before(far.server().port);
-    let mill = Supervisor::of(&home).row_key("reset", 2000).start();
+    let mill = Supervisor::of(&home).queue_key("reset", 2000).start();
     let there = remote(&format!("{} connect_timeout=2", conninfo_at(&far, proxy.port())));
     let id = home.insert_with("SELECT pg_sleep(100)", &format!("{there}, repeat = '1 hour'"));
     working(&mill, &home, &far, id);
@@ -171,7 +171,7 @@ fn a_remote_that_falls_silent_after_the_login_or_in_the_middle_keeps_no_worker_f
     home.run(&format!("DELETE FROM public.task WHERE id = {id}"));
     proxy.play_dead(false);
     mill.wait("its backend is gone").within(soon).until(|| {
-        far.look("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(300)%' AND pid <> pg_backend_pid()", &[])
+        far.query("SELECT 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(300)%' AND pid <> pg_backend_pid()", &[])
             .is_some_and(|rows| rows.is_empty())
     });
 }
@@ -188,7 +188,7 @@ fn a_result_waits_for_our_own_server_to_come_back() {
     cluster.stop(tests::ShutdownMode::Immediate);
     mill.eventually("it has ended there", || {
         let sql = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND state = 'active'";
-        far.look(sql, &[&pid]).is_some_and(|rows| rows.is_empty())
+        far.query(sql, &[&pid]).is_some_and(|rows| rows.is_empty())
     });
     cluster.start_again();
     let row = mill.wait("its result is there").within(Duration::from_secs(30)).until(|| home.finished(id));

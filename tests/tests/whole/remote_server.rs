@@ -56,17 +56,17 @@ pub fn working(mill: &Supervisor<'_>, home: &Database, far: &Database, id: i64) 
     let pid = running(mill, home, id);
     mill.eventually("its input runs there", || {
         let sql = "SELECT 1 FROM pg_stat_activity WHERE pid = $1 AND state = 'active' AND wait_event = 'PgSleep'";
-        far.look(sql, &[&pid]).is_some_and(|rows| !rows.is_empty())
+        far.query(sql, &[&pid]).is_some_and(|rows| !rows.is_empty())
     });
     pid
 }
 
 pub fn is_there(far: &Database, backend: i32) -> bool {
-    far.look("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&backend]).is_none_or(|rows| !rows.is_empty())
+    far.query("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&backend]).is_none_or(|rows| !rows.is_empty())
 }
 
 pub fn why(home: &Database, id: i64) -> String {
-    home.look("SELECT mill.why($1::bigint)", &[&id]).map_or(String::new(), |rows| rows[0].get(0))
+    home.query("SELECT mill.why($1::bigint)", &[&id]).map_or(String::new(), |rows| rows[0].get(0))
 }
 
 /// Nowhere in log, titles and rows.

@@ -6,7 +6,7 @@ use shared::db::statement::Queue;
 use std::time::Duration;
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::{all, all_are, one, one_with, running, state, worker_of};
+use crate::queries::{all, all_are, one, one_with, running, state, worker_of};
 
 /// The row that repeats this one, if there is one.
 fn repetition(database: &Database, id: i64) -> Option<Value> {
@@ -205,7 +205,7 @@ fn a_negative_max_is_one_at_a_time_with_a_pause_and_the_first_is_not_delayed() {
              extract(epoch FROM start - min(start) OVER ())::float8 \
              FROM public.task WHERE \"group\" = '{group}' AND max < 0 ORDER BY start"
         );
-        let rows = database.look(&sql, &[]).expect("it answers");
+        let rows = database.query(&sql, &[]).expect("it answers");
         for row in &rows[1..] {
             // steady: the next multiple of 0.7 s after the first plan, so 0.5 s after an end; drifting: 0.7 s after it
             let least = if group == "steady" { 0.3 } else { 0.69 };

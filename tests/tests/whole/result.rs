@@ -9,7 +9,7 @@ use crate::result_cases::{Case, Expected, ask, check, deleted, done, fails, make
 fn every_example_of_the_result_format_comes_out_to_the_letter() {
     let database = Cluster::shared().database();
     make(&database, "CREATE TABLE t (a int, b text)");
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     check(
         &supervisor,
         &database,
@@ -39,7 +39,7 @@ fn every_example_of_the_result_format_comes_out_to_the_letter() {
 #[test]
 fn a_row_is_deleted_only_if_output_and_error_are_null_and_its_owner_wants_it() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let nothing = Expected::Row { state: "DONE", output: None, error: None };
     check(
         &supervisor,
@@ -63,7 +63,7 @@ fn a_row_is_deleted_only_if_output_and_error_are_null_and_its_owner_wants_it() {
 #[test]
 fn newlines_and_headers_stand_between_results_and_nowhere_else() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     check(
         &supervisor,
         &database,
@@ -87,7 +87,7 @@ fn newlines_and_headers_stand_between_results_and_nowhere_else() {
 #[test]
 fn quotes_escapes_delimiters_and_nulls_are_the_rows_own() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let value = r#"SELECT 'a"b\c' AS x, 1 AS y, NULL AS z"#;
     check(
         &supervisor,
@@ -118,7 +118,7 @@ fn quotes_escapes_delimiters_and_nulls_are_the_rows_own() {
 #[test]
 fn numbers_and_their_like_are_bare_and_all_else_is_quoted() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let bare = [
         ("B'101'::bit(3)", "101"),
         ("true", "t"),
@@ -169,7 +169,7 @@ fn a_statement_without_columns_shows_its_tag_as_the_server_sends_it() {
          CREATE PROCEDURE talks(INOUT a int, INOUT b int) LANGUAGE plpgsql AS 'BEGIN a := 5; b := 6; END';
          CREATE PROCEDURE commits() LANGUAGE plpgsql AS 'BEGIN COMMIT; END';",
     );
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     check(
         &supervisor,
         &database,
@@ -202,7 +202,7 @@ fn a_statement_without_columns_shows_its_tag_as_the_server_sends_it() {
 fn the_input_is_one_transaction_unless_it_has_its_own() {
     let database = Cluster::shared().database();
     make(&database, "CREATE TABLE t (a int)");
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let zero = "ERROR:  division by zero";
     check(
         &supervisor,
@@ -216,7 +216,7 @@ fn the_input_is_one_transaction_unless_it_has_its_own() {
             fails("SELECT 1 AS a, 2 AS b UNION ALL SELECT 1, 1/(random() * 0)::int", "a\tb\n1\t2", zero),
         ],
     );
-    let kept = database.look("SELECT a FROM t ORDER BY a", &[]).expect("the server is there");
+    let kept = database.query("SELECT a FROM t ORDER BY a", &[]).expect("the server is there");
     assert_eq!(kept.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [3]);
 }
 
@@ -229,7 +229,7 @@ fn a_transaction_left_open_is_committed_and_its_error_is_shown() {
          CREATE TABLE child (a int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
          CREATE TABLE t (a int)",
     );
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let violated = "ERROR:  insert or update on table \"child\" violates foreign key constraint \"child_a_fkey\"\n\
                     DETAIL:  Key (a)=(99) is not present in table \"parent\".";
     check(
@@ -250,7 +250,7 @@ fn a_transaction_left_open_is_committed_and_its_error_is_shown() {
 #[test]
 fn copy_to_stdout_is_appended_as_it_comes() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     check(
         &supervisor,
         &database,
@@ -272,7 +272,7 @@ fn copy_to_stdout_is_appended_as_it_comes() {
 fn copy_from_stdin_is_refused_and_hangs_nothing() {
     let database = Cluster::shared().database();
     make(&database, "CREATE TABLE t (a int)");
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let refused = "ERROR:  COPY from stdin failed: COPY FROM STDIN is not supported\nCONTEXT:  COPY t, line 1";
     check(
         &supervisor,

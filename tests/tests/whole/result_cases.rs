@@ -80,7 +80,7 @@ pub fn found(database: &Database, id: i64) -> Expected {
     Expected::Row { state: state.unwrap_or("not final"), output: text("output"), error: text("error") }
 }
 
-/// What the server itself says, as the row user.
+/// What the server itself says, as the queue's user.
 pub fn ask(database: &Database, sql: &str) -> String {
     database.connect().query_one(sql, &[]).expect("query").get(0)
 }

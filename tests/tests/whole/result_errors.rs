@@ -8,7 +8,7 @@ use crate::result_cases::{check, done, fails, make, time};
 #[test]
 fn notices_and_warnings_go_to_the_log_and_not_into_the_row() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let input = "DO $$BEGIN RAISE NOTICE 'a word to the log'; RAISE WARNING E'and\\nanother'; END$$;SELECT 1";
     check(&supervisor, &database, &[done(input, "DO\n1"), done("ROLLBACK", "ROLLBACK")]);
     for text in ["NOTICE: a word to the log", r"WARNING: and\nanother", "WARNING: there is no transaction in progress"]
@@ -21,7 +21,7 @@ fn notices_and_warnings_go_to_the_log_and_not_into_the_row() {
 fn an_error_is_told_with_all_its_lines_and_a_tab_after_each_newline_inside() {
     let database = Cluster::shared().database();
     make(&database, "CREATE TABLE u (a int PRIMARY KEY); INSERT INTO u VALUES (1)");
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let raise = "DO $$\nBEGIN\n  RAISE EXCEPTION E'one\\ntwo' USING DETAIL = E'd1\\nd2', HINT = E'h1\\nh2';\nEND$$";
     check(
         &supervisor,
@@ -54,7 +54,7 @@ fn an_error_is_told_with_all_its_lines_and_a_tab_after_each_newline_inside() {
 fn the_servers_verbosity_decides_how_much_of_an_error_is_told() {
     let database = Cluster::shared().database();
     make(&database, "CREATE TABLE u (a int PRIMARY KEY); INSERT INTO u VALUES (1)");
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let input = "INSERT INTO u VALUES (1)";
     let words = "duplicate key value violates unique constraint \"u_pkey\"";
 
@@ -77,7 +77,7 @@ fn the_servers_verbosity_decides_how_much_of_an_error_is_told() {
 #[test]
 fn a_task_that_was_not_started_in_time_is_gone() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert_with("SELECT 1", "plan = now() - interval '1 hour', active = '10 min'");
     let row = supervisor.finished(&database, id);
     assert_eq!((&row["state"], &row["error"]), (&"GONE".into(), &"ERROR:  task not active".into()));
@@ -91,7 +91,7 @@ fn a_task_that_was_not_started_in_time_is_gone() {
 #[test]
 fn a_time_limit_holds_over_all_statements_together() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let input = "SELECT 1;SELECT pg_sleep(0.7);SELECT pg_sleep(0.7);SELECT pg_sleep(0.7)";
     let id = database.insert_with(input, "timeout = '1 sec'");
     let other = database.insert_with("SELECT pg_sleep(0.7)", "timeout = '1 sec', group = 'other'");
@@ -105,11 +105,11 @@ fn a_time_limit_holds_over_all_statements_together() {
 #[test]
 fn a_row_tells_its_state_its_times_and_the_backend_that_runs_it() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert("SELECT pg_backend_pid();SELECT pg_sleep(1)");
     let running = supervisor.eventually("it runs", || database.task(id).filter(|row| row["state"] == "WORK"));
     assert_eq!(running["stop"], Value::Null);
-    let alive = database.look("SELECT state FROM pg_stat_activity WHERE pid = $1", &[&pid(&running)]);
+    let alive = database.query("SELECT state FROM pg_stat_activity WHERE pid = $1", &[&pid(&running)]);
     assert_eq!(alive.expect("the server is there")[0].get::<_, String>(0), "active");
     let row = supervisor.finished(&database, id);
     assert_eq!((&row["state"], &row["error"], &row["reason"]), (&"DONE".into(), &Value::Null, &Value::Null));
@@ -127,7 +127,7 @@ fn a_tasks_sql_sees_its_id_and_runs_under_its_users_own_search_path() {
     let database = Cluster::shared().database();
     make(&database, "CREATE SCHEMA own; CREATE TABLE own.t (a int); INSERT INTO own.t VALUES (8)");
     make(&database, &format!("ALTER ROLE {} SET search_path = own", database.owner()));
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert_with(
         "SELECT a FROM t;SELECT unnest(ARRAY[current_setting('pg_task.id'), current_setting('pg_task.group'), \
          current_setting('pg_task.schema'), current_setting('pg_task.table')]);SHOW search_path;\
@@ -145,7 +145,7 @@ fn a_tasks_sql_sees_its_id_and_runs_under_its_users_own_search_path() {
 #[test]
 fn whatever_a_task_does_to_its_session_its_result_is_written() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     // a role without any right on the table
     let poor = format!("{}_poor", database.owner());
     database.run(&format!("CREATE ROLE {poor}; GRANT {poor} TO {}", database.owner()));

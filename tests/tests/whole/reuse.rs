@@ -5,7 +5,7 @@ use std::time::Duration;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Signal, Supervisor, eventually};
 
-use crate::asking::{all, all_are, one, one_with, running, state, worker_of};
+use crate::queries::{all, all_are, one, one_with, running, state, worker_of};
 
 /// Inserts tasks so that all of them wait behind one that is then let go: the order in
 /// which the worker finds them does not depend on how fast they are inserted.
@@ -30,7 +30,7 @@ fn batches(database: &Database, group: &str) -> Vec<i64> {
 #[test]
 fn a_worker_goes_on_as_the_next_rows_own_live_and_count_allow() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).queue_key("pool", false).start();
     // group, columns of its five rows, tasks per server process
     let groups: [(&str, &str, &[i64]); 6] = [
         ("none", "0, '0'", &[1, 1, 1, 1, 1]),
@@ -66,9 +66,9 @@ fn a_worker_goes_on_as_the_next_rows_own_live_and_count_allow() {
 }
 
 #[test]
-fn a_worker_takes_no_row_with_a_smaller_max_than_it_was_started_for() {
+fn a_worker_claims_no_row_with_a_smaller_max_than_it_was_started_for() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("run", 1).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).queue_key("run", 1).queue_key("pool", false).start();
     in_one_go(
         &mill,
         &database,
@@ -163,7 +163,7 @@ fn a_terminated_launcher_lets_a_live_worker_finish_its_task_and_no_more() {
 fn a_live_worker_killed_in_its_third_task_costs_that_task_one_more_attempt_and_nothing_else() {
     let database = Cluster::shared().database();
     // In a batch those behind the third one would have been taken, too, and given back.
-    let mill = Supervisor::of(&database).row_key("batch", false).start();
+    let mill = Supervisor::of(&database).queue_key("batch", false).start();
     database.run("CREATE TABLE ledger (task bigint); GRANT ALL ON ledger TO PUBLIC");
     let first = database.insert_with("SELECT pg_sleep(600)", "live = '1 hour', data = 'gate'");
     let backend = running(&mill, &database, first);

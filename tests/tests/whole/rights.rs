@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use tests::database::quote_ident;
-use tests::desk::Ended;
-use tests::{Cluster, Database, Desk, Supervisor};
+use tests::workdir::Ended;
+use tests::{Cluster, Database, Supervisor, Workdir};
 
-use crate::asking::{all, one, refusal};
+use crate::queries::{all, one, refusal};
 
 /// A role of this database's own, gone with its name at the end of the cluster.
 fn role(database: &Database, what: &str) -> String {
@@ -31,7 +31,7 @@ fn the_queues_of_several_users_in_one_database_are_all_registered() {
     // whichever came first owns the catalog; here it is the one that owns the database
     let mill = Supervisor::of(&database).start();
     let queues = || -> Vec<(String, String)> {
-        let rows = database.look("SELECT schema::text, owner::text FROM mill.queue ORDER BY schema", &[]);
+        let rows = database.query("SELECT schema::text, owner::text FROM mill.queue ORDER BY schema", &[]);
         rows.unwrap_or_default().iter().map(|row| (row.get(0), row.get(1))).collect()
     };
     let first = ("public".to_owned(), database.owner().to_owned());
@@ -40,7 +40,7 @@ fn the_queues_of_several_users_in_one_database_are_all_registered() {
     let owner: String =
         one(&database, "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'mill'");
     let row = json!({"data": database.name(), "user": second, "schema": "jobs"});
-    let mill = Supervisor::of(&database).row(row).start();
+    let mill = Supervisor::of(&database).queue(row).start();
     // the second one has not agreed to a catalog of another role, whose runs it would execute: it is served without it,
     // and status and log say what would help
     let advice = format!("run as {second_ident}: GRANT INSERT ON \"jobs\".\"task\" TO {}", quote_ident(&owner));
@@ -74,7 +74,7 @@ fn the_queues_of_several_users_in_one_database_are_all_registered() {
         .batch_execute(advice.split_once(": ").expect("SQL").1)
         .expect("the GRANT");
     let row = json!({"data": database.name(), "user": second, "schema": "jobs"});
-    let mill = Supervisor::of(&database).row(row).start();
+    let mill = Supervisor::of(&database).queue(row).start();
     mill.eventually("both are registered", || queues() == [("jobs".to_owned(), second.clone()), first.clone()]);
     for queue in ["jobs.task", "public.task"] {
         let sql =
@@ -129,13 +129,13 @@ order_graph_runs|free_places|check_queue_right|free_flow_place|is_overtaken|coun
 fn grant_and_revoke_open_and_close_the_face_of_the_catalog() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    let clerk = role(&database, "clerk");
+    let reporter = role(&database, "reporter");
     let mut owner = database.connect();
     let call = |function: &str| format!("SELECT mill.{function}");
-    owner.batch_execute(&call(&format!("grant('{clerk}', 'use')"))).expect("grant");
-    owner.batch_execute(&format!("GRANT SELECT ON public.task TO {}", quote_ident(&clerk))).expect("grant");
+    owner.batch_execute(&call(&format!("grant('{reporter}', 'use')"))).expect("grant");
+    owner.batch_execute(&format!("GRANT SELECT ON public.task TO {}", quote_ident(&reporter))).expect("grant");
     let id = database.insert_with("SELECT 1", "plan = now() + interval '1 day'");
-    let mut client = database.server().try_connect(&clerk, database.name()).expect("connect");
+    let mut client = database.server().try_connect(&reporter, database.name()).expect("connect");
     let why: String = client.query_one("SELECT mill.why($1::bigint)", &[&id]).expect("why").get(0);
     assert!(why.contains("planned for"), "{why}");
     for sql in [
@@ -147,12 +147,12 @@ fn grant_and_revoke_open_and_close_the_face_of_the_catalog() {
     ] {
         assert!(refusal(&mut client, sql).starts_with("42501"), "{sql}");
     }
-    assert!(refusal(&mut owner, &call(&format!("grant('{clerk}', 'rule')"))).contains("choose use or operate"));
+    assert!(refusal(&mut owner, &call(&format!("grant('{reporter}', 'rule')"))).contains("choose use or operate"));
     assert!(refusal(&mut owner, &call("grant('nobody at all', 'use')")).contains("does not exist"));
-    owner.batch_execute(&call(&format!("revoke('{clerk}')"))).expect("revoke");
+    owner.batch_execute(&call(&format!("revoke('{reporter}')"))).expect("revoke");
     assert!(refusal(&mut client, "SELECT mill.why(1)").starts_with("42501"));
     drop((client, owner, mill));
-    drop_role(&database, &clerk);
+    drop_role(&database, &reporter);
 }
 
 #[test]
@@ -188,13 +188,13 @@ fn a_restored_queue_is_registered_under_its_new_number() {
 /// What `check --connect` says with one row of this database.
 #[track_caller]
 fn check(database: &Database) -> Ended {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let config = json!({
         "connect": database.server().conninfo(database.login()),
         "json": [{"data": database.name(), "user": database.owner()}],
     });
-    desk.write("mill.json", &config.to_string());
-    desk.run(&["check", "--connect", "--config", "mill.json"])
+    workdir.write("mill.json", &config.to_string());
+    workdir.run(&["check", "--connect", "--config", "mill.json"])
 }
 
 /// Everything that the harness and PostgreSQL give by themselves is taken away.
@@ -234,13 +234,13 @@ fn check_names_every_missing_grant_and_running_them_is_enough() {
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     mill.eventually("the queue is registered", || {
-        database.look("SELECT 1 FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT 1 FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     assert!(mill.status().is_some_and(|status| status["databases"][0]["why"].is_null()), "{}", mill.describe());
 }
 
 #[test]
-fn the_documented_grants_of_row_user_and_launcher_are_enough() {
+fn the_documented_grants_of_queue_user_and_launcher_are_enough() {
     let database = Cluster::shared().database();
     bare(&database);
     let (name, owner, login) =
@@ -255,31 +255,31 @@ fn the_documented_grants_of_row_user_and_launcher_are_enough() {
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     let task = database.insert("SELECT pg_sleep(100)");
-    let backend = crate::asking::running(&mill, &database, task);
-    mill.kill9(crate::asking::worker_of(&mill, task).expect("its worker"));
+    let backend = crate::queries::running(&mill, &database, task);
+    mill.kill9(crate::queries::worker_of(&mill, task).expect("its worker"));
     mill.eventually("a dead worker's session is ended", || {
-        database.look("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&backend]).is_some_and(|rows| rows.is_empty())
+        database.query("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&backend]).is_some_and(|rows| rows.is_empty())
     });
 }
 
 #[test]
-fn a_maker_needs_no_more_than_createdb_and_createrole() {
+fn a_launcher_that_creates_needs_no_more_than_createdb_and_createrole() {
     let database = Cluster::shared().database();
     let login = quote_ident(database.login());
     database.run(&format!("ALTER ROLE {login} CREATEDB CREATEROLE"));
     let (role, made) = (format!("{}_made", database.owner()), format!("{}_made", database.name()));
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let config =
         json!({"connect": database.server().conninfo(database.login()), "json": [{"data": made, "user": role}]});
-    desk.write("mill.json", &config.to_string());
-    let said = desk.run(&["check", "--connect", "--config", "mill.json"]);
+    workdir.write("mill.json", &config.to_string());
+    let said = workdir.run(&["check", "--connect", "--config", "mill.json"]);
     assert!(said.code == Some(0) && said.stdout.contains("will be made at the first start"), "{}", said.all());
     let connect = database.server().conninfo(database.login());
-    let mill = Supervisor::bare().row(json!({"data": made, "user": role})).key("connect", connect).start();
+    let mill = Supervisor::bare().queue(json!({"data": made, "user": role})).key("connect", connect).start();
     mill.eventually("the row is served", || {
         mill.status().is_some_and(|status| status["databases"][0]["phase"] == "running")
     });
-    let said = desk.run(&["check", "--connect", "--config", "mill.json"]);
+    let said = workdir.run(&["check", "--connect", "--config", "mill.json"]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     drop(mill);
     database.run(&format!("DROP DATABASE {} WITH (FORCE)", quote_ident(&made)));
@@ -290,19 +290,19 @@ fn a_maker_needs_no_more_than_createdb_and_createrole() {
 fn check_lists_who_may_insert_besides_the_owner_and_the_rows_user() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    mill.eventually("the table is there", || database.look("SELECT FROM public.task", &[]).is_some());
+    mill.eventually("the table is there", || database.query("SELECT FROM public.task", &[]).is_some());
     drop(mill);
     database.run(&format!("REVOKE {} FROM {}", quote_ident(database.owner()), quote_ident(database.login())));
     let who = format!("json[0] {} public.task as {}", database.name(), quote_ident(database.owner()));
     let said = check(&database);
     assert!(said.stdout.contains(&format!("{who}: no other role may INSERT")), "{}", said.all());
-    let names = ["clerk", "team", "member", "column", "reader"].map(|what| role(&database, what));
-    let [clerk, team, member, column, reader] = names.each_ref().map(|name| quote_ident(name));
+    let names = ["reporter", "team", "member", "column", "reader"].map(|what| role(&database, what));
+    let [reporter, team, member, column, reader] = names.each_ref().map(|name| quote_ident(name));
     database.run(&format!(
-        "GRANT INSERT ON public.task TO {clerk}, {team}; GRANT {team} TO {member}; GRANT SELECT ON public.task TO {reader}; \
+        "GRANT INSERT ON public.task TO {reporter}, {team}; GRANT {team} TO {member}; GRANT SELECT ON public.task TO {reader}; \
          GRANT INSERT (input) ON public.task TO {column}; ALTER ROLE {member} NOINHERIT"
     ));
-    let mut roles = [clerk, column, member, team];
+    let mut roles = [reporter, column, member, team];
     roles.sort_unstable();
     let roles = roles.join(", ");
     let owner = quote_ident(database.owner());

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{all, one, set_for_owner};
+use crate::queries::{all, one, set_for_owner};
 
 /// Name and value, far from what our statements expect.
 const SETTINGS: [(&str, &str); 10] = [
@@ -42,8 +42,8 @@ fn shown(names: &[&str]) -> String {
 fn launch(database: &Database) -> Supervisor<'_> {
     // its text has all that a literal must have quoted
     Supervisor::of(database)
-        .row_key("null", r"it's \N")
-        .row_key("sleep", "1 hour")
+        .queue_key("null", r"it's \N")
+        .queue_key("sleep", "1 hour")
         .arg("--log-level")
         .arg("debug")
         .start()
@@ -79,7 +79,7 @@ fn settings_of_a_role_that_change_the_servers_texts_change_no_table_and_no_task(
             assert_eq!((&row["state"], &row["output"]), (&json!("DONE"), &json!(expected)), "{row}");
         }
         steadily("nothing is changed", Duration::from_millis(700), || {
-            !mill.log_contains("table mended") && !mill.log_contains("column defaults changed")
+            !mill.log_contains("table repaired") && !mill.log_contains("column defaults changed")
         });
         assert_eq!(objects(&database), made, "{}", mill.describe());
     }

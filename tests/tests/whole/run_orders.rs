@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{all, one};
-use crate::job_desk::{self, insert, runs, status};
+use crate::job_fixture::{self, insert, runs, status};
+use crate::queries::{all, one};
 use crate::trap_stage::{CatalogOf, Stage};
 
 /// A queue whose only slot is taken by a task that sleeps.
 fn busy<'d>(database: &'d Database) -> (Supervisor<'d>, i64) {
     // one slot is the launcher's, and one the scheduler's
     let mill = Supervisor::of(database).key("max_workers", 3).start();
-    job_desk::open(&mill, database);
+    job_fixture::open(&mill, database);
     let sleeper = database.insert("SELECT pg_sleep(600)");
-    crate::asking::running(&mill, database, sleeper);
+    crate::queries::running(&mill, database, sleeper);
     (mill, sleeper)
 }
 
@@ -99,7 +99,7 @@ fn a_run_that_is_cancelled_or_skipped_while_it_waits_ends_at_once_and_its_row_le
 fn a_row_that_the_queue_refuses_pauses_its_job_alone() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     database.run("ALTER TABLE public.task ADD CONSTRAINT lucky CHECK (input <> 'SELECT 13')");
     let bad = insert(&database, "bad", "input", "'SELECT 13'");
     let good = insert(&database, "good", "input", "'SELECT 7'");

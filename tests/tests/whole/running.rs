@@ -5,7 +5,7 @@ use std::time::Duration;
 use tests::database::quote_ident;
 use tests::{Cluster, Signal, Supervisor};
 
-use crate::asking::{all, all_are, linger, one, one_with, running, set_for_owner, state, worker_of};
+use crate::queries::{all, all_are, linger, one, one_with, running, set_for_owner, state, worker_of};
 
 #[test]
 fn a_task_sees_who_it_is_and_passes_parent_and_group_on_to_tasks_that_it_inserts() {
@@ -151,7 +151,7 @@ fn whatever_a_task_does_to_its_session_its_result_is_recorded() {
         "PREPARE TRANSACTION 'x'",
     ];
     for batch in [false, true] {
-        let mill = Supervisor::of(&database).row_key("batch", batch).start();
+        let mill = Supervisor::of(&database).queue_key("batch", batch).start();
         database.run("TRUNCATE public.task");
         for live in ["0", "1 hour"] {
             for input in inputs {
@@ -198,7 +198,7 @@ fn settings_of_the_role_itself_hold_for_its_tasks_and_do_no_harm_to_us() {
         set_for_owner(&database, name, value);
     }
     let mill = Supervisor::of(&database).start();
-    // the row user's own sessions are read-only by default
+    // the queue's user's own sessions are read-only by default
     database.run(
         "INSERT INTO public.task (input, live) SELECT 'SELECT ''é'', current_setting(''default_transaction_read_only'')', '1 hour' \
          FROM generate_series(1, 3); \

@@ -10,7 +10,7 @@ use serde_json::json;
 use tests::hostile::{Attack, Hostile, Moment};
 use tests::{Cluster, Proxy, Supervisor, steadily};
 
-use crate::asking::{all, running};
+use crate::queries::{all, running};
 use crate::security::literal;
 
 #[test]
@@ -24,15 +24,17 @@ fn secrets_are_in_no_log_title_status_error_or_environment_whatever_goes_wrong()
     let at = |port: u16| format!("host=127.0.0.1 port={port} password={secret}x");
     let mill = Supervisor::of(&database)
         .key("connect", json!(good))
-        .row(json!({"data": "away", "user": "nobody", "connect": at(1)}))
-        .row(json!({"data": "refused", "user": "nobody", "connect": at(cluster.server().port)}))
-        .row(json!({"data": "garbled", "user": "nobody", "connect": at(wrong.port())}))
-        .row(json!({"data": "uri", "user": "nobody", "connect": format!("postgresql://nobody:{secret}y@127.0.0.1:1")}))
+        .queue(json!({"data": "away", "user": "nobody", "connect": at(1)}))
+        .queue(json!({"data": "refused", "user": "nobody", "connect": at(cluster.server().port)}))
+        .queue(json!({"data": "garbled", "user": "nobody", "connect": at(wrong.port())}))
+        .queue(
+            json!({"data": "uri", "user": "nobody", "connect": format!("postgresql://nobody:{secret}y@127.0.0.1:1")}),
+        )
         .env("PGPASSWORD", &format!("{secret}z"))
         .arg("--log-level")
         .arg("debug")
         .launch();
-    mill.eventually("the table is served", || database.look("SELECT FROM public.task", &[]).is_some());
+    mill.eventually("the table is served", || database.query("SELECT FROM public.task", &[]).is_some());
     let remote = format!("host=127.0.0.1 port=1 user=x password={secret}r");
     let failed = database.insert_with("SELECT 1", &format!("remote = '{remote}', group = 'r'"));
     let broken = database.insert_with("SELECT 1", &format!("remote = 'pasword={secret}r', group = 'b'"));
@@ -109,13 +111,13 @@ fn where_tls_is_asked_for_nothing_is_said_in_the_clear() {
             database.login()
         );
         let row = json!({"data": database.name(), "user": database.owner()});
-        let mill = Supervisor::bare().key("connect", json!(login)).row(row).launch();
+        let mill = Supervisor::bare().key("connect", json!(login)).queue(row).launch();
         mill.eventually("it waits and says why", || mill.log_contains("TLS"));
-        // the wish for TLS, and not a byte more
-        let wish = [0, 0, 0, 8, 4, 210, 22, 47];
+        // the request for TLS, and not a byte more
+        let request = [0, 0, 0, 8, 4, 210, 22, 47];
         steadily("nothing is said in the clear", Duration::from_millis(1500), || {
             let said = between.said();
-            let in_the_clear = said.iter().find(|said| !said.is_empty() && said[..] != wish);
+            let in_the_clear = said.iter().find(|said| !said.is_empty() && said[..] != request);
             assert_eq!(in_the_clear, None, "{mode}");
             true
         });

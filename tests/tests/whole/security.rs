@@ -1,5 +1,5 @@
 //! What hostile people may do in a database that we serve, one story per promise. Whoever may insert a task runs SQL as
-//! the row's user: that is what the table is for. Nobody else does, and nobody gets more than that.
+//! the queue's user: that is what the table is for. Nobody else does, and nobody gets more than that.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{all, one, refusal, running};
+use crate::queries::{all, one, refusal, running};
 
 pub fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
@@ -108,7 +108,7 @@ fn traps_in_public_and_in_the_users_own_schema_catch_nobody() {
     for role in [database.owner(), database.login()] {
         database.run(&format!("ALTER ROLE {} SET search_path = {owner}, public, pg_catalog", quote_ident(role)));
     }
-    let mill = Supervisor::of(&database).row_key("sleep", 100).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 100).start();
     every_way(&mill, &database);
     // a worker that dies, a scheduler that starts anew: what is only called then
     let long = database.insert_with("SELECT pg_catalog.pg_sleep(600)", "group = 's'");
@@ -125,7 +125,7 @@ fn traps_in_public_and_in_the_users_own_schema_catch_nobody() {
 }
 
 #[test]
-fn temporary_objects_of_a_task_that_saves_its_session_do_not_catch_the_bookkeeping() {
+fn temporary_objects_of_a_task_that_saves_its_session_do_not_catch_our_own_statements() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     let hostile = "CREATE TEMP TABLE task (LIKE public.task); CREATE TEMP TABLE pg_stat_activity (pid int); \
@@ -189,7 +189,7 @@ fn names_that_try_to_be_sql_are_names() {
     let connect = database.server().conninfo(database.login());
     let mill = rows
         .iter()
-        .fold(Supervisor::bare().key("connect", json!(connect)), |launch, row| launch.row(row.clone()))
+        .fold(Supervisor::bare().key("connect", json!(connect)), |launch, queue| launch.queue(queue.clone()))
         .start();
     for row in &rows {
         let table =
@@ -216,11 +216,11 @@ fn a_role_that_owns_its_table_and_not_the_catalog_gets_no_more_of_it() {
     database.run(&format!("CREATE SCHEMA theirs AUTHORIZATION {role}; GRANT {role} TO {login}"));
     let first = Supervisor::of(&database).start();
     first.eventually("the catalog is made", || {
-        database.look("SELECT FROM mill.queue WHERE schema = 'public'", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue WHERE schema = 'public'", &[]).is_some_and(|rows| rows.len() == 1)
     });
     drop(first);
     let row = json!({"data": database.name(), "user": name, "schema": "theirs"});
-    let mill = Supervisor::of(&database).row(row.clone()).start();
+    let mill = Supervisor::of(&database).queue(row.clone()).start();
     // they have not agreed to a catalog that would put runs into their queue
     mill.eventually("it is said", || mill.log_contains("the queue has not agreed to it"));
     let queues = "SELECT schema::text FROM mill.queue ORDER BY schema";
@@ -229,7 +229,7 @@ fn a_role_that_owns_its_table_and_not_the_catalog_gets_no_more_of_it() {
     let mut client = database.server().try_connect(&name, database.name()).expect("the owner of a queue");
     let consent = format!("GRANT INSERT ON theirs.task TO {}", quote_ident(database.owner()));
     client.batch_execute(&consent).expect("they agree");
-    let mill = Supervisor::of(&database).row(row).start();
+    let mill = Supervisor::of(&database).queue(row).start();
     mill.eventually("their queue is known", || all::<String>(&database, queues) == ["public", "theirs"]);
     let id: i64 = client
         .query_one("INSERT INTO theirs.task (input) VALUES ('SELECT 1') RETURNING id", &[])
@@ -349,6 +349,6 @@ fn tasks_that_run_as_a_superuser_are_warned_about_and_others_are_not() {
     drop(careful);
     let connect = cluster.server().conninfo("postgres");
     let row = json!({"data": "postgres", "user": "postgres"});
-    let mill = Supervisor::bare().key("connect", json!(connect)).row(row).start();
+    let mill = Supervisor::bare().key("connect", json!(connect)).queue(row).start();
     mill.eventually("it is warned about", || mill.log_contains(warning));
 }

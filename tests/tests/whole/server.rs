@@ -15,7 +15,7 @@ fn survives_restart(mode: ShutdownMode) {
     let cluster = Cluster::start();
     let database = cluster.database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     let scheduler = supervisor.schedulers()[0].pid;
     let mark = supervisor.log().mark();
@@ -53,7 +53,7 @@ fn a_task_whose_server_crashes_runs_again() {
 fn a_quick_restart_in_the_middle_of_many_tasks_loses_none() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let tasks = 60;
     let insert = "INSERT INTO public.task (input, \"group\") \
                   SELECT 'SELECT pg_sleep(0.2)', 'g' || n FROM generate_series(1, 60) n";
@@ -107,7 +107,7 @@ fn one_crashed_backend_takes_its_server_down_and_no_task_is_lost() {
     let cluster = Cluster::start();
     let database = cluster.database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     // somebody else's session crashes: the server restarts all others, under the same postmaster
     let mut victim = database.connect_superuser();
@@ -119,17 +119,17 @@ fn one_crashed_backend_takes_its_server_down_and_no_task_is_lost() {
 /// Runs a long task and lets a superuser do this to it.
 fn ended_by(what: &str) -> Value {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert("SELECT 1;SELECT pg_sleep(100)");
     let pid = supervisor.eventually("it runs", || {
-        let rows = database.look(
+        let rows = database.query(
             "SELECT pid FROM public.task WHERE id = $1 AND pid IN \
              (SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep')",
             &[&id],
         )?;
         rows.first().map(|row| row.get::<_, i32>(0))
     });
-    database.look(&format!("SELECT {what}($1)"), &[&pid]).expect("the server is there");
+    database.query(&format!("SELECT {what}($1)"), &[&pid]).expect("the server is there");
     let row = supervisor.finished(&database, id);
     // nobody else is harmed
     let next = database.insert("SELECT 2");
@@ -158,7 +158,7 @@ fn a_task_whose_backend_was_terminated_by_a_user_has_failed() {
 #[test]
 fn a_task_that_ends_its_own_session_has_failed() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert("SELECT 1;SELECT pg_terminate_backend(pg_backend_pid())");
     let row = supervisor.finished(&database, id);
     let error = row["error"].as_str().expect("it fails");
@@ -169,7 +169,7 @@ fn a_task_that_ends_its_own_session_has_failed() {
 /// A task that runs for so long, for something to be done to it meanwhile.
 #[track_caller]
 fn running<'d>(database: &'d Database, seconds: u32) -> (Supervisor<'d>, i64) {
-    let supervisor = Supervisor::of(database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(database).queue_key("sleep", 50).start();
     let id = database.insert_with(&format!("SELECT pg_sleep({seconds});SELECT 1"), "repeat = '1 hour'");
     supervisor.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     (supervisor, id)
@@ -210,7 +210,7 @@ fn an_ended_scheduler_session_is_opened_again_and_running_tasks_do_not_notice() 
     };
     let before = (supervisor.schedulers(), name("pg_work ").expect("connected"), name("pg_conf").expect("connected"));
     for pid in [before.1, before.2] {
-        database.look("SELECT pg_terminate_backend($1)", &[&pid]).expect("the server is there");
+        database.query("SELECT pg_terminate_backend($1)", &[&pid]).expect("the server is there");
     }
     assert_eq!(supervisor.finished(&database, id)["attempt"], 1);
     supervisor.eventually("both are connected again", || {

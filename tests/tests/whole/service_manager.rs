@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
-use tests::{Cluster, Desk, Signal, Supervisor};
+use tests::{Cluster, Signal, Supervisor, Workdir};
 
 /// Everything that arrives at a notification socket.
 struct Manager {
@@ -38,8 +38,8 @@ impl Manager {
 #[test]
 fn the_service_manager_hears_of_ready_reload_watchdog_and_stop() {
     let database = Cluster::shared().database();
-    let desk = Desk::new();
-    let path = desk.home().join("notify");
+    let workdir = Workdir::new();
+    let path = workdir.home().join("notify");
     let manager = Manager::at(&path);
     let launch = Supervisor::of(&database).env("NOTIFY_SOCKET", &path.to_string_lossy());
     let mill = launch.env("WATCHDOG_USEC", "400000").start();
@@ -78,9 +78,9 @@ fn the_service_manager_hears_of_ready_reload_watchdog_and_stop() {
 #[test]
 fn nobody_but_the_launcher_speaks_to_the_service_manager_and_a_deaf_one_costs_nothing() {
     let database = Cluster::shared().database();
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     // nobody is there
-    let path = desk.home().join("nobody");
+    let path = workdir.home().join("nobody");
     let mill =
         Supervisor::of(&database).env("NOTIFY_SOCKET", &path.to_string_lossy()).env("WATCHDOG_USEC", "100000").start();
     let id = database.insert("SELECT current_setting('application_name')");

@@ -160,13 +160,13 @@ fn start_and_restart_are_done_once_the_queue_is_served_and_else_say_why_not() {
 fn start_of_a_covered_database_without_a_catalog_says_so() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let desk = tests::Desk::new();
+    let workdir = tests::Workdir::new();
     let config = json!({"connect": database.server().conninfo(database.login()), "json": [{"data": database.name(), "user": database.owner()}]});
-    desk.write("mill.json", &config.to_string());
-    let installed = desk.run(&["install", database.name(), "--config", "mill.json"]);
+    workdir.write("mill.json", &config.to_string());
+    let installed = workdir.run(&["install", database.name(), "--config", "mill.json"]);
     assert_eq!(installed.code, Some(0), "{}", installed.all());
     let connect = database.server().conninfo(database.login());
-    let mill = Supervisor::bare().key("connect", connect).key("probe", "200 ms").row(json!({"data": "*"})).start();
+    let mill = Supervisor::bare().key("connect", connect).key("probe", "200 ms").queue(json!({"data": "*"})).start();
     mill.eventually("it is found", || row_state(&mill, 0).as_deref() == Some("STARTED"));
     database.run("SELECT mill.uninstall()");
     mill.eventually("its scheduler leaves", || mill.schedulers().is_empty());
@@ -183,7 +183,7 @@ fn messages_are_true_only_if_something_runs_afterwards() {
     mill.eventually("both have a catalog", || {
         [&here, &there]
             .into_iter()
-            .all(|one| one.look("SELECT FROM mill.meta", &[]).is_some_and(|rows| rows.len() == 1))
+            .all(|one| one.query("SELECT FROM mill.meta", &[]).is_some_and(|rows| rows.len() == 1))
     });
     let mut owner = here.connect();
     owner.batch_execute("UPDATE mill.meta SET enabled = false").expect("switch it off");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tests::{Cluster, Proxy, Supervisor};
 
-use crate::asking::one;
-use crate::job_desk;
+use crate::job_fixture;
+use crate::queries::one;
 
 /// What opens the block of an atomic task, and statements of the same length that the server refuses.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
@@ -45,13 +45,13 @@ const FOUND: &str = "INSERT INTO public.found SELECT current_setting('applicatio
 
 #[test]
 fn inputs_of_every_kind_find_their_settings_or_do_not_run_however_often_their_set_up_is_cancelled() {
-    for lend in [true, false] {
+    for pooled in [true, false] {
         let database = Cluster::shared().database();
         database.run(
             "CREATE TABLE public.found (name text, id text, \"group\" text, timeout text, job text); GRANT ALL ON public.found TO PUBLIC",
         );
-        let mill = Supervisor::of(&database).row_key("lend", lend).start();
-        job_desk::open(&mill, &database);
+        let mill = Supervisor::of(&database).queue_key("pool", pooled).start();
+        job_fixture::open(&mill, &database);
         let count: i32 = tests::sized(300, 3000);
         let insert = "INSERT INTO public.task (input, timeout, \"group\", live, atomic, count, max) \
              SELECT $1, '77 s', kind || ' ' || n % 4, CASE WHEN kind IN ('live', 'batch') THEN interval '1 minute' ELSE '0' END, \
@@ -77,15 +77,15 @@ fn inputs_of_every_kind_find_their_settings_or_do_not_run_however_often_their_se
         assert_eq!(
             one::<i64>(&database, bare),
             0,
-            "lend {lend}: {:?}",
-            database.look("SELECT * FROM public.found", &[])
+            "pool {pooled}: {:?}",
+            database.query("SELECT * FROM public.found", &[])
         );
         let kept = "SELECT count(*) FROM public.task t WHERE t.atomic AND t.state = 'FAIL' \
                      AND EXISTS (SELECT FROM public.found f WHERE f.id = t.id::text)";
-        assert_eq!(one::<i64>(&database, kept), 0, "lend {lend}: an atomic task that has failed has left something");
+        assert_eq!(one::<i64>(&database, kept), 0, "pool {pooled}: an atomic task that has failed has left something");
         let of_jobs: i64 = one(&database, "SELECT count(*) FROM public.found WHERE job <> ''");
         let failed: i64 = one(&database, "SELECT count(*) FROM public.task WHERE state = 'FAIL'");
         assert!(of_jobs > 0, "{}", mill.describe());
-        println!("lend {lend}: {failed} were cancelled, {of_jobs} runs of jobs came through");
+        println!("pool {pooled}: {failed} were cancelled, {of_jobs} runs of jobs came through");
     }
 }

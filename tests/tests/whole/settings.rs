@@ -6,9 +6,9 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Signal, Supervisor, steadily};
 
-use crate::asking::{one, refusal, running, set_for_owner, state};
+use crate::queries::{one, refusal, running, set_for_owner, state};
 
-/// What a new session of the row user gets as a column's default.
+/// What a new session of the queue's user gets as a column's default.
 fn default_of(database: &Database, column: &str) -> String {
     default_in(&mut database.connect(), column)
 }
@@ -23,7 +23,7 @@ fn every_level_of_a_column_setting_beats_the_one_below_it() {
     let cluster = Cluster::configure().setting("pg_task.max", "5").start();
     let database = cluster.database();
     let (name, owner) = (quote_ident(database.name()), quote_ident(database.owner()));
-    let _mill = Supervisor::of(&database).row_key("max", 4).row_key("timeout", "7 min").start();
+    let _mill = Supervisor::of(&database).queue_key("max", 4).queue_key("timeout", "7 min").start();
 
     assert_eq!(default_of(&database, "count"), "0", "built in");
     assert_eq!(default_of(&database, "timeout"), "00:07:00", "our config");
@@ -93,7 +93,7 @@ fn the_schedulers_own_settings_are_read_at_start_and_again_on_reload() {
     set_for_owner(&database, "pg_task.run", "1");
     set_for_owner(&database, "pg_task.sleep", "700");
     set_for_owner(&database, "pg_task.idle", "many");
-    let mill = Supervisor::of(&database).row_key("run", 5).start();
+    let mill = Supervisor::of(&database).queue_key("run", 5).start();
     mill.eventually("the setting that is none is told", || mill.log_contains("found text, want a whole number"));
     let first = database.insert_with("SELECT pg_sleep(600)", "group = 'a'");
     running(&mill, &database, first);
@@ -108,7 +108,7 @@ fn the_schedulers_own_settings_are_read_at_start_and_again_on_reload() {
 #[test]
 fn a_rows_settings_in_the_config_take_effect_on_reload() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("limit", 0).start();
+    let mill = Supervisor::of(&database).queue_key("limit", 0).start();
     let id = database.insert("SELECT 1");
     steadily("limit 0 takes none", Duration::from_millis(1500), || state(&database, id) == "PLAN");
     let text = std::fs::read_to_string(mill.config().expect("a file")).expect("readable");
@@ -160,7 +160,7 @@ fn a_launcher_that_may_makes_the_role_the_database_the_schema_and_the_table_of_a
     let made = Made { database: &database, name: format!("{} \"made\"", database.name()) };
     database.run(&format!("ALTER ROLE {} CREATEDB CREATEROLE", quote_ident(database.login())));
     let row = json!({"data": made.name, "user": made.name, "schema": "a schema", "table": "a table"});
-    let mill = Supervisor::of(&database).row(row).start();
+    let mill = Supervisor::of(&database).queue(row).start();
     let mut client =
         mill.eventually("it can be logged into", || database.server().try_connect(&made.name, &made.name).ok());
     let id: i64 = mill.eventually("there is a table", || {
@@ -186,7 +186,7 @@ fn a_launcher_that_may_makes_the_role_the_database_the_schema_and_the_table_of_a
 fn a_row_that_cannot_be_made_is_told_as_broken_and_the_others_run() {
     let database = Cluster::shared().database();
     let missing = format!("{}_missing", database.name());
-    let mill = Supervisor::of(&database).row(json!({"data": missing, "user": missing})).start();
+    let mill = Supervisor::of(&database).queue(json!({"data": missing, "user": missing})).start();
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     let why = mill.eventually("the broken row has its reason", || {
@@ -211,7 +211,7 @@ fn a_row_that_cannot_be_made_is_told_as_broken_and_the_others_run() {
 }
 
 #[test]
-fn a_second_launcher_does_not_take_from_a_served_queue_and_takes_over_when_the_first_ends() {
+fn a_second_launcher_does_not_claim_from_a_served_queue_and_takes_over_when_the_first_ends() {
     let database = Cluster::shared().database();
     let first = Supervisor::of(&database).start();
     let second = Supervisor::of(&database).start();

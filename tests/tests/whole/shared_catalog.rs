@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::one;
+use crate::queries::one;
 
 /// A second user with a schema of its own, who may not create in the database.
 fn second_user(database: &Database) -> String {
@@ -22,7 +22,7 @@ fn second_user(database: &Database) -> String {
 /// Serves both from the first moment on.
 fn start<'d>(database: &'d Database, second: &str) -> Supervisor<'d> {
     let row = json!({"data": database.name(), "user": second, "schema": "jobs"});
-    Supervisor::of(database).row(row).start()
+    Supervisor::of(database).queue(row).start()
 }
 
 fn row_of_second(mill: &Supervisor<'_>) -> Option<Value> {
@@ -44,7 +44,7 @@ fn advised(mill: &Supervisor<'_>, advice: &str) {
 fn used(mill: &Supervisor<'_>, database: &Database, pid: &Value) {
     mill.eventually("the second queue is registered", || {
         let sql = "SELECT FROM mill.queue WHERE schema = 'jobs'";
-        database.look(sql, &[]).is_some_and(|rows| rows.len() == 1)
+        database.query(sql, &[]).is_some_and(|rows| rows.len() == 1)
     });
     mill.eventually("the reason is gone", || row_of_second(mill)?["why"].is_null().then_some(()));
     assert_eq!(&row_of_second(mill).expect("status")["pid"], pid, "{}", mill.describe());
@@ -57,7 +57,7 @@ fn used(mill: &Supervisor<'_>, database: &Database, pid: &Value) {
         .expect("a job");
     mill.eventually("the job has run there", || {
         let sql = "SELECT FROM mill.run WHERE state = 'succeeded' AND queue = 'jobs.task'";
-        database.look(sql, &[]).is_some_and(|rows| rows.len() == 1)
+        database.query(sql, &[]).is_some_and(|rows| rows.len() == 1)
     });
 }
 

@@ -24,7 +24,7 @@ fn assert_planned_again(database: &Database, id: i64) {
 /// Another launcher runs it to its end.
 #[track_caller]
 fn assert_runs_again(database: &Database, id: i64) {
-    let next = Supervisor::of(database).row_key("sleep", 50).start();
+    let next = Supervisor::of(database).queue_key("sleep", 50).start();
     assert_eq!(ledger::ended(&next, database, id, 2)["attempt"], 2);
     ledger::slots_held_by(&next, &["launcher", "scheduler"]);
 }
@@ -41,7 +41,7 @@ fn assert_left(supervisor: &Supervisor<'_>, database: &Database, within: Duratio
 #[test]
 fn term_lets_a_running_task_finish_and_starts_no_other() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert("SELECT pg_sleep(1.5);SELECT 1");
     supervisor.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     supervisor.signal(Signal::SIGTERM);
@@ -69,7 +69,7 @@ fn term_with_nothing_to_do_ends_at_once() {
 fn term_cancels_a_task_that_is_longer_than_close_and_plans_it_again() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).row_key("close", 700).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).queue_key("close", 700).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     let asked = Instant::now();
     supervisor.signal(Signal::SIGTERM);
@@ -83,7 +83,7 @@ fn term_cancels_a_task_that_is_longer_than_close_and_plans_it_again() {
 fn a_second_term_cancels_at_once() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     supervisor.signal(Signal::SIGTERM);
     supervisor.eventually("it lets tasks finish", || supervisor.log_contains("letting tasks finish"));
@@ -100,7 +100,7 @@ fn a_second_term_cancels_at_once() {
 fn int_plans_a_running_task_again_and_ends() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     supervisor.signal(Signal::SIGINT);
     assert_left(&supervisor, &database, SECOND, 0);
@@ -111,7 +111,7 @@ fn int_plans_a_running_task_again_and_ends() {
 #[test]
 fn int_with_many_running_tasks_plans_all_of_them_again() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).key("max_workers", 40).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).key("max_workers", 40).queue_key("sleep", 50).start();
     let insert = "INSERT INTO public.task (input, \"group\") \
                   SELECT 'SELECT pg_sleep(100)', 'g' || n FROM generate_series(1, 30) n";
     database.connect().batch_execute(insert).expect("insert");
@@ -126,7 +126,7 @@ fn int_with_many_running_tasks_plans_all_of_them_again() {
 fn ctrl_c_in_a_terminal_is_an_int_for_the_launcher_alone() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).in_terminal().start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).in_terminal().start();
     let (id, _) = ledger::begin(&supervisor, &database);
     supervisor.press_ctrl_c();
     assert_left(&supervisor, &database, SECOND, 0);
@@ -139,7 +139,7 @@ fn ctrl_c_in_a_terminal_is_an_int_for_the_launcher_alone() {
 fn quit_leaves_at_once_and_the_next_start_recovers() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     supervisor.signal(Signal::SIGQUIT);
     supervisor.wait("all processes and sessions are gone").within(SECOND).until(|| {
@@ -158,7 +158,7 @@ const STUBBORN: &str = "SET client_connection_check_interval = 0;\
 #[test]
 fn int_ends_a_statement_that_catches_the_cancel_too() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert(STUBBORN);
     supervisor.eventually("it runs", || {
         database
@@ -175,7 +175,7 @@ fn int_ends_a_statement_that_catches_the_cancel_too() {
 #[test]
 fn a_time_limit_ends_a_statement_that_catches_the_cancel_too() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let id = database.insert_with(STUBBORN, "timeout = '300 ms'");
     let row = supervisor.finished(&database, id);
     let error = format!("ERROR:  canceling statement due to statement timeout\nSTATEMENT:  {STUBBORN}");
@@ -187,7 +187,7 @@ fn a_time_limit_ends_a_statement_that_catches_the_cancel_too() {
 fn int_to_a_worker_gives_its_task_back_and_term_lets_it_finish() {
     let database = Cluster::shared().database();
     ledger::open(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     let worker = supervisor.workers()[0].pid;
     signal(worker, Signal::SIGTERM);
@@ -202,7 +202,7 @@ fn a_scheduler_that_an_operator_ends_is_started_again() {
     for how in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGQUIT] {
         let database = Cluster::shared().database();
         ledger::open(&database);
-        let supervisor = Supervisor::of(&database).row_key("sleep", 50).row_key("close", 300).start();
+        let supervisor = Supervisor::of(&database).queue_key("sleep", 50).queue_key("close", 300).start();
         let (id, _) = ledger::begin(&supervisor, &database);
         let scheduler = supervisor.schedulers()[0].pid;
         signal(scheduler, how);
@@ -240,7 +240,7 @@ fn reload(supervisor: &Supervisor<'_>, config: &Value) {
 #[test]
 fn hup_changes_sleep_without_a_restart() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", "1 hour").start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", "1 hour").start();
     let before = supervisor.schedulers();
     supervisor.eventually("the session's name tells the sleep", || {
         database.sessions().iter().any(|session| session.application_name == "pg_work public task 3600000")
@@ -249,7 +249,7 @@ fn hup_changes_sleep_without_a_restart() {
     changed["json"][0]["sleep"] = json!(60);
     reload(&supervisor, &changed);
     supervisor.eventually("the settings have arrived", || supervisor.log_contains("settings in force"));
-    // a row that nobody rings for is found by the poll alone
+    // a row that nobody notifies about is found by the poll alone
     let mut client = database.connect_superuser();
     client.batch_execute("SET session_replication_role = replica").expect("no triggers");
     for _ in 0..3 {
@@ -266,7 +266,7 @@ fn hup_changes_sleep_without_a_restart() {
 #[test]
 fn hup_starts_a_scheduler_for_a_new_row_and_leaves_the_others_alone() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let before = supervisor.schedulers();
     let running = database.insert("SELECT pg_sleep(1)");
     supervisor.eventually("it runs", || database.task(running).is_some_and(|row| row["state"] == "WORK"));
@@ -279,7 +279,7 @@ fn hup_starts_a_scheduler_for_a_new_row_and_leaves_the_others_alone() {
     });
     database.connect().batch_execute("INSERT INTO other.task (input) VALUES ('SELECT 5')").expect("insert");
     supervisor.eventually("its task is done", || {
-        let rows = database.look("SELECT 1 FROM other.task WHERE state = 'DONE' AND output = '5'", &[]);
+        let rows = database.query("SELECT 1 FROM other.task WHERE state = 'DONE' AND output = '5'", &[]);
         rows.is_some_and(|rows| rows.len() == 1)
     });
     assert_eq!(supervisor.finished(&database, running)["attempt"], 1);
@@ -291,7 +291,7 @@ fn hup_starts_a_scheduler_for_a_new_row_and_leaves_the_others_alone() {
 fn hup_stops_the_scheduler_of_a_removed_row_when_its_task_has_finished() {
     let database = Cluster::shared().database();
     let other = json!({"data": database.name(), "user": database.owner(), "schema": "other", "sleep": 50});
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).row(other).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).queue(other).start();
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler", "scheduler"]);
     let id = database.insert("SELECT pg_sleep(1.5);SELECT 6");
     supervisor.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
@@ -316,7 +316,7 @@ fn hup_stops_the_scheduler_of_a_removed_row_when_its_task_has_finished() {
 #[test]
 fn hup_with_a_bad_file_is_reported_and_the_old_config_stays() {
     let database = Cluster::shared().database();
-    let supervisor = Supervisor::of(&database).row_key("sleep", 50).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let before = supervisor.schedulers();
     for text in ["{", r#"{"json": [{"data": "x", "sleeep": 1}]}"#] {
         let mark = supervisor.log().mark();

@@ -1,5 +1,5 @@
 //! Slots: as many processes as `max_workers` says and never one more, whatever dies; a slot that comes free wakes whoever
-//! waits for one; and a server that stands still keeps nobody from hearing signals and burying the dead.
+//! waits for one; and a server that stands still keeps nobody from handling signals and reaping the dead.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,13 @@ use tests::database::quote_ident;
 use tests::process::{self, is_alive};
 use tests::{Cluster, Database, Signal, Supervisor, sized};
 
-use crate::asking::one;
 use crate::ledger;
+use crate::queries::one;
 
 #[test]
 fn with_four_slots_and_a_hundred_waiting_tasks_there_are_never_more_than_four_processes() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).key("max_workers", 4).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).key("max_workers", 4).start();
     let insert = "INSERT INTO public.task (input, \"group\", delete) \
                   SELECT 'SELECT pg_sleep(0.2)', 'g' || i, false FROM generate_series(1, 100) AS i";
     database.connect().batch_execute(insert).expect("insert");
@@ -38,7 +38,7 @@ fn a_slot_that_comes_free_in_one_queue_wakes_the_other_without_a_poll() {
     let (busy, waiting) = (cluster.database(), cluster.database());
     busy.run(&format!("GRANT {} TO {}", quote_ident(waiting.owner()), quote_ident(busy.login())));
     // launcher, two schedulers, one worker; nobody looks by himself for a minute
-    let mill = Supervisor::of(&busy).and(&waiting).row_key("sleep", 60_000).key("max_workers", 4).start();
+    let mill = Supervisor::of(&busy).and(&waiting).queue_key("sleep", 60_000).key("max_workers", 4).start();
     let mut gate = busy.connect_superuser();
     gate.batch_execute("SELECT pg_advisory_lock(7)").expect("close the gate");
     let first = busy.insert("SELECT pg_advisory_lock(7)");
@@ -57,7 +57,7 @@ fn a_slot_that_comes_free_in_one_queue_wakes_the_other_without_a_poll() {
 #[test]
 fn rounds_of_kills_leave_the_count_right() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", 20).key("max_workers", 8).start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 20).key("max_workers", 8).start();
     let insert = "INSERT INTO public.task (input, \"group\", repeat) \
                   SELECT 'SELECT pg_sleep(0.2)', 'g' || i, '10 ms' FROM generate_series(1, 12) AS i";
     database.connect().batch_execute(insert).expect("insert");
@@ -74,7 +74,7 @@ fn rounds_of_kills_leave_the_count_right() {
         let title = if scheduler { "pgmill: scheduler " } else { "pgmill: worker " };
         let fitting: Vec<_> = victims.iter().filter(|one| !one.zombie && one.title.starts_with(title)).collect();
         let Some(victim) = fitting.choose(&mut random) else { continue };
-        let still = process::look(victim.pid).is_some_and(|found| found.parent == victim.parent && !found.zombie);
+        let still = process::find(victim.pid).is_some_and(|found| found.parent == victim.parent && !found.zombie);
         if still && kill(Pid::from_raw(victim.pid), Signal::SIGKILL).is_ok() {
             kills += 1;
         }
@@ -100,7 +100,7 @@ fn a_queue_that_is_started_under_full_load_gets_its_slot() {
     let cluster = Cluster::shared();
     let (busy, late) = (cluster.database(), cluster.database());
     busy.run(&format!("GRANT {} TO {}", quote_ident(late.owner()), quote_ident(busy.login())));
-    let mill = Supervisor::of(&busy).and(&late).row_key("sleep", 50).key("max_workers", 5).start();
+    let mill = Supervisor::of(&busy).and(&late).queue_key("sleep", 50).key("max_workers", 5).start();
     assert_eq!(mill.command(&["stop", late.name()]).status.code(), Some(0));
     let insert = "INSERT INTO public.task (input, \"group\", repeat) \
                   SELECT 'SELECT pg_sleep(0.1)', 'g' || i, '1 ms' FROM generate_series(1, 20) AS i";
@@ -138,7 +138,7 @@ impl Drop for Frozen {
 fn backends_that_stand_still_keep_nobody_from_signals_and_from_burying_the_dead() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let mill = Supervisor::of(&database).row_key("sleep", 50).row_key("close", "2 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", 50).queue_key("close", "2 s").start();
     database.insert("SELECT pg_sleep(600)");
     mill.eventually("it runs", || mill.workers().len() == 1);
     let (scheduler, worker) = (mill.schedulers()[0].pid, mill.workers()[0].pid);
@@ -148,7 +148,7 @@ fn backends_that_stand_still_keep_nobody_from_signals_and_from_burying_the_dead(
     mill.kill9(scheduler);
     mill.wait("both are gone")
         .within(Duration::from_secs(5))
-        .until(|| process::look(scheduler).is_none() && process::look(worker).is_none());
+        .until(|| process::find(scheduler).is_none() && process::find(worker).is_none());
     let new = mill.eventually("another one is there", || {
         mill.schedulers().iter().find(|one| one.pid != scheduler).map(|one| one.pid)
     });

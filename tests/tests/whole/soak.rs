@@ -1,4 +1,4 @@
-//! Two minutes of the soak: everything at once, and the books at the end. `scripts/soak` runs it for an hour. Its verdict
+//! Two minutes of the soak: everything at once, and the audit at the end. `scripts/soak` runs it for an hour. Its verdict
 //! does not depend on how fast the machine is: what counts is what was done in the end, not when.
 
 use std::process::Command;

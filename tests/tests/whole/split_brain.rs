@@ -8,7 +8,7 @@ use std::time::Duration;
 use tests::failover::Pair;
 use tests::{Database, Server, Supervisor};
 
-use crate::asking::{one, state};
+use crate::queries::{one, state};
 
 /// An address that can be pointed at another server; connections that there are stay where they are.
 struct FloatingAddress {
@@ -74,14 +74,14 @@ fn make_marks(database: &Database) {
 fn make_job(mill: &Supervisor<'_>, database: &Database) {
     let job = "INSERT INTO mill.job (input, schedule_interval, retry_period, crash_wait) VALUES ('INSERT INTO public.ticked VALUES (''job'')', '300 ms', '0.2 s', '0.2 s')";
     mill.eventually("the queue is registered", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| rows.len() == 1)
     });
     database.connect().batch_execute(job).expect("a job");
     ticks_go_on(mill, database, "job");
 }
 
 fn ticks(database: &Database, what: &str) -> i64 {
-    crate::asking::one_with(database, "SELECT count(*) FROM public.ticked WHERE what = $1", &[&what])
+    crate::queries::one_with(database, "SELECT count(*) FROM public.ticked WHERE what = $1", &[&what])
 }
 
 #[track_caller]
@@ -94,7 +94,7 @@ fn ticks_go_on(mill: &Supervisor<'_>, database: &Database, what: &str) {
 fn done_on(database: &Database, inserted_after: i64) -> [i64; 3] {
     let touched = "SELECT count(*) FROM public.task WHERE id > $1 AND (state <> 'PLAN' OR attempt > 0)";
     let all = "SELECT count(*) FROM public.ticked";
-    [marks(database), one(database, all), crate::asking::one_with(database, touched, &[&inserted_after])]
+    [marks(database), one(database, all), crate::queries::one_with(database, touched, &[&inserted_after])]
 }
 
 fn last_task(database: &Database) -> i64 {
@@ -126,7 +126,7 @@ fn back_as_primary(pair: &Pair, database: &Database) -> Database {
     pair.start_old_as_primary();
     let old = database.on(pair.standby().server());
     tests::eventually("the old primary accepts writes", || {
-        old.look("SELECT pg_is_in_recovery()", &[]).is_some_and(|rows| !rows[0].get::<_, bool>(0))
+        old.query("SELECT pg_is_in_recovery()", &[]).is_some_and(|rows| !rows[0].get::<_, bool>(0))
     });
     old
 }
@@ -141,7 +141,7 @@ fn workers_that_reach_another_primary_run_nothing_and_both_servers_are_named() {
     drop(mill);
     let (old, new) = split(&mut pair, &database);
     let address = FloatingAddress::new(new.server());
-    let mill = Supervisor::of(&new).key("connect", address.conninfo(new.login())).row_key("sleep", 100).start();
+    let mill = Supervisor::of(&new).key("connect", address.conninfo(new.login())).queue_key("sleep", 100).start();
     let first = new.insert("SELECT 1");
     mill.finished(&new, first);
     ticks_go_on(&mill, &new, "job");
@@ -162,7 +162,7 @@ fn workers_that_reach_another_primary_run_nothing_and_both_servers_are_named() {
     });
     let why = "SELECT mill.why($1::bigint)";
     mill.eventually("mill.why names both servers and what to do", || {
-        let text: String = crate::asking::one_with(&new, why, &[&waiting]);
+        let text: String = crate::queries::one_with(&new, why, &[&waiting]);
         names_both(&text) && text.contains("fence")
     });
     assert_eq!(done_on(&old, last), [0, ticked, 0], "nothing has run: {}", mill.describe());
@@ -186,7 +186,7 @@ fn a_scheduler_that_reaches_another_primary_than_its_launcher_serves_nothing_the
     drop(mill);
     let (old, new) = split(&mut pair, &database);
     let address = FloatingAddress::new(new.server());
-    let mill = Supervisor::of(&new).key("connect", address.conninfo(new.login())).row_key("sleep", 100).start();
+    let mill = Supervisor::of(&new).key("connect", address.conninfo(new.login())).queue_key("sleep", 100).start();
     let first = new.insert("SELECT 1");
     mill.finished(&new, first);
     let (last, ticked) = (last_task(&old), ticks(&old, "job"));
@@ -224,7 +224,7 @@ fn an_old_primary_that_comes_back_on_the_first_host_is_left_alone() {
     let mut pair = Pair::start(true);
     let old = pair.primary().database();
     make_marks(&old);
-    let mill = Supervisor::of(&old).key("connect", pair.conninfo(old.login())).row_key("sleep", 100).start();
+    let mill = Supervisor::of(&old).key("connect", pair.conninfo(old.login())).queue_key("sleep", 100).start();
     let mut count = load(&old);
     all_marked(&mill, &old, count);
     make_job(&mill, &old);
@@ -235,7 +235,7 @@ fn an_old_primary_that_comes_back_on_the_first_host_is_left_alone() {
          CREATE TRIGGER note_death AFTER UPDATE ON public.task FOR EACH ROW WHEN (NEW.crashes > OLD.crashes) EXECUTE FUNCTION public.note_death()",
     );
     let lasting = old.insert("SELECT pg_sleep(0.5)");
-    crate::asking::running(&mill, &old, lasting);
+    crate::queries::running(&mill, &old, lasting);
     pair.catch_up();
     pair.kill_primary();
     pair.promote();

@@ -2,10 +2,10 @@
 
 use postgres::types::{Kind, Type};
 use postgres::{Client, Transaction};
-use tests::desk::Desk;
+use tests::workdir::Workdir;
 use tests::{Cluster, Supervisor};
 
-use crate::asking::one;
+use crate::queries::one;
 
 /// They change the schema, so that they cannot stand prepared, in the order in which a queue is made.
 const SCRIPTS: [&str; 10] = [
@@ -28,8 +28,8 @@ struct Printed {
 }
 
 /// The forms of a statement, as the command prints them.
-fn printed(desk: &Desk, arguments: &[&str], name: &str) -> Vec<Printed> {
-    let shown = desk.run(&[&["sql", name], arguments].concat());
+fn printed(workdir: &Workdir, arguments: &[&str], name: &str) -> Vec<Printed> {
+    let shown = workdir.run(&[&["sql", name], arguments].concat());
     assert_eq!((shown.code, shown.stderr.as_str()), (Some(0), ""), "{name}: {shown:?}");
     let mut forms: Vec<Printed> = Vec::new();
     for line in shown.stdout.lines() {
@@ -69,8 +69,8 @@ fn prepare(work: &mut Transaction<'_>, name: &str, form: &Printed) {
     assert_eq!(form.parameters, wanted.join(", "), "{name}\n{}", form.text);
 }
 
-fn names(desk: &Desk) -> Vec<String> {
-    let listed = desk.run(&["sql"]);
+fn names(workdir: &Workdir) -> Vec<String> {
+    let listed = workdir.run(&["sql"]);
     assert_eq!(listed.code, Some(0), "{listed:?}");
     listed.stdout.lines().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
 }
@@ -83,7 +83,7 @@ fn every_statement_is_printed_as_a_server_takes_it() {
     mill.finished(&database, id);
     mill.eventually("the catalog is there", || one::<bool>(&database, "SELECT to_regclass('mill.meta') IS NOT NULL"));
     drop(mill);
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let mut client: Client = database.connect_superuser();
     let oid: u32 = one(&database, "SELECT 'public.task'::regclass::oid");
     let mut work = client.transaction().expect("begin");
@@ -93,8 +93,8 @@ fn every_statement_is_printed_as_a_server_takes_it() {
     )
     .expect("what some statements read");
     let mut forms = 0;
-    for name in names(&desk).iter().filter(|name| !SCRIPTS.contains(&name.as_str())) {
-        for form in printed(&desk, &[], name) {
+    for name in names(&workdir).iter().filter(|name| !SCRIPTS.contains(&name.as_str())) {
+        for form in printed(&workdir, &[], name) {
             let text = form.text.replace("{oid}", &oid.to_string());
             prepare(&mut work, name, &Printed { text, ..form });
             forms += 1;
@@ -111,14 +111,14 @@ fn the_statements_that_make_a_queue_make_that_of_the_config() {
     mill.finished(&database, id);
     mill.eventually("the catalog is there", || one::<bool>(&database, "SELECT to_regclass('mill.meta') IS NOT NULL"));
     drop(mill);
-    let desk = Desk::new();
-    let config = desk.write("mill.json", r#"[{"data":"app","user":"app","schema":"a :id","table":"it's {queue}"}]"#);
+    let workdir = Workdir::new();
+    let config = workdir.write("mill.json", r#"[{"data":"app","user":"app","schema":"a :id","table":"it's {queue}"}]"#);
     let config = config.to_string_lossy().into_owned();
     let mut client = database.connect_superuser();
     let mut work = client.transaction().expect("begin");
     let user: u32 = work.query_one("SELECT oid FROM pg_roles WHERE rolname = current_user", &[]).expect("us").get(0);
     for name in SCRIPTS {
-        for form in printed(&desk, &["--config", &config], name) {
+        for form in printed(&workdir, &["--config", &config], name) {
             let table = work.query_one("SELECT to_regclass('\"a :id\".\"it''s {queue}\"')::oid", &[]).expect("a row");
             let oid = table.get::<_, Option<u32>>(0).unwrap_or_default().to_string();
             let text = form.text.replace("{oid}", &oid).replace("{user}", &user.to_string());
@@ -135,15 +135,15 @@ fn the_statements_that_make_a_queue_make_that_of_the_config() {
 
 #[test]
 fn a_name_that_no_statement_has_is_a_mistake_of_usage() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     for (name, hint) in
-        [("clam_walk", "did you mean task/claim_walk?"), ("look_queue", "task/look_queue"), ("xyz", "launcher sql")]
+        [("clam_walk", "did you mean task/claim_walk?"), ("read_queue", "task/read_queue"), ("xyz", "launcher sql")]
     {
-        let refused = desk.run(&["sql", name]);
+        let refused = workdir.run(&["sql", name]);
         assert_eq!(refused.code, Some(2), "{refused:?}");
         assert!(refused.stdout.is_empty() && refused.stderr.contains(hint), "{refused:?}");
     }
-    let bad = desk.write("mill.json", r#"[{"data":"app","sleeep":1}]"#);
-    let refused = desk.run(&["sql", "claim_walk", "--config", &bad.to_string_lossy()]);
+    let bad = workdir.write("mill.json", r#"[{"data":"app","sleeep":1}]"#);
+    let refused = workdir.run(&["sql", "claim_walk", "--config", &bad.to_string_lossy()]);
     assert_eq!(refused.code, Some(78), "{refused:?}");
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tests::desk::Ended;
-use tests::{Cluster, Desk, Signal, Supervisor, eventually, steadily};
+use tests::workdir::Ended;
+use tests::{Cluster, Signal, Supervisor, Workdir, eventually, steadily};
 
 const NO_LAUNCHER: Option<i32> = Some(3);
 
@@ -19,17 +19,17 @@ fn holders(status: &Value) -> &Vec<Value> {
 
 #[test]
 fn status_without_a_launcher_is_one_sentence() {
-    let desk = Desk::new();
-    let path = desk.write("mill.json", r#"{"connect":"host=/tmp","json":[{"data":"a"}]}"#);
+    let workdir = Workdir::new();
+    let path = workdir.write("mill.json", r#"{"connect":"host=/tmp","json":[{"data":"a"}]}"#);
     let config = path.to_string_lossy();
-    let embedded = desk.home().join("none").to_string_lossy().into_owned();
+    let embedded = workdir.home().join("none").to_string_lossy().into_owned();
     for arguments in [
         &["status", "--config", &config][..],
         &["status", "--json", "--config", &config],
         &["status"],
         &["status", "--embedded", &embedded],
     ] {
-        let ended = desk.run(arguments);
+        let ended = workdir.run(arguments);
         assert_eq!((ended.code, ended.stdout.as_str()), (NO_LAUNCHER, ""), "{arguments:?}: {ended:?}");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
         assert!(ended.stderr.starts_with("no launcher answers on ") && ended.stderr.contains("mill.sock"), "{ended:?}");
@@ -38,9 +38,9 @@ fn status_without_a_launcher_is_one_sentence() {
 
 #[test]
 fn waiting_for_a_launcher_that_never_comes_ends_after_its_time() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let began = Instant::now();
-    let ended = desk.run(&["status", "--wait", "1"]);
+    let ended = workdir.run(&["status", "--wait", "1"]);
     let took = began.elapsed();
     assert_eq!(ended.code, NO_LAUNCHER, "{ended:?}");
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(8), "{took:?}");
@@ -107,8 +107,8 @@ fn a_running_task_is_seen_with_its_id_and_backend() {
 fn a_row_that_waits_says_why() {
     let database = Cluster::shared().database();
     let supervisor = Supervisor::of(&database)
-        .row(json!({"data": "there_is_no_such_database", "user": database.owner()}))
-        .row(json!({"data": database.name(), "user": database.owner(), "table": "off", "enabled": false}))
+        .queue(json!({"data": "there_is_no_such_database", "user": database.owner()}))
+        .queue(json!({"data": database.name(), "user": database.owner(), "table": "off", "enabled": false}))
         .start();
     let status = supervisor.status().expect("it answers");
     let why: Vec<&str> = (0..3).map(|row| status["databases"][row]["why"].as_str().unwrap_or_default()).collect();
@@ -123,7 +123,7 @@ fn a_row_that_waits_says_why() {
 fn when_all_slots_are_in_use_a_task_waits_and_runs_later() {
     let database = Cluster::shared().database();
     // launcher, scheduler, and one worker
-    let supervisor = Supervisor::of(&database).key("max_workers", 3).row_key("sleep", 100).start();
+    let supervisor = Supervisor::of(&database).key("max_workers", 3).queue_key("sleep", 100).start();
     let wait = "SELECT pg_advisory_lock(7); SELECT pg_advisory_unlock(7)";
     let mut gate = database.connect();
     gate.batch_execute("SELECT pg_advisory_lock(7)").expect("close the gate");
@@ -146,7 +146,7 @@ fn a_row_without_a_slot_says_so_and_the_others_work() {
     let database = Cluster::shared().database();
     let supervisor = Supervisor::of(&database)
         .key("max_workers", 3)
-        .row(json!({"data": database.name(), "user": database.owner(), "table": "second"}))
+        .queue(json!({"data": database.name(), "user": database.owner(), "table": "second"}))
         .start();
     let status = supervisor.status().expect("it answers");
     let why = status["databases"][1]["why"].as_str().unwrap_or_default();
@@ -165,14 +165,14 @@ fn the_socket_is_its_owners_alone_and_another_user_is_turned_away() {
     if !nix::unistd::geteuid().is_root() {
         return; // only root can ask as somebody else
     }
-    // a desk that everybody can walk to, and a binary on it
-    let desk = Desk::new().env("RUNTIME_DIRECTORY", &supervisor.home().to_string_lossy());
-    let binary = desk.home().join("launcher");
+    // a folder that everybody can reach, and a binary in it
+    let workdir = Workdir::new().env("RUNTIME_DIRECTORY", &supervisor.home().to_string_lossy());
+    let binary = workdir.home().join("launcher");
     fs::copy(tests::binary::launcher(), &binary).expect("copy the binary");
     let ask_as_nobody = || -> Ended {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).args(["status", "--json"]);
-        desk.finish(command)
+        workdir.finish(command)
     };
     let refused = ask_as_nobody();
     assert_eq!((refused.code, refused.stdout.as_str()), (NO_LAUNCHER, ""), "{refused:?}");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Database, Signal, Supervisor, steadily};
 
-use crate::asking::{all, one, one_with, running, state, worker_of};
+use crate::queries::{all, one, one_with, running, state, worker_of};
 
 /// Attempts of one task that met each other, by a lock that each holds while it runs.
 const ALONE: &str = "BEGIN; INSERT INTO public.ledger VALUES (current_setting('pg_task.id')::bigint, \
@@ -19,7 +19,7 @@ fn ledger(database: &Database) {
 fn a_running_task_that_is_set_to_stop_is_cancelled_and_can_be_resumed() {
     let database = Cluster::shared().database();
     ledger(&database);
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     let id = database.insert_with("SELECT pg_sleep(600)", "repeat = '1 hour'");
     let backend = running(&mill, &database, id);
     let began = Instant::now();
@@ -80,11 +80,11 @@ fn a_stopped_or_deleted_task_counts_in_its_group_until_its_statement_has_ended()
 }
 
 /// A row says that it runs as soon as it is taken, which may be before its worker exists: its owner may stop it then, and nobody
-/// rings for a scheduler that is awake.
+/// notifies a scheduler that is awake.
 #[test]
-fn a_task_that_is_stopped_or_deleted_in_the_moment_it_is_taken_does_not_run_on() {
+fn a_task_that_is_stopped_or_deleted_in_the_moment_it_is_claimed_does_not_run_on() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "1 hour").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "1 hour").start();
     let first = database.insert("SELECT 1");
     mill.finished(&database, first);
     database.run(
@@ -115,7 +115,7 @@ fn a_task_that_is_stopped_or_deleted_in_the_moment_it_is_taken_does_not_run_on()
 fn a_task_that_is_stopped_before_its_worker_has_said_a_word_is_cancelled_when_it_does() {
     for change in ["UPDATE public.task SET state = 'STOP'", "DELETE FROM public.task"] {
         let database = Cluster::shared().database();
-        let mill = Supervisor::of(&database).row_key("sleep", "1 hour").row_key("lend", true);
+        let mill = Supervisor::of(&database).queue_key("sleep", "1 hour").queue_key("pool", true);
         let mill = mill.fault("worker.before_noting:stop@1").start();
         let first = database.insert("SELECT 1");
         mill.finished(&database, first);
@@ -159,7 +159,7 @@ fn a_task_stopped_and_resumed_in_one_breath_never_runs_twice_at_once() {
 #[test]
 fn a_running_task_that_is_deleted_ends_and_leaves_nothing() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     database.run("CREATE TABLE ledger (task bigint); GRANT ALL ON ledger TO PUBLIC");
     let id = database.insert_with("SELECT pg_sleep(600); INSERT INTO ledger VALUES (1)", "repeat = '1 hour'");
     let backend = running(&mill, &database, id);
@@ -189,7 +189,7 @@ fn users_may_cancel_and_terminate_the_backend_of_a_task() {
             let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'";
             one_with::<i64>(&database, sleeps, &[&backend]) == 1
         });
-        // with the row user's own rights
+        // with the queue's user's own rights
         database.connect().batch_execute(&format!("SELECT {function}({backend})")).expect("allowed");
         let row = mill.finished(&database, id);
         assert_eq!((&row["state"], &row["error"]), (&"FAIL".into(), &words.into()));
@@ -205,13 +205,15 @@ fn the_session_of_a_running_task_shows_it_by_a_lock() {
     let id = database.insert_with("SELECT pg_sleep(60)", "live = '1 hour', save = true");
     let shown = "SELECT count(*) FROM pg_locks l JOIN public.task t ON t.pid = l.pid WHERE l.locktype = 'advisory' \
          AND l.classid = 1835597828 AND l.objid = (hashtext('public.task'::regclass::oid || ':' || t.id)::bigint & 4294967295)::oid";
-    mill.eventually("its lock is seen", || database.look(shown, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1));
+    mill.eventually("its lock is seen", || {
+        database.query(shown, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
+    });
     // and no other task's of the same session
     let next = database.insert_with("SELECT pg_sleep(60)", "live = '1 hour', save = true");
     database.run(&format!("SELECT pg_cancel_backend(pid) FROM public.task WHERE id = {id}"));
     mill.eventually("the next one has it", || {
         let running = database.task(next).is_some_and(|row| row["state"] == "WORK");
         let locks = "SELECT count(*) FROM pg_locks WHERE classid = 1835597828 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-        running && database.look(locks, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
+        running && database.query(locks, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
     });
 }

@@ -7,7 +7,7 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{all, linger, one};
+use crate::queries::{all, linger, one};
 use crate::trap_stage::{CatalogOf, Stage};
 
 /// Runs a job to its end as its owner; its number.
@@ -19,7 +19,7 @@ fn run_once(stage: &Stage, mill: &Supervisor<'_>, role: &str, name: &str) -> i32
     client.execute("SELECT mill.run_job($1)", &[&job]).expect("run_job");
     let ended = "SELECT COALESCE((SELECT s.total_successes FROM mill.job_stat s WHERE s.job = $1), 0)::bigint";
     mill.eventually("it has run", || {
-        stage.database.look(ended, &[&job]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
+        stage.database.query(ended, &[&job]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
     });
     job
 }
@@ -29,7 +29,7 @@ fn past(stage: &Stage, role: &str, job: i32) -> Vec<String> {
     let mut client = stage.session(role);
     let sql = "SELECT concat('run ', r::text) FROM mill.run r WHERE r.job = $1 \
                UNION ALL SELECT concat(s.total_runs, ' runs') FROM mill.job_stat s WHERE s.job = $1 AND s.total_runs <> 0";
-    client.query(sql, &[&job]).expect("he may look").iter().map(|row| row.get(0)).collect()
+    client.query(sql, &[&job]).expect("he may read").iter().map(|row| row.get(0)).collect()
 }
 
 #[test]
@@ -112,9 +112,9 @@ fn a_stranger_joins_no_flow_and_no_graph_of_others() {
          INSERT INTO mill.edge (job, from_job) VALUES ('own', 'own too'); COMMIT",
     );
     let statements = [
-        "INSERT INTO mill.job (name, input, queue, flow) VALUES ('guest', 'SELECT 1', 'evil.task', 'theirs')",
+        "INSERT INTO mill.job (name, input, queue, flow) VALUES ('visitor', 'SELECT 1', 'evil.task', 'theirs')",
         "UPDATE mill.job SET flow = 'theirs' WHERE name = 'own'",
-        "INSERT INTO mill.timer (name, start, period, flow) VALUES ('guest clock', '2100-01-01', '1 day', 'theirs')",
+        "INSERT INTO mill.timer (name, start, period, flow) VALUES ('visitor clock', '2100-01-01', '1 day', 'theirs')",
         "UPDATE mill.timer SET flow = 'theirs' WHERE name = 'own clock'",
         "INSERT INTO mill.edge (job, from_job) VALUES ('own', 'source')",
         "INSERT INTO mill.edge (job, from_job) VALUES ('target', 'own')",
@@ -125,24 +125,24 @@ fn a_stranger_joins_no_flow_and_no_graph_of_others() {
         "BEGIN; INSERT INTO mill.edge (job, from_job) VALUES ('late', 'source'); INSERT INTO mill.job (name, input, queue) VALUES ('late', 'SELECT 1', 'evil.task'); COMMIT",
         "SELECT mill.apply('{\"flow\": \"theirs\", \"jobs\": {}}')",
     ];
-    let look = "SELECT concat_ws(' | ', (SELECT string_agg(concat(j.name, ' in ', j.flow), ', ' ORDER BY j.name) FROM mill.job j), \
+    let text = "SELECT concat_ws(' | ', (SELECT string_agg(concat(j.name, ' in ', j.flow), ', ' ORDER BY j.name) FROM mill.job j), \
         (SELECT string_agg(concat(t.name, ' in ', t.flow), ', ' ORDER BY t.name) FROM mill.timer t), \
         (SELECT string_agg(concat(e.from_job, e.from_timer, ' to ', e.job), ', ' ORDER BY e.job) FROM mill.edge e))";
-    let before: String = one(&stage.database, look);
+    let before: String = one(&stage.database, text);
     let mut done = Vec::new();
     for statement in statements {
         let mut client = stage.session(&stage.evil);
         let said = client.batch_execute(statement);
-        let now: String = one(&stage.database, look);
+        let now: String = one(&stage.database, text);
         if now != before {
             done.push(format!("{statement} ({said:?})"));
             // as before, for the next one
             stage.database.run(
-                "DELETE FROM mill.job WHERE name IN ('guest', 'late'); DELETE FROM mill.timer WHERE name = 'guest clock'; DELETE FROM mill.edge; \
+                "DELETE FROM mill.job WHERE name IN ('visitor', 'late'); DELETE FROM mill.timer WHERE name = 'visitor clock'; DELETE FROM mill.edge; \
                  UPDATE mill.job SET flow = NULL WHERE name = 'own'; UPDATE mill.timer SET flow = NULL WHERE name = 'own clock'; \
                  INSERT INTO mill.edge (job, from_job) VALUES ('own', 'own too')",
             );
-            assert_eq!(one::<String>(&stage.database, look), before);
+            assert_eq!(one::<String>(&stage.database, text), before);
         }
     }
     assert!(done.is_empty(), "{done:#?}");
@@ -199,7 +199,7 @@ fn served_beside_a_strangers_schema(trap: &str) {
     let cluster = Cluster::start();
     let (database, found) = (cluster.database(), cluster.database());
     let strangers = [lay(&database, trap), lay(&found, trap)];
-    let mill = Supervisor::of(&database).key("probe", "200 ms").row(json!({"data": "*"})).start();
+    let mill = Supervisor::of(&database).key("probe", "200 ms").queue(json!({"data": "*"})).start();
     let served = mill
         .wait("the task table is made")
         .within(Duration::from_secs(15))
@@ -271,7 +271,7 @@ fn a_catalog_is_used_only_with_the_consent_of_the_queue_and_to_be_admitted_is_no
     let looks = "SELECT NOT EXISTS (SELECT FROM mill.queue) AND NOT EXISTS (SELECT FROM trap.caught) \
         AND NOT EXISTS (SELECT FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = 'public.task'::regclass AND a.grantee = $1::text::regrole)";
     steadily("the stranger's catalog is not used", Duration::from_secs(3), || {
-        database.look(looks, &[&quote_ident(&name)]).is_some_and(|rows| rows[0].get::<_, bool>(0))
+        database.query(looks, &[&quote_ident(&name)]).is_some_and(|rows| rows[0].get::<_, bool>(0))
     });
     // consent: whoever may insert tasks could run anything through the queue anyway
     database.connect().batch_execute(&format!("GRANT INSERT ON public.task TO {}", quote_ident(&name))).expect("GRANT");

@@ -8,8 +8,8 @@ use serde_json::json;
 use shared::db::statement::{MAKE_STATE, Queue};
 use tests::{Cluster, Database, Supervisor, steadily};
 
-use crate::asking::{one, running};
 use crate::ledger;
+use crate::queries::{one, running};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -19,7 +19,7 @@ fn must(client: &mut Client, sql: &str) {
 }
 
 fn launch(database: &Database) -> Supervisor<'_> {
-    Supervisor::of(database).row_key("sleep", 100).arg("--log-level").arg("debug").start()
+    Supervisor::of(database).queue_key("sleep", 100).arg("--log-level").arg("debug").start()
 }
 
 /// A second task table, with columns and indexes as ours and nothing else of it.
@@ -40,7 +40,7 @@ fn is_taken_over(database: &Database) -> bool {
                       (SELECT count(*) FROM mill.queue q WHERE q.relid = 'public.task'::regclass::oid), \
                       (SELECT count(*) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1835597826 \
                         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
-    database.look(sql, &[]).is_some_and(|rows| {
+    database.query(sql, &[]).is_some_and(|rows| {
         let row: [i64; 4] = [0, 1, 2, 3].map(|column| rows[0].get(column));
         row == [1, 10, 1, 1]
     })
@@ -65,10 +65,10 @@ fn a_table_swapped_by_rename_is_taken_over_and_what_ran_is_planned_again_in_the_
     taken_over(&mill, &database);
     mill.eventually("the tasks are planned again where they belong", || {
         let sql = "SELECT count(*) FROM public.task_was WHERE id IN ($1, $2) AND state = 'PLAN' AND pid IS NULL";
-        database.look(sql, &[&id, &live]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 2)
+        database.query(sql, &[&id, &live]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 2)
     });
     mill.eventually("its server process is gone", || !ledger::is_connected(&database, backend));
-    // rows of the new one run, and ring
+    // rows of the new one run, and wake the scheduler
     let next = database.insert("SELECT 'here'");
     assert_eq!(mill.finished(&database, next)["output"], "here");
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task_was WHERE state <> 'PLAN'"), 0);
@@ -94,14 +94,14 @@ fn runs_of_jobs_that_had_begun_in_a_swapped_table_are_closed_and_the_job_goes_on
     );
     mill.eventually("its first run has begun", || {
         database
-            .look("SELECT FROM public.task WHERE job IS NOT NULL AND state = 'WORK'", &[])
+            .query("SELECT FROM public.task WHERE job IS NOT NULL AND state = 'WORK'", &[])
             .is_some_and(|rows| !rows.is_empty())
     });
     must(&mut owner, SWAP);
     taken_over(&mill, &database);
     mill.wait("the job goes on in the new table").within(SOON).until(|| {
         let sql = "SELECT count(*) FROM public.task WHERE job IS NOT NULL AND state = 'DONE'";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 1)
+        database.query(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 1)
     });
     let open = "SELECT count(*) FROM public.task_was WHERE state IN ('TAKE', 'WORK')";
     assert_eq!(one::<i64>(&database, open), 0);
@@ -123,7 +123,7 @@ fn a_table_that_is_renamed_away_is_named_and_no_empty_one_is_made_in_its_place()
     assert!(why.contains(r#""public"."task_was""#) && why.contains("restart the queue"), "{why}");
     mill.eventually("what ran is planned again", || {
         let sql = "SELECT count(*) FROM public.task_was WHERE state = 'PLAN' AND pid IS NULL";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
+        database.query(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
     });
     steadily("none is made", Duration::from_millis(700), || {
         one::<Option<String>>(&database, "SELECT to_regclass('public.task')::text").is_none()
@@ -138,7 +138,7 @@ fn a_table_that_is_renamed_away_is_named_and_no_empty_one_is_made_in_its_place()
     });
     must(&mut owner, "SELECT mill.restart()");
     let next = mill.wait("one is made").within(SOON).until(|| {
-        database.look("SELECT FROM public.task", &[])?;
+        database.query("SELECT FROM public.task", &[])?;
         Some(database.insert("SELECT 'new'"))
     });
     assert_eq!(mill.finished(&database, next)["output"], "new");
@@ -176,7 +176,7 @@ fn a_schema_that_is_swapped_by_rename_is_taken_over() {
     let database = Cluster::shared().database();
     let mut owner = database.connect();
     must(&mut owner, "CREATE SCHEMA app");
-    let mill = Supervisor::of(&database).row_key("schema", "app").row_key("sleep", 100).start();
+    let mill = Supervisor::of(&database).queue_key("schema", "app").queue_key("sleep", 100).start();
     let run = |text: &str| {
         let id: i64 = database
             .connect()
@@ -187,7 +187,7 @@ fn a_schema_that_is_swapped_by_rename_is_taken_over() {
             .expect("insert")
             .get(0);
         mill.wait("it is done").within(SOON).until(|| {
-            let rows = database.look("SELECT output FROM app.task WHERE id = $1 AND state = 'DONE'", &[&id])?;
+            let rows = database.query("SELECT output FROM app.task WHERE id = $1 AND state = 'DONE'", &[&id])?;
             rows.first().map(|row| row.get::<_, String>(0))
         })
     };
@@ -233,7 +233,7 @@ fn a_queue_found_by_a_star_whose_table_goes_while_its_scheduler_starts_is_not_ma
         .key("connect", cluster.server().conninfo(database.login()))
         .key("probe", "200 ms")
         .key("poll", "200 ms")
-        .row(json!({"data": "*", "sleep": 100}))
+        .queue(json!({"data": "*", "sleep": 100}))
         .start();
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);

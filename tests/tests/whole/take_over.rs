@@ -27,7 +27,7 @@ fn an_older_table_of_pg_task_is_taken_over_with_its_rows() {
     );
     let before = fingerprint(&database, "state IN ('DONE', 'STOP')");
     let old = "id <= 1201";
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     supervisor
         .wait("what waited is done")
         .within(SOON)
@@ -62,7 +62,7 @@ fn todays_table_of_pg_task_is_taken_over_with_its_rows() {
          INSERT INTO public.task (input, count) SELECT 'SELECT ' || n, 10 FROM generate_series(1, 20) n",
     );
     let before = fingerprint(&database, "id <= 1000");
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     // Their worker goes from one to the next, PLAN to WORK, which pg_task's guard would refuse.
     supervisor
         .wait("what waited is done")
@@ -76,7 +76,7 @@ fn todays_table_of_pg_task_is_taken_over_with_its_rows() {
     assert_eq!(
         text(&database, ours).as_deref(),
         Some(
-            "mill_claimed,mill_hold,mill_job_after,mill_job_before,mill_job_change,mill_job_delete,mill_job_insert,mill_ring_delete,mill_ring_insert,mill_ring_update"
+            "mill_claimed,mill_hold,mill_job_after,mill_job_before,mill_job_change,mill_job_delete,mill_job_insert,mill_wakeup_delete,mill_wakeup_insert,mill_wakeup_update"
         )
     );
     stop(&supervisor);
@@ -87,9 +87,9 @@ fn todays_table_of_pg_task_is_taken_over_with_its_rows() {
 fn tasks_of_other_roles_are_not_run_as_the_queues_user_until_somebody_says_so() {
     let database = Cluster::shared().database();
     make_todays(&database);
-    fill(&database, "INSERT INTO public.task (input, \"user\") VALUES ('SELECT current_user', 'clerk')");
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).launch();
-    supervisor.eventually("it is refused", || supervisor.log_contains("tasks of clerk wait"));
+    fill(&database, "INSERT INTO public.task (input, \"user\") VALUES ('SELECT current_user', 'reporter')");
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).launch();
+    supervisor.eventually("it is refused", || supervisor.log_contains("tasks of reporter wait"));
     assert_eq!(count(&database, "state = 'PLAN'"), 1);
     make(&database, "ALTER TABLE public.task DROP COLUMN \"user\" CASCADE");
     supervisor.wait("it is run").within(SOON).until(|| count(&database, "state = 'DONE'") == 1);
@@ -112,7 +112,7 @@ fn a_table_made_by_hand_with_other_types_is_served() {
          INSERT INTO public.task (input) SELECT 'SELECT 1 AS a, 2 AS b' FROM generate_series(1, 50);
          INSERT INTO public.task (input, repeat, customer) VALUES ('SELECT 3', '1 hour', 8);",
     );
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     supervisor.wait("all are done").within(SOON).until(|| count(&database, "state = 'DONE'") == 51);
     wait_repaired(&supervisor);
     assert_eq!(count(&database, "output = E'a;b\\n1;2'"), 50);
@@ -131,7 +131,7 @@ fn a_table_made_by_hand_with_other_types_is_served() {
     assert_eq!(count(&database, hashes), 0);
     stop(&supervisor);
     watch_ddl(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     make(&database, "INSERT INTO public.task (input, \"group\") VALUES ('SELECT 5', 'last')");
     supervisor.eventually("it is done", || count(&database, "\"group\" = 'last' AND state = 'DONE'") == 1);
     stop(&supervisor);
@@ -149,7 +149,7 @@ fn a_table_that_cannot_be_served_is_refused_with_all_that_is_missing() {
     );
     let mut launch = Supervisor::bare().key("connect", database.server().conninfo(database.login()));
     for schema in ["a", "b", "c"] {
-        launch = launch.row(json!({"data": database.name(), "user": database.owner(), "schema": schema}));
+        launch = launch.queue(json!({"data": database.name(), "user": database.owner(), "schema": schema}));
     }
     let supervisor = launch.launch();
     for reason in [
@@ -159,7 +159,7 @@ fn a_table_that_cannot_be_served_is_refused_with_all_that_is_missing() {
     ] {
         supervisor.eventually(reason, || supervisor.log_contains(reason));
     }
-    // Mended by its owner, it is served without a restart.
+    // Repaired by its owner, it is served without a restart.
     make(
         &database,
         "ALTER TABLE c.task ADD PRIMARY KEY (id); INSERT INTO c.task VALUES (1, now(), 'PLAN', 'SELECT 1')",
@@ -174,7 +174,7 @@ fn a_dump_that_holds_its_locks_is_neither_waited_for_nor_in_anybodys_way() {
     make_old(&database, "");
     fill(&database, "INSERT INTO public.task (input) VALUES ('SELECT 1')");
     let mut dump = dump(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).launch();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).launch();
     let said = "cannot take table";
     supervisor.eventually("it says who is in the way", || supervisor.log_contains(said));
     let waiting = "SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'public.task'::regclass";
@@ -192,21 +192,21 @@ fn a_dump_that_holds_its_locks_is_neither_waited_for_nor_in_anybodys_way() {
 }
 
 #[test]
-fn what_can_wait_is_mended_when_the_dump_has_ended_and_the_queue_is_served_meanwhile() {
+fn what_can_wait_is_repaired_when_the_dump_has_ended_and_the_queue_is_served_meanwhile() {
     let database = Cluster::shared().database();
     let supervisor = Supervisor::of(&database).start();
     stop(&supervisor);
     make(
         &database,
-        "DROP TRIGGER mill_ring_insert ON public.task; ALTER TABLE public.task DROP CONSTRAINT task_active_check;
+        "DROP TRIGGER mill_wakeup_insert ON public.task; ALTER TABLE public.task DROP CONSTRAINT task_active_check;
          COMMENT ON COLUMN public.task.max IS 'ours'; COMMENT ON COLUMN public.task.input IS NULL;
          DROP INDEX public.task_plan_idx;",
     );
     let mut dump = dump(&database);
-    let supervisor = Supervisor::of(&database).row_key("sleep", 200).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 200).start();
     let id = database.insert("SELECT 1");
     assert_eq!(supervisor.finished(&database, id)["state"], "DONE");
-    supervisor.eventually("the check is left for later", || supervisor.log_contains("mended later"));
+    supervisor.eventually("the check is left for later", || supervisor.log_contains("repaired later"));
     // A reader is not in the way of these.
     assert!(supervisor.log_contains("wake-up triggers, index held, comments"), "{}", supervisor.describe());
     dump.batch_execute("COMMIT").expect("end");
@@ -227,7 +227,7 @@ fn rows_that_break_a_rule_are_served_without_it() {
              DEFAULT 'PLAN', input text NOT NULL, repeat interval NOT NULL DEFAULT '-1 hour');
          INSERT INTO public.task (input) VALUES ('SELECT 1');",
     );
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     supervisor.wait("it is done").within(SOON).until(|| count(&database, "state = 'DONE'") == 1);
     let why = "rows break the rule \\\"repeat\\\" >= '0'";
     supervisor.eventually("it says why", || {
@@ -252,7 +252,7 @@ fn a_large_table_is_taken_over_without_being_rewritten() {
     );
     let file = "SELECT pg_relation_filenode('public.task')::text";
     let (before, finished) = (text(&database, file), fingerprint(&database, "id <= 12000"));
-    let supervisor = Supervisor::of(&database).row_key("sleep", NEVER).start();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     supervisor
         .wait("what waited is done")
         .within(SOON)
@@ -267,4 +267,23 @@ fn a_large_table_is_taken_over_without_being_rewritten() {
     assert_eq!(text(&database, valid).as_deref(), Some("6"));
     stop(&supervisor);
     starts_without_ddl(&database);
+}
+
+#[test]
+fn wake_up_triggers_by_an_earlier_name_are_replaced() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).start();
+    stop(&supervisor);
+    make(
+        &database,
+        "ALTER TRIGGER mill_wakeup_insert ON public.task RENAME TO mill_ring_insert;
+         ALTER TRIGGER mill_wakeup_update ON public.task RENAME TO mill_ring_update;",
+    );
+    let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
+    wait_repaired(&supervisor);
+    let names = "SELECT string_agg(tgname, ',' ORDER BY tgname) FROM pg_trigger
+                  WHERE tgrelid = 'public.task'::regclass AND (tgname LIKE 'mill_wakeup%' OR tgname LIKE 'mill_ring%')";
+    assert_eq!(text(&database, names).as_deref(), Some("mill_wakeup_delete,mill_wakeup_insert,mill_wakeup_update"));
+    let id = database.insert("SELECT 1");
+    assert_eq!(supervisor.finished(&database, id)["state"], "DONE");
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 use tests::certificates::{authority, serve, signed};
-use tests::dialect::{Case, Desk, fails, leads};
+use tests::dialect::{Case, ConninfoFiles, fails, leads};
 use tests::{Cluster, Database, Supervisor};
 
 const NAMES: &str = "basicConstraints=CA:FALSE\nsubjectAltName=DNS:localhost,DNS:*.wild.test,IP:127.0.0.1\n";
@@ -28,12 +28,12 @@ fn server() -> Cluster {
     cluster
 }
 
-fn desk(cluster: &Cluster, plain: &Cluster) -> Desk {
-    let mut desk = Desk::new(env!("CARGO_BIN_EXE_dial"));
-    desk.word("tls", cluster.server().port);
-    desk.word("plain", plain.server().port);
-    desk.word("at", format!("hostaddr=127.0.0.1 port={} dbname=postgres", cluster.server().port));
-    let folder = desk.folder();
+fn files(cluster: &Cluster, plain: &Cluster) -> ConninfoFiles {
+    let mut files = ConninfoFiles::new(env!("CARGO_BIN_EXE_dial"));
+    files.word("tls", cluster.server().port);
+    files.word("plain", plain.server().port);
+    files.word("at", format!("hostaddr=127.0.0.1 port={} dbname=postgres", cluster.server().port));
+    let folder = files.folder();
     authority(folder, "root", "root");
     authority(folder, "stranger", "stranger");
     authority(folder, "self", "localhost");
@@ -43,9 +43,9 @@ fn desk(cluster: &Cluster, plain: &Cluster) -> Desk {
     signed(folder, "known", "known", "root", "basicConstraints=CA:FALSE\n");
     signed(folder, "alien", "known", "stranger", "basicConstraints=CA:FALSE\n");
     let key = std::fs::read_to_string(folder.join("known.key")).expect("a key");
-    desk.file_with_mode("open.key", &key, 0o644);
-    desk.file("garbage.crt", "no certificate\n");
-    desk
+    files.file_with_mode("open.key", &key, 0o644);
+    files.file("garbage.crt", "no certificate\n");
+    files
 }
 
 /// With a certificate that has alternative names, signed by `root`.
@@ -142,13 +142,13 @@ fn full(host: &str, root: &str, fine: bool) -> Case {
 #[test]
 fn every_sslmode_believes_whom_libpq_believes() {
     let (cluster, plain) = (server(), Cluster::configure().tcp().hba("host all all 127.0.0.1/32 trust").start());
-    let desk = desk(&cluster, &plain);
-    serve(&cluster, desk.folder(), "named", "root");
-    desk.compare(&[modes(), clients_and_bindings()].concat());
+    let files = files(&cluster, &plain);
+    serve(&cluster, files.folder(), "named", "root");
+    files.compare(&[modes(), clients_and_bindings()].concat());
 
     // a self-signed certificate, given as its own root; it has a common name only
-    serve(&cluster, desk.folder(), "self", "root");
-    desk.compare(&[
+    serve(&cluster, files.folder(), "self", "root");
+    files.compare(&[
         full("localhost", "self", true),
         full("x", "self", false),
         full("localhost", "root", false),
@@ -157,8 +157,8 @@ fn every_sslmode_believes_whom_libpq_believes() {
     ]);
 
     // without extensions, as the server's manual makes it
-    serve(&cluster, desk.folder(), "bare", "root");
-    desk.compare(&[
+    serve(&cluster, files.folder(), "bare", "root");
+    files.compare(&[
         full("localhost", "root", true),
         full("x", "root", false),
         full("localhost", "stranger", false),
@@ -168,25 +168,25 @@ fn every_sslmode_believes_whom_libpq_believes() {
     ]);
 
     // alternative names silence the common name, each for its own kind
-    serve(&cluster, desk.folder(), "other", "root");
-    desk.compare(&[full("localhost", "root", false), full("db.test", "root", true), full("127.0.0.1", "root", false)]);
+    serve(&cluster, files.folder(), "other", "root");
+    files.compare(&[full("localhost", "root", false), full("db.test", "root", true), full("127.0.0.1", "root", false)]);
 }
 
 #[test]
 fn the_systems_roots_are_for_verify_full_and_do_not_know_our_authority() {
     let cluster = server();
     let plain = Cluster::shared();
-    let desk = desk(&cluster, plain);
-    serve(&cluster, desk.folder(), "named", "root");
-    for answer in desk.ours(&fails("{at} host=localhost user=trusty sslrootcert=system")) {
+    let files = files(&cluster, plain);
+    serve(&cluster, files.folder(), "named", "root");
+    for answer in files.ours(&fails("{at} host=localhost user=trusty sslrootcert=system")) {
         assert!(answer.starts_with("- ") && !answer.contains("unknown"), "{answer}");
     }
-    for answer in desk.ours(&fails("{at} host=localhost user=trusty sslrootcert=system sslmode=require")) {
+    for answer in files.ours(&fails("{at} host=localhost user=trusty sslrootcert=system sslmode=require")) {
         assert!(answer.contains("verify-full"), "{answer}");
     }
-    desk.file(".postgresql/root.crt", "-----BEGIN CERTIFICATE-----\n");
-    desk.file(".postgresql/root.crl", "");
-    for answer in desk.ours(&fails("{at} host=localhost user=trusty sslmode=require")) {
+    files.file(".postgresql/root.crt", "-----BEGIN CERTIFICATE-----\n");
+    files.file(".postgresql/root.crl", "");
+    for answer in files.ours(&fails("{at} host=localhost user=trusty sslmode=require")) {
         assert!(answer.contains("root.crl"), "a list that libpq would use is not passed over: {answer}");
     }
 }
@@ -196,8 +196,8 @@ fn a_launcher_works_over_verified_tls_and_says_what_is_wrong_with_a_wrong_root()
     let cluster = server();
     let database = cluster.database();
     let plain = Cluster::shared();
-    let desk = desk(&cluster, plain);
-    serve(&cluster, desk.folder(), "named", "root");
+    let files = files(&cluster, plain);
+    serve(&cluster, files.folder(), "named", "root");
     database.set_password("s3cret word");
     let connect = |root: &str| {
         format!(
@@ -205,11 +205,11 @@ fn a_launcher_works_over_verified_tls_and_says_what_is_wrong_with_a_wrong_root()
              channel_binding=require sslrootcert={}/{root}.crt",
             cluster.server().port,
             database.login(),
-            desk.folder().display()
+            files.folder().display()
         )
     };
-    for lend in [true, false] {
-        let mill = Supervisor::of(&database).key("connect", json!(connect("root"))).row_key("lend", lend).start();
+    for pooled in [true, false] {
+        let mill = Supervisor::of(&database).key("connect", json!(connect("root"))).queue_key("pool", pooled).start();
         works_covered(&database, &mill);
     }
 
@@ -224,7 +224,7 @@ fn works_covered(database: &Database, supervisor: &Supervisor<'_>) {
     assert_eq!(row["output"], "t", "{row}");
     let covered = "SELECT bool_and(s.ssl) AND count(*) >= 2 FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) \
          WHERE a.application_name LIKE 'pg\\_%' AND a.client_addr IS NOT NULL";
-    let covered = database.look(covered, &[]).expect("the server is there");
+    let covered = database.query(covered, &[]).expect("the server is there");
     assert!(covered[0].get::<_, bool>(0), "every session is encrypted");
     for pid in supervisor.schedulers().iter().map(|child| child.pid).chain([supervisor.pid()]) {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");

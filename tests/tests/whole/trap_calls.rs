@@ -175,7 +175,7 @@ fn session(stage: &Stage, role: &str) -> (Client, String) {
 /// Calls as `role` whatever `like` may call: the functions for people, if that is somebody who only may use the catalog.
 pub fn sweep(stage: &Stage, role: &str, like: &str) -> Swept {
     let mut watched = Watched::open(stage, role);
-    let functions = stage.database.look(
+    let functions = stage.database.query(
         "SELECT n.nspname::text, p.proname::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, o) ORDER BY o), \
                 coalesce(p.proargnames, '{}')::text[] \
            FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
@@ -200,7 +200,7 @@ pub fn sweep(stage: &Stage, role: &str, like: &str) -> Swept {
             None => watched.call(&format!("SELECT * FROM {schema}.{name}({})", arguments(&function))),
         }
     }
-    let relations = stage.database.look(
+    let relations = stage.database.query(
         "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
           WHERE n.nspname IN ('mill', 'mill_private') AND c.relkind IN ('r', 'v', 'p', 'm') \
             AND has_schema_privilege($1, n.oid, 'USAGE') AND has_table_privilege($1, c.oid, 'SELECT') ORDER BY 1",

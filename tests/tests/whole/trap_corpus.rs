@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tests::Supervisor;
 
-use crate::asking::one;
+use crate::queries::one;
 use crate::trap_calls::{Swept, sweep};
 use crate::trap_stage::{CatalogOf, Stage};
 
@@ -234,7 +234,7 @@ fn served(stage: &Stage, mill: &Supervisor<'_>, schema: &str, jobs: &[&str]) -> 
     );
     let mut missing = names.clone();
     let came = mill.wait("jobs have run").within(Duration::from_secs(10)).attempt(|| {
-        missing = crate::asking::one_with(&stage.database, &sql, &[&names]);
+        missing = crate::queries::one_with(&stage.database, &sql, &[&names]);
         missing.is_empty()
     });
     came.ok_or_else(|| {

@@ -11,7 +11,7 @@ use serde_json::json;
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{all, one};
+use crate::queries::{all, one};
 
 /// Whose the catalog is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Stage {
     /// The same without waiting: a trap may keep its own queue from being served.
     pub fn launch(&self) -> Supervisor<'_> {
         let row = json!({"data": self.database.name(), "user": self.evil, "schema": "evil"});
-        Supervisor::of(&self.database).row(row).key("max_workers", 16).start()
+        Supervisor::of(&self.database).queue(row).key("max_workers", 16).start()
     }
 
     /// A session in which no statement takes longer than 10 s, whatever code of evil keeps it.

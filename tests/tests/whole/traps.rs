@@ -1,7 +1,7 @@
 //! A queue's owner arms his table with code of his own. Whoever calls whatever of the catalog, and whatever runs: that code
 //! runs in sessions of the queue's user, as the queue's user.
 
-use crate::asking::one;
+use crate::queries::one;
 use crate::trap_calls::sweep;
 use crate::trap_corpus::{Trap, spring_all, trap};
 use crate::trap_stage::{CatalogOf, Stage};

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use serde_json::json;
 use tests::binary::{self, NEXT_VERSION};
-use tests::desk::Ended;
 use tests::server_programs::bin;
-use tests::{Cluster, Database, Desk, Supervisor};
+use tests::workdir::Ended;
+use tests::{Cluster, Database, Supervisor, Workdir};
 
-use crate::asking::one;
+use crate::queries::one;
 
 const VERSION: &str = shared::VERSION;
 
 /// A folder `versions` with the programs of both versions.
-fn versions(desk: &Desk) -> PathBuf {
-    let folder = desk.home().join("versions");
+fn versions(workdir: &Workdir) -> PathBuf {
+    let folder = workdir.home().join("versions");
     for (version, program) in [(VERSION, binary::scheduler()), (NEXT_VERSION, binary::next_scheduler())] {
         fs::create_dir_all(folder.join(version)).expect("make a folder");
         symlink(program, folder.join(version).join("scheduler")).expect("put a program");
@@ -31,13 +31,13 @@ fn versions(desk: &Desk) -> PathBuf {
 /// A command of a launcher about a database.
 #[track_caller]
 fn run(program: &Path, database: &Database, command: &str) -> Ended {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let config = json!({
         "connect": database.server().conninfo(database.login()),
         "json": [{"data": database.name(), "user": database.owner()}],
     });
-    desk.write("mill.json", &config.to_string());
-    desk.run_program(program, &[command, database.name(), "--config", "mill.json"])
+    workdir.write("mill.json", &config.to_string());
+    workdir.run_program(program, &[command, database.name(), "--config", "mill.json"])
 }
 
 #[track_caller]
@@ -69,8 +69,8 @@ fn dump(database: &Database) -> String {
 fn two_databases_run_two_versions_under_one_launcher() {
     let (old, new) = (Cluster::shared().database(), Cluster::shared().database());
     install(&binary::next_launcher(), &new);
-    let desk = Desk::new();
-    let folder = versions(&desk);
+    let workdir = Workdir::new();
+    let folder = versions(&workdir);
     let mill = Supervisor::of(&old).and(&new).key("versions", folder.to_str()).start();
     for database in [&old, &new] {
         let id = database.insert("SELECT 42");
@@ -91,7 +91,7 @@ fn two_databases_run_two_versions_under_one_launcher() {
     assert_eq!(held.iter().filter(|holder| holder["kind"] == "scheduler").count(), 2);
     let next = schedulers.iter().find(|one| one.title.contains(new.name())).expect("the next version's").pid;
     let task = new.insert("SELECT pg_sleep(100)");
-    crate::asking::running(&mill, &new, task);
+    crate::queries::running(&mill, &new, task);
     mill.kill9(next);
     mill.eventually("its task runs again under a new process", || {
         let row = new.task(task)?;
@@ -106,9 +106,9 @@ fn two_databases_run_two_versions_under_one_launcher() {
 fn an_execd_scheduler_dies_with_its_launcher_and_keeps_the_log_and_the_settings() {
     let database = Cluster::shared().database();
     install(&binary::next_launcher(), &database);
-    let desk = Desk::new();
-    let folder = versions(&desk);
-    let launch = Supervisor::of(&database).key("versions", folder.to_str()).row_key("sleep", 70);
+    let workdir = Workdir::new();
+    let folder = versions(&workdir);
+    let launch = Supervisor::of(&database).key("versions", folder.to_str()).queue_key("sleep", 70);
     let mill = launch.arg("--log").arg("json").start();
     let started = mill.log().lines().into_iter().filter(|line| line.contains(r#""message":"scheduler started""#));
     let versions: Vec<bool> = started.map(|line| line.contains(NEXT_VERSION)).collect();
@@ -129,10 +129,10 @@ fn an_execd_scheduler_dies_with_its_launcher_and_keeps_the_log_and_the_settings(
 fn without_code_for_its_version_a_row_is_disabled_once_and_says_why() {
     let (database, other) = (Cluster::shared().database(), Cluster::shared().database());
     install(&binary::next_launcher(), &database);
-    let desk = Desk::new();
-    let folder = desk.home().join("versions");
+    let workdir = Workdir::new();
+    let folder = workdir.home().join("versions");
     let mill = Supervisor::of(&database).and(&other).key("versions", folder.to_str()).start();
-    let row = mill.eventually("the row is disabled", || {
+    let row = mill.eventually("the queue is disabled", || {
         let row = mill.status()?["databases"][0].clone();
         (row["state"] == "DISABLED").then_some(row)
     });
@@ -152,10 +152,10 @@ fn without_code_for_its_version_a_row_is_disabled_once_and_says_why() {
 fn a_version_that_is_no_version_or_a_program_that_is_another_runs_nothing() {
     let database = Cluster::shared().database();
     install(binary::launcher(), &database);
-    let desk = Desk::new();
-    let folder = versions(&desk);
-    fs::create_dir_all(desk.home().join("evil")).expect("make a folder");
-    let evil = desk.home().join("evil/scheduler");
+    let workdir = Workdir::new();
+    let folder = versions(&workdir);
+    fs::create_dir_all(workdir.home().join("evil")).expect("make a folder");
+    let evil = workdir.home().join("evil/scheduler");
     fs::write(&evil, "#!/bin/sh\ntouch \"$(dirname \"$0\")/ran\"\n").expect("write a program");
     fs::set_permissions(&evil, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
     fs::create_dir_all(folder.join("7.7.7")).expect("make a folder");
@@ -168,19 +168,19 @@ fn a_version_that_is_no_version_or_a_program_that_is_another_runs_nothing() {
             (row["state"] == "DISABLED" && row["why"].as_str()?.contains(reason)).then_some(())
         });
     }
-    assert!(!desk.home().join("evil/ran").exists());
+    assert!(!workdir.home().join("evil/ran").exists());
 }
 
 #[test]
 fn the_scheduler_program_cannot_be_started_by_hand() {
-    let desk = Desk::new();
+    let workdir = Workdir::new();
     let program = binary::scheduler();
-    let said = desk.run_program(&program, &[]);
+    let said = workdir.run_program(&program, &[]);
     assert!(said.code == Some(1) && said.stderr.contains("cannot be started by hand"), "{}", said.all());
-    let said = desk.run_program(&program, &["--handshake"]);
+    let said = workdir.run_program(&program, &["--handshake"]);
     assert_eq!(said.code, Some(0));
     assert!(said.stdout.starts_with(&format!("pgmill scheduler {VERSION} ")), "{}", said.stdout);
-    let wrong = desk.run_program(&program, &["--handshake-number", "1"]);
+    let wrong = workdir.run_program(&program, &["--handshake-number", "1"]);
     assert!(wrong.code == Some(11) && wrong.stderr.contains("handshake"), "{}", wrong.all());
 }
 
@@ -247,7 +247,7 @@ fn a_row_that_says_auto_is_upgraded_by_the_scheduler_that_finds_it() {
     let database = Cluster::shared().database();
     install(binary::launcher(), &database);
     let id = database.insert("SELECT 1");
-    let launch = Supervisor::of(&database).program(binary::next_launcher()).row_key("upgrade", "auto");
+    let launch = Supervisor::of(&database).program(binary::next_launcher()).queue_key("upgrade", "auto");
     let mill = launch.start();
     assert_eq!(mill.finished(&database, id)["state"], "DONE");
     assert_eq!(version(&database), NEXT_VERSION);
@@ -259,7 +259,7 @@ fn a_scheduler_killed_in_the_middle_of_an_upgrade_changes_nothing_and_the_next_o
     let database = Cluster::shared().database();
     install(binary::launcher(), &database);
     let id = database.insert("SELECT 1");
-    let launch = Supervisor::of(&database).program(binary::next_launcher()).row_key("upgrade", "auto");
+    let launch = Supervisor::of(&database).program(binary::next_launcher()).queue_key("upgrade", "auto");
     let mill = launch.fault("upgrade.before_commit:kill@1").start();
     mill.wait("it runs").within(Duration::from_secs(60)).until(|| database.finished(id));
     assert!(mill.log_contains("fault point="), "{}", mill.describe());
@@ -270,8 +270,8 @@ fn a_scheduler_killed_in_the_middle_of_an_upgrade_changes_nothing_and_the_next_o
 fn without_auto_a_new_program_runs_the_old_version_of_a_catalog() {
     let database = Cluster::shared().database();
     install(binary::launcher(), &database);
-    let desk = Desk::new();
-    let folder = versions(&desk);
+    let workdir = Workdir::new();
+    let folder = versions(&workdir);
     let launch = Supervisor::of(&database).program(binary::next_launcher()).key("versions", folder.to_str());
     let mill = launch.start();
     let id = database.insert("SELECT 1");
@@ -285,18 +285,18 @@ fn without_auto_a_new_program_runs_the_old_version_of_a_catalog() {
 fn installing_the_missing_program_and_a_start_heal_the_row() {
     let database = Cluster::shared().database();
     install(&binary::next_launcher(), &database);
-    let desk = Desk::new();
-    let folder = desk.home().join("versions");
+    let workdir = Workdir::new();
+    let folder = workdir.home().join("versions");
     let mill = Supervisor::of(&database).key("versions", folder.to_str()).start();
     let disabled = || (mill.status()?["databases"][0]["state"] == "DISABLED").then_some(());
-    mill.eventually("the row is disabled", disabled);
+    mill.eventually("the queue is disabled", disabled);
     // without the program another start is no use
     mill.command(&["start", database.name()]);
-    mill.eventually("the row is disabled again", || {
-        let told = mill.log().lines().iter().filter(|line| line.contains("row is disabled")).count();
+    mill.eventually("the queue is disabled again", || {
+        let told = mill.log().lines().iter().filter(|line| line.contains("queue is disabled")).count();
         disabled().filter(|()| told == 2)
     });
-    versions(&desk);
+    versions(&workdir);
     let started = mill.command(&["start", database.name()]);
     assert!(started.status.success(), "{}", String::from_utf8_lossy(&started.stderr));
     let id = database.insert("SELECT 1");
@@ -304,8 +304,8 @@ fn installing_the_missing_program_and_a_start_heal_the_row() {
 }
 
 /// The SQL of an upgrade, but for its COMMIT.
-fn open_upgrade(desk: &Desk) -> String {
-    let printed = desk.run_program(&binary::next_launcher(), &["upgrade", "--print", VERSION]);
+fn open_upgrade(workdir: &Workdir) -> String {
+    let printed = workdir.run_program(&binary::next_launcher(), &["upgrade", "--print", VERSION]);
     assert_eq!(printed.code, Some(0), "{}", printed.all());
     printed.stdout.trim_end().strip_suffix("COMMIT;").expect("it ends with a commit").to_owned()
 }
@@ -314,10 +314,10 @@ fn open_upgrade(desk: &Desk) -> String {
 fn an_upgrade_in_an_open_transaction_ends_the_old_scheduler_and_the_new_one_waits_for_its_outcome() {
     let database = Cluster::shared().database();
     install(binary::launcher(), &database);
-    let desk = Desk::new();
-    let folder = versions(&desk);
+    let workdir = Workdir::new();
+    let folder = versions(&workdir);
     let mill = Supervisor::of(&database).key("versions", folder.to_str()).start();
-    let upgrade = open_upgrade(&desk);
+    let upgrade = open_upgrade(&workdir);
     for (outcome, version_then) in [("ROLLBACK", VERSION), ("COMMIT", NEXT_VERSION)] {
         let before = mill.schedulers()[0].pid;
         // by hand: as the owner of the catalog
@@ -327,7 +327,7 @@ fn an_upgrade_in_an_open_transaction_ends_the_old_scheduler_and_the_new_one_wait
         // nobody runs anything meanwhile
         let id = database.insert("SELECT 1");
         tests::steadily("the task waits", std::time::Duration::from_secs(1), || {
-            crate::asking::state(&database, id) == "PLAN"
+            crate::queries::state(&database, id) == "PLAN"
         });
         let waiting: i64 = one(
             &database,
@@ -347,8 +347,8 @@ fn an_upgrade_in_an_open_transaction_ends_the_old_scheduler_and_the_new_one_wait
 fn an_upgrade_under_a_running_launcher_loses_no_task_and_runs_none_twice() {
     let database = Cluster::shared().database();
     install(binary::launcher(), &database);
-    let desk = Desk::new();
-    let folder = versions(&desk);
+    let workdir = Workdir::new();
+    let folder = versions(&workdir);
     let mill = Supervisor::of(&database).key("versions", folder.to_str()).start();
     database.run("CREATE TABLE public.did (id bigint); GRANT ALL ON public.did TO PUBLIC");
     let count: i64 = tests::sized(60, 2000);

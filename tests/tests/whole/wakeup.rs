@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::{all, all_are, linger, one, one_with, running, wait_until_asleep};
+use crate::queries::{all, all_are, linger, one, one_with, running, wait_until_asleep};
 
 /// Inserts one task and gives how long after its insert it started, by the server's clock.
 fn latency_ms(mill: &Supervisor<'_>, database: &Database) -> f64 {
@@ -23,8 +23,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 #[test]
 fn an_insert_two_seconds_after_a_burst_starts_at_once_also_while_another_group_works() {
     let database = Cluster::shared().database();
-    // only the bell can be this quick
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    // only a notification can be this quick
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     for long in [false, true] {
         if long {
             let id = database.insert_with("SELECT pg_sleep(3600)", "group = 'an hour'");
@@ -51,7 +51,7 @@ fn an_insert_two_seconds_after_a_burst_starts_at_once_also_while_another_group_w
 #[test]
 fn whoever_may_insert_wakes_the_scheduler_and_a_change_of_plan_does_too() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     let name = format!("{}_inserter", database.name());
     let role = quote_ident(&name);
     database.run(&format!(
@@ -82,7 +82,7 @@ fn whoever_may_insert_wakes_the_scheduler_and_a_change_of_plan_does_too() {
 #[test]
 fn a_future_plan_starts_on_time_and_not_before() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     for tenths in [30, 5, 12, 20] {
         database.insert_with("SELECT 1", &format!("plan = now() + {tenths} * interval '100 ms', group = 'g{tenths}'"));
     }
@@ -96,7 +96,7 @@ fn a_future_plan_starts_on_time_and_not_before() {
 #[test]
 fn no_wake_up_is_lost_between_sleeps_and_concurrent_inserters() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     let (threads, each) = (4, sized(75, 1250));
     thread::scope(|scope| {
         for number in 0..threads {
@@ -157,15 +157,15 @@ fn a_row_of_a_long_transaction_is_found_after_its_commit() {
     }
 }
 
-/// A session that hears every ring of the queue, and what it has heard.
-fn rings(client: &mut postgres::Client) -> usize {
+/// A session that listens to the queue, and the count of its notifications.
+fn notifications(client: &mut postgres::Client) -> usize {
     use postgres::fallible_iterator::FallibleIterator;
     client.batch_execute("SELECT 1").expect("alive");
     client.notifications().iter().count().expect("notifications")
 }
 
 #[test]
-fn nobody_rings_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start() {
+fn nobody_notifies_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).key("max_workers", 6).start();
     let mut listener = database.connect_superuser();
@@ -179,29 +179,29 @@ fn nobody_rings_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start(
         .batch_execute("INSERT INTO public.task (input, \"group\") SELECT 'SELECT 1', 'work' || i % 50 FROM generate_series(1, 300) AS i")
         .expect("insert");
     mill.eventually("it works", || one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state = 'DONE'") > 5);
-    rings(&mut listener);
+    notifications(&mut listener);
     let began = Instant::now();
     for i in 0..count {
         let sql = format!("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'work{}')", i % 50);
         client.batch_execute(&sql).expect("insert");
     }
-    let (took, heard) = (began.elapsed(), rings(&mut listener));
-    println!("{heard} rings for {count} inserts in {took:?} under load");
-    assert!(heard * 2 <= count, "{heard} rings for {count} inserts");
+    let (took, heard) = (began.elapsed(), notifications(&mut listener));
+    println!("{heard} notifications for {count} inserts in {took:?} under load");
+    assert!(heard * 2 <= count, "{heard} notifications for {count} inserts");
 
-    // a full group: rings that lead to nothing become rare
+    // a full group: notifications that lead to nothing become rare
     mill.wait("the work is over")
         .within(Duration::from_secs(60))
         .until(|| one::<i64>(&database, "SELECT count(*) FROM public.task WHERE state <> 'DONE'") == 0);
     let head = database.insert_with("SELECT pg_sleep(3600)", "group = 'full'");
     running(&mill, &database, head);
-    rings(&mut listener);
+    notifications(&mut listener);
     let began = Instant::now();
     for _ in 0..count {
         client.batch_execute("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'full')").expect("insert");
         linger(Duration::from_millis(5), "inserts come one by one, at a steady rate");
     }
-    let heard = rings(&mut listener);
-    println!("{heard} rings for {count} inserts in {:?} into a full group", began.elapsed());
-    assert!(heard < 40, "{heard} rings");
+    let heard = notifications(&mut listener);
+    println!("{heard} notifications for {count} inserts in {:?} into a full group", began.elapsed());
+    assert!(heard < 40, "{heard} notifications");
 }

@@ -15,11 +15,11 @@ mod statements;
 mod to_parent;
 mod transaction;
 
-pub(crate) use next::{ClaimRequest, Claimant, RemoteClaimant};
+pub(crate) use next::{Claimant, NextClaim, RemoteClaimant};
 pub(crate) use pace::Pace;
-pub(crate) use record_retry::Form;
+pub(crate) use record_retry::RecordForm;
 pub(crate) use recorder::{Interrupts, Recorder, Try, refusal_of};
 pub(crate) use scan_start::{ScanPosition, ScanStart};
 pub use statements::TaskStatements;
-pub(crate) use statements::{Consequences, Ends, Recorded, code, server_start};
+pub(crate) use statements::{Consequences, Recorded, RecordedEnds, code, server_start};
 pub(crate) use to_parent::leave_to_parent;

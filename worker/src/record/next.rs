@@ -25,7 +25,7 @@ pub struct RemoteClaimant {
 
 /// How many tasks it claims at once, and from where on it scans.
 #[derive(Clone, Copy, Debug)]
-pub struct ClaimRequest<'a> {
+pub struct NextClaim<'a> {
     pub claimant: &'a Claimant,
     pub size: usize,
     pub scan_start: Option<ScanStart>,
@@ -40,7 +40,7 @@ pub(super) struct ClaimNumbers {
 }
 
 impl ClaimNumbers {
-    pub(super) fn new(request: ClaimRequest<'_>) -> ClaimNumbers {
+    pub(super) fn new(request: NextClaim<'_>) -> ClaimNumbers {
         let claimant = request.claimant;
         ClaimNumbers {
             max: claimant.max.to_string(),
@@ -51,7 +51,7 @@ impl ClaimNumbers {
     }
 
     /// The parameters of `claim_next.sql`.
-    pub(super) fn params<'a>(&'a self, request: ClaimRequest<'a>) -> Vec<Option<&'a [u8]>> {
+    pub(super) fn params<'a>(&'a self, request: NextClaim<'a>) -> Vec<Option<&'a [u8]>> {
         let (claimant, remote) = (request.claimant, request.claimant.remote.as_ref());
         let own = [
             Some(&claimant.group[..]),

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum RecordForm {
     /// The result as it is.
     Whole,
     /// As a failure with its output and the server's complaint, without repetition and pause.
@@ -26,16 +26,16 @@ pub enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// At once, on the same session.
-    Now(Form),
+    Now(RecordForm),
     /// At this moment. A session that was lost is opened anew.
-    At(Instant, Form),
+    At(Instant, RecordForm),
     /// There is nothing to record it in, or a rule of the table's owner refuses every form: the row is left to the scheduler.
     Leave,
 }
 
 #[derive(Debug)]
 pub struct RecordRetry {
-    form: Form,
+    form: RecordForm,
     bytes: usize,
     pause: BackOff,
     transient: u32,
@@ -51,7 +51,7 @@ impl RecordRetry {
     /// Of a result of so many bytes.
     pub fn new(bytes: usize) -> RecordRetry {
         RecordRetry {
-            form: Form::Whole,
+            form: RecordForm::Whole,
             bytes,
             pause: BackOff::new(RECORD_PAUSE, LONGEST_RECORD_PAUSE),
             transient: 0,
@@ -70,7 +70,7 @@ impl RecordRetry {
             Refusal::Machine if out_of_memory && self.bytes >= LARGE_RESULT_BYTES => {
                 let since = *self.out_of_memory_since.get_or_insert(now);
                 if now.saturating_duration_since(since) >= LARGE_RESULT_TIMEOUT {
-                    self.form = Form::Plainest;
+                    self.form = RecordForm::Plainest;
                 }
                 self.later(now)
             }
@@ -84,10 +84,10 @@ impl RecordRetry {
                 Retry::Now(self.form)
             }
             Refusal::Stale | Refusal::Data => match self.form {
-                Form::Whole => self.plainer(Form::Failed),
-                Form::Failed => self.plainer(Form::Plainest),
-                Form::Plainest if self.plainest_refused >= RIGHTS_TRIES => Retry::Leave,
-                Form::Plainest => {
+                RecordForm::Whole => self.plainer(RecordForm::Failed),
+                RecordForm::Failed => self.plainer(RecordForm::Plainest),
+                RecordForm::Plainest if self.plainest_refused >= RIGHTS_TRIES => Retry::Leave,
+                RecordForm::Plainest => {
                     self.plainest_refused += 1;
                     self.later(now)
                 }
@@ -96,7 +96,7 @@ impl RecordRetry {
         }
     }
 
-    fn plainer(&mut self, form: Form) -> Retry {
+    fn plainer(&mut self, form: RecordForm) -> Retry {
         self.form = form;
         Retry::Now(form)
     }
@@ -113,7 +113,7 @@ impl RecordRetry {
         }
         self.rights += 1;
         self.behind = self.rights >= RIGHTS_TRIES;
-        if self.behind { Retry::Now(Form::Plainest) } else { self.later(now) }
+        if self.behind { Retry::Now(RecordForm::Plainest) } else { self.later(now) }
     }
 }
 
@@ -121,7 +121,7 @@ impl RecordRetry {
 mod tests {
     use super::*;
 
-    fn at(retry: Retry) -> Form {
+    fn at(retry: Retry) -> RecordForm {
         match retry {
             Retry::At(_, form) => form,
             other => panic!("{other:?}"),
@@ -135,7 +135,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..8 {
             match retry.refused(Refusal::Machine, false, now) {
-                Retry::At(at, Form::Whole) => pauses.push((at - now).as_millis()),
+                Retry::At(at, RecordForm::Whole) => pauses.push((at - now).as_millis()),
                 other => panic!("{other:?}"),
             }
         }
@@ -145,10 +145,10 @@ mod tests {
     #[test]
     fn data_that_are_refused_are_recorded_in_a_plainer_form_at_once() {
         let (mut retry, now) = (RecordRetry::new(0), Instant::now());
-        assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(Form::Failed));
-        assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(Form::Plainest));
+        assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(RecordForm::Failed));
+        assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Now(RecordForm::Plainest));
         for _ in 0..RIGHTS_TRIES {
-            assert_eq!(at(retry.refused(Refusal::Data, false, now)), Form::Plainest);
+            assert_eq!(at(retry.refused(Refusal::Data, false, now)), RecordForm::Plainest);
         }
         assert_eq!(retry.refused(Refusal::Data, false, now), Retry::Leave, "it is the table's owner who refuses");
     }
@@ -156,28 +156,28 @@ mod tests {
     #[test]
     fn a_stale_statement_is_sent_once_more_and_then_taken_for_bad_data() {
         let (mut retry, now) = (RecordRetry::new(0), Instant::now());
-        assert_eq!(retry.refused(Refusal::Stale, false, now), Retry::Now(Form::Whole));
-        assert_eq!(retry.refused(Refusal::Stale, false, now), Retry::Now(Form::Failed));
+        assert_eq!(retry.refused(Refusal::Stale, false, now), Retry::Now(RecordForm::Whole));
+        assert_eq!(retry.refused(Refusal::Stale, false, now), Retry::Now(RecordForm::Failed));
     }
 
     #[test]
     fn what_is_in_the_way_for_a_moment_is_tried_three_times_at_once() {
         let (mut retry, now) = (RecordRetry::new(0), Instant::now());
         for _ in 0..QUICK_TRIES {
-            assert_eq!(retry.refused(Refusal::Transient, false, now), Retry::Now(Form::Whole));
+            assert_eq!(retry.refused(Refusal::Transient, false, now), Retry::Now(RecordForm::Whole));
         }
-        assert_eq!(at(retry.refused(Refusal::Transient, false, now)), Form::Whole);
+        assert_eq!(at(retry.refused(Refusal::Transient, false, now)), RecordForm::Whole);
     }
 
     #[test]
     fn without_a_right_the_whole_result_and_the_plainest_form_take_turns() {
         let (mut retry, now) = (RecordRetry::new(0), Instant::now());
         for _ in 1..RIGHTS_TRIES {
-            assert_eq!(at(retry.refused(Refusal::Rights, false, now)), Form::Whole);
+            assert_eq!(at(retry.refused(Refusal::Rights, false, now)), RecordForm::Whole);
         }
         for _ in 0..3 {
-            assert_eq!(retry.refused(Refusal::Rights, false, now), Retry::Now(Form::Plainest));
-            assert_eq!(at(retry.refused(Refusal::Rights, false, now)), Form::Whole);
+            assert_eq!(retry.refused(Refusal::Rights, false, now), Retry::Now(RecordForm::Plainest));
+            assert_eq!(at(retry.refused(Refusal::Rights, false, now)), RecordForm::Whole);
         }
     }
 
@@ -186,10 +186,10 @@ mod tests {
         let (mut small, mut large, now) =
             (RecordRetry::new(1000), RecordRetry::new(LARGE_RESULT_BYTES), Instant::now());
         for retry in [&mut small, &mut large] {
-            assert_eq!(at(retry.refused(Refusal::Machine, true, now)), Form::Whole);
+            assert_eq!(at(retry.refused(Refusal::Machine, true, now)), RecordForm::Whole);
         }
-        assert_eq!(at(small.refused(Refusal::Machine, true, now + LARGE_RESULT_TIMEOUT)), Form::Whole);
-        assert_eq!(at(large.refused(Refusal::Machine, true, now + LARGE_RESULT_TIMEOUT)), Form::Plainest);
+        assert_eq!(at(small.refused(Refusal::Machine, true, now + LARGE_RESULT_TIMEOUT)), RecordForm::Whole);
+        assert_eq!(at(large.refused(Refusal::Machine, true, now + LARGE_RESULT_TIMEOUT)), RecordForm::Plainest);
     }
 
     #[test]

@@ -6,15 +6,15 @@
 //! on which the scheduler is then, if the effects of the task are known there. A worker that is told to give its task back
 //! leaves, and the result with it: the row says WORK, and whoever serves the queue settles it.
 
-use super::record_retry::{Form, RecordRetry, Retry};
+use super::record_retry::{RecordForm, RecordRetry, Retry};
 use crate::limits::{INTERRUPT_PERIOD, RECORD_TIMEOUT};
 use crate::session::{Connector, NotReopened};
 use crate::wire::{QueryError, ServerError, Session};
 use nix::unistd::getppid;
 use shared::db::refusal::Refusal;
 use shared::process::exit_code::ExitCode;
-use shared::process::order::ring_parent;
-use shared::region::{Notes, Phase};
+use shared::process::order::signal_parent;
+use shared::region::{Phase, SlotStatus};
 use std::cell::Cell;
 use std::thread;
 use std::time::Instant;
@@ -32,7 +32,7 @@ pub(crate) trait Interrupts {
 pub(crate) struct Recorder<'a> {
     connector: &'a Connector<'a>,
     interrupts: &'a dyn Interrupts,
-    notes: Notes<'a>,
+    slot_status: SlotStatus<'a>,
     task: i64,
     /// What the task has done is on the server that records its end.
     effects: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Recorder<'a> {
 
 /// One try: what is sent, and why.
 pub(crate) struct Try<'a> {
-    pub(crate) form: Form,
+    pub(crate) form: RecordForm,
     /// What the server has complained of.
     pub(crate) complaint: &'a str,
     /// Nothing was sent before.
@@ -53,11 +53,11 @@ impl<'a> Recorder<'a> {
     pub(crate) fn new(
         connector: &'a Connector<'a>,
         interrupts: &'a dyn Interrupts,
-        notes: Notes<'a>,
+        slot_status: SlotStatus<'a>,
         task: i64,
         effects: bool,
     ) -> Recorder<'a> {
-        Recorder { connector, interrupts, notes, task, effects, waits: Cell::new(false) }
+        Recorder { connector, interrupts, slot_status, task, effects, waits: Cell::new(false) }
     }
 
     /// Sends until it is accepted. An error is how the worker leaves.
@@ -68,7 +68,7 @@ impl<'a> Recorder<'a> {
         mut send: impl FnMut(&mut Session, &Try<'_>) -> Result<T, QueryError>,
     ) -> Result<T, ExitCode> {
         let mut retry = RecordRetry::new(bytes);
-        let (mut form, mut complaint, mut first) = (Form::Whole, String::new(), true);
+        let (mut form, mut complaint, mut first) = (RecordForm::Whole, String::new(), true);
         loop {
             let passes;
             let next = match self.opened(session)? {
@@ -77,7 +77,7 @@ impl<'a> Recorder<'a> {
                     retry.refused(Refusal::Machine, false, Instant::now())
                 }
                 Ok(open) => {
-                    open.set_patience(RECORD_TIMEOUT);
+                    open.set_answer_timeout(RECORD_TIMEOUT);
                     let answer = send(open, &Try { form, complaint: &complaint, first });
                     first = false;
                     match answer {
@@ -141,10 +141,10 @@ impl<'a> Recorder<'a> {
 
     /// `passes`: the whole queue has to wait for the server.
     fn wait(&self, until: Instant, why: &str, passes: bool) -> Result<(), ExitCode> {
-        self.notes.set_reason(why);
-        self.notes.set_phase(if passes { Phase::Recording } else { Phase::Running });
+        self.slot_status.set_reason(why);
+        self.slot_status.set_phase(if passes { Phase::Recording } else { Phase::Running });
         if !self.waits.replace(true) {
-            ring_parent(getppid());
+            signal_parent(getppid());
         }
         if self.rests(until) {
             return Ok(());
@@ -167,9 +167,9 @@ impl<'a> Recorder<'a> {
 
     fn recorded(&self) {
         if self.waits.replace(false) {
-            self.notes.set_reason("");
-            self.notes.set_phase(Phase::Forked);
-            ring_parent(getppid());
+            self.slot_status.set_reason("");
+            self.slot_status.set_phase(Phase::Forked);
+            signal_parent(getppid());
         }
     }
 }

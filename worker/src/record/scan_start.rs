@@ -5,7 +5,7 @@
 
 use crate::limits::{SCAN_START_LIFE, WALKED_TASKS};
 use crate::task_row::TaskRow;
-use shared::region::{Region, Turns};
+use shared::region::{Region, Rescans};
 use std::cmp::Reverse;
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ impl ScanStart {
 pub struct ScanPosition<'a> {
     region: &'a Region,
     /// What the workers of the group share. None: this worker claims nothing.
-    turns: Option<Turns>,
+    rescans: Option<Rescans>,
     /// Runs of a job are claimed by their own ids, and those of other jobs in the group are between them.
     shares_reach: bool,
     /// The last scan from the start.
@@ -65,21 +65,21 @@ pub struct ScanPosition<'a> {
 
 impl<'a> ScanPosition<'a> {
     /// Of a worker that begins with this row.
-    pub fn new(region: &'a Region, turns: Option<Turns>, row: &TaskRow) -> ScanPosition<'a> {
-        ScanPosition { region, turns, shares_reach: row.job.is_none(), scanned: Instant::now(), last: None }
+    pub fn new(region: &'a Region, rescans: Option<Rescans>, row: &TaskRow) -> ScanPosition<'a> {
+        ScanPosition { region, rescans, shares_reach: row.job.is_none(), scanned: Instant::now(), last: None }
     }
 
     /// Where the claim behind these rows starts, of a worker that has run so many tasks.
     pub fn next(&mut self, rows: &[TaskRow], executed: u32) -> Option<ScanStart> {
-        let turns = self.turns?;
-        let fresh = self.scanned.elapsed() < SCAN_START_LIFE && !turns.take(self.region);
+        let rescans = self.rescans?;
+        let fresh = self.scanned.elapsed() < SCAN_START_LIFE && !rescans.take(self.region);
         if !fresh {
             self.scanned = Instant::now();
         }
         let own = self.last.is_some();
         let last = rows.last().map(ScanStart::behind)?;
         self.last = Some(last);
-        let shared = Some(turns).filter(|_| self.shares_reach);
+        let shared = Some(rescans).filter(|_| self.shares_reach);
         if let (Some(shared), true) = (shared, own) {
             shared.reach(self.region, &last.kind(), last.task);
         }
@@ -92,9 +92,9 @@ impl<'a> ScanPosition<'a> {
 
     /// These rows were claimed next. A row that should have come first calls the others to scan from the start.
     pub fn claimed(&self, rows: &[TaskRow]) {
-        let (Some(turns), Some(last), Some(row)) = (self.turns, self.last, rows.first()) else { return };
+        let (Some(rescans), Some(last), Some(row)) = (self.rescans, self.last, rows.first()) else { return };
         if ScanStart::behind(row).is_before(last) {
-            turns.call(self.region);
+            rescans.call(self.region);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! other's rows. Statements of a session that is reset stay prepared: they are planned once, for any number of rows.
 
 use super::arrays;
-use super::next::{ClaimNumbers, ClaimRequest};
+use super::next::{ClaimNumbers, NextClaim};
 use super::scan_start::ScanStart;
 use super::transaction::{
     SessionReport, beside_the_task, once_beside_the_task, planning, settings_in_block, with_reset,
@@ -14,8 +14,8 @@ use crate::task_row::{BatchCommon, TaskRow, batch_row, task_row};
 use crate::wire::{QueryError, Row, Session, Statement};
 use shared::db::remote_session::RemoteSession;
 use shared::db::server::proof_item;
-use shared::db::statement::{self, Claim, Queue, Rows, Scan};
-use shared::region::{Code, EndState, TaskKey, TaskResult, Times};
+use shared::db::statement::{self, ClaimForm, Queue, Rows, Scan};
+use shared::region::{Code, EndState, TaskKey, TaskResult, TaskTimes};
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub(crate) enum Consequences {
 
 /// What one transaction records.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends<'a> {
+pub(crate) struct RecordedEnds<'a> {
     pub(crate) results: &'a [TaskResult<'a>],
     /// Claimed and never run: back to PLAN.
     pub(crate) back: &'a [TaskKey],
@@ -50,16 +50,16 @@ pub(crate) struct Ends<'a> {
     /// The one result is that of a job's run.
     pub(crate) of_job: bool,
     /// The next tasks are claimed in the same transaction.
-    pub(crate) claim: Option<ClaimRequest<'a>>,
+    pub(crate) claim: Option<NextClaim<'a>>,
     /// The transaction resets the session first. A session that is to be kept, or discarded, is left alone.
     pub(crate) reset: bool,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> RecordedEnds<'a> {
     /// These results and nothing else.
-    pub(crate) fn of(results: &'a [TaskResult<'a>]) -> Ends<'a> {
+    pub(crate) fn of(results: &'a [TaskResult<'a>]) -> RecordedEnds<'a> {
         let (back, consequences) = (&[][..], Consequences::NoneExpected);
-        Ends { results, back, consequences, of_job: false, claim: None, reset: false }
+        RecordedEnds { results, back, consequences, of_job: false, claim: None, reset: false }
     }
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Recorded {
     pub(crate) has_foreign_statements: bool,
 }
 
-type Claims = BTreeMap<(Claim, Scan), Rc<str>>;
+type ClaimTexts = BTreeMap<(ClaimForm, Scan), Rc<str>>;
 
 /// The statements of one queue.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ pub struct TaskStatements {
     end_many: String,
     delete: String,
     /// Those that were needed.
-    claims: RefCell<Claims>,
+    claims: RefCell<ClaimTexts>,
     /// Its commits need not wait for the disk.
     lazy: bool,
     /// What the scheduler's session holds as a lock.
@@ -136,12 +136,12 @@ impl TaskStatements {
     }
 
     /// WORK → DONE or FAIL of one task or many, WORK → PLAN of those that were never run, and the claim of the next ones.
-    pub(crate) fn record(&self, session: &mut Session, ends: Ends<'_>) -> Result<Recorded, QueryError> {
+    pub(crate) fn record(&self, session: &mut Session, ends: RecordedEnds<'_>) -> Result<Recorded, QueryError> {
         let repeat = match (ends.consequences, ends.results) {
             (Consequences::Full, [_]) => Some(self.repeat_text(session)?),
             _ => None,
         };
-        let (texts, values) = (Texts::new(self, ends, repeat), Values::new(ends));
+        let (texts, values) = (TransactionTexts::new(self, ends, repeat), TransactionValues::new(ends));
         let all = values.statements(&texts, ends);
         let make = if ends.reset { Statement::prepared } else { Statement::once };
         let statements: Vec<Statement<'_>> = all.iter().map(|(text, values)| make(text, values)).collect();
@@ -160,7 +160,7 @@ impl TaskStatements {
         })
     }
 
-    fn claim_text(&self, request: ClaimRequest<'_>, reset: bool) -> Rc<str> {
+    fn claim_text(&self, request: NextClaim<'_>, reset: bool) -> Rc<str> {
         let many = request.size > 1;
         let scan = match request.scan_start.map(ScanStart::is_contended) {
             None => Scan::FromStart,
@@ -168,10 +168,10 @@ impl TaskStatements {
             Some(_) => Scan::BehindLast,
         };
         let claim = match &request.claimant.job {
-            _ if many => Claim::Batch,
-            _ if !reset => Claim::One,
-            Some(_) => Claim::RunSetUp,
-            None => Claim::OneSetUp,
+            _ if many => ClaimForm::Batch,
+            _ if !reset => ClaimForm::One,
+            Some(_) => ClaimForm::RunSetUp,
+            None => ClaimForm::OneSetUp,
         };
         let fill = || self.queue.fill_claim_next(claim, scan, self.proof).into();
         self.claims.borrow_mut().entry((claim, scan)).or_insert_with(fill).clone()
@@ -208,8 +208,8 @@ impl TaskStatements {
         let columns = session.transaction(&first)?.pop().unwrap_or_default();
         let repeat = self.queue.fill_repeating(statement::REPEAT_TASK, &names(columns));
         let results = [result.borrowed()];
-        let ends = Ends { consequences: Consequences::Full, ..Ends::of(&results) };
-        let (texts, values) = (Texts::new(self, ends, Some(repeat)), Values::new(ends));
+        let ends = RecordedEnds { consequences: Consequences::Full, ..RecordedEnds::of(&results) };
+        let (texts, values) = (TransactionTexts::new(self, ends, Some(repeat)), TransactionValues::new(ends));
         let all = values.statements(&texts, ends);
         let statements: Vec<_> = all.iter().map(|(text, values)| Statement::once(text, values)).collect();
         let rows = session.transaction(&statements)?;
@@ -226,7 +226,7 @@ impl TaskStatements {
 }
 
 /// The texts that one transaction needs.
-struct Texts<'t> {
+struct TransactionTexts<'t> {
     end: &'t str,
     delete: &'t str,
     /// The next run of a repeating task, and the pause of its group.
@@ -236,10 +236,10 @@ struct Texts<'t> {
     claim: Option<Rc<str>>,
 }
 
-impl<'t> Texts<'t> {
-    fn new(own: &'t TaskStatements, ends: Ends<'_>, repeat: Option<String>) -> Texts<'t> {
+impl<'t> TransactionTexts<'t> {
+    fn new(own: &'t TaskStatements, ends: RecordedEnds<'_>, repeat: Option<String>) -> TransactionTexts<'t> {
         let plans = ends.claim.is_some_and(|request| !ends.reset && request.claimant.job.is_none());
-        Texts {
+        TransactionTexts {
             end: if ends.results.len() == 1 { &own.end_one } else { &own.end_many },
             delete: &own.delete,
             repeat: repeat.map(|repeat| [repeat, own.queue.fill(statement::PAUSE_GROUP)]),
@@ -251,7 +251,7 @@ impl<'t> Texts<'t> {
 }
 
 /// What the parameters of one transaction are made of.
-struct Values {
+struct TransactionValues {
     results: EndValues,
     keys: [Vec<u8>; 2],
     back: [Vec<u8>; 2],
@@ -264,10 +264,10 @@ enum EndValues {
     Many([Vec<u8>; 8]),
 }
 
-impl Values {
-    fn new(ends: Ends<'_>) -> Values {
-        let micros = |times: Times| [times.began, times.ended].map(|span| span.as_micros().to_string());
-        Values {
+impl TransactionValues {
+    fn new(ends: RecordedEnds<'_>) -> TransactionValues {
+        let micros = |times: TaskTimes| [times.began, times.ended].map(|span| span.as_micros().to_string());
+        TransactionValues {
             results: match ends.results {
                 [result] => EndValues::One(KeyTexts::new(result.key), result.times.map(micros)),
                 results => EndValues::Many(arrays::results(results)),
@@ -279,7 +279,11 @@ impl Values {
     }
 
     /// The statements in their order: ends first, the claim last.
-    fn statements<'a>(&'a self, texts: &'a Texts<'_>, ends: Ends<'a>) -> Vec<(&'a str, Vec<Option<&'a [u8]>>)> {
+    fn statements<'a>(
+        &'a self,
+        texts: &'a TransactionTexts<'_>,
+        ends: RecordedEnds<'a>,
+    ) -> Vec<(&'a str, Vec<Option<&'a [u8]>>)> {
         fn given(values: &[Vec<u8>]) -> Vec<Option<&[u8]>> {
             values.iter().map(|value| Some(&value[..])).collect()
         }
@@ -326,7 +330,7 @@ impl Values {
 }
 
 /// The claimed rows, in the order in which they are to run.
-fn claimed(rows: Vec<Row>, ends: Ends<'_>, report: &SessionReport) -> Vec<TaskRow> {
+fn claimed(rows: Vec<Row>, ends: RecordedEnds<'_>, report: &SessionReport) -> Vec<TaskRow> {
     let Some(request) = ends.claim else { return Vec::new() };
     if request.size <= 1 {
         let one = rows.into_iter().map(|row| TaskRow { is_set_up: ends.reset, ..task_row(row) });

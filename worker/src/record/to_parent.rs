@@ -17,7 +17,7 @@ pub(crate) fn leave_to_parent(
     if !plain || !region.leave_result(slot, result) {
         return Some(session);
     }
-    fault::point("worker.after_hand_in");
+    fault::point("worker.after_result");
     session.close();
     None
 }

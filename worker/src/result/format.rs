@@ -59,11 +59,11 @@ pub struct Output<'a> {
     errors: Option<Vec<u8>>,
     error_count: usize,
     overflowed: bool,
-    sent: Sent,
+    sent: SentAnswer,
 }
 
 /// What the statement at hand has sent so far.
-enum Sent {
+enum SentAnswer {
     Nothing,
     Columns {
         names: Vec<Vec<u8>>,
@@ -96,7 +96,7 @@ impl<'a> Output<'a> {
             errors: None,
             error_count: 0,
             overflowed: false,
-            sent: Sent::Nothing,
+            sent: SentAnswer::Nothing,
         }
     }
 
@@ -110,7 +110,7 @@ impl<'a> Output<'a> {
 
     /// What follows is the worker's own BEGIN or COMMIT (R10): its tag is not shown, its error is.
     pub fn own_statement(&mut self) {
-        self.sent = Sent::Untagged;
+        self.sent = SentAnswer::Untagged;
     }
 
     /// What has been written, as the result of this attempt.
@@ -141,13 +141,13 @@ impl Sink for Output<'_> {
             Vec::new()
         };
         let strings = columns.iter().map(|column| is_string(column.type_oid)).collect();
-        self.sent = Sent::Columns { names, strings, began: false };
+        self.sent = SentAnswer::Columns { names, strings, began: false };
     }
 
     fn row(&mut self, values: &[Option<&[u8]>]) {
         // Taken out and put back, because writing needs the whole of self.
-        let mut sent = std::mem::replace(&mut self.sent, Sent::Nothing);
-        if let Sent::Columns { names, strings, began } = &mut sent {
+        let mut sent = std::mem::replace(&mut self.sent, SentAnswer::Nothing);
+        if let SentAnswer::Columns { names, strings, began } = &mut sent {
             self.write(|page| {
                 if !*began && !names.is_empty() {
                     page.header(names)?;
@@ -160,7 +160,7 @@ impl Sink for Output<'_> {
     }
 
     fn copy_out(&mut self) {
-        self.sent = Sent::Untagged;
+        self.sent = SentAnswer::Untagged;
         self.write(|_| Ok(()));
     }
 
@@ -169,7 +169,7 @@ impl Sink for Output<'_> {
     }
 
     fn tag(&mut self, tag: &[u8]) {
-        if matches!(std::mem::replace(&mut self.sent, Sent::Nothing), Sent::Nothing) {
+        if matches!(std::mem::replace(&mut self.sent, SentAnswer::Nothing), SentAnswer::Nothing) {
             self.write(|page| {
                 page.part()?;
                 page.put(tag)
@@ -178,7 +178,7 @@ impl Sink for Output<'_> {
     }
 
     fn error(&mut self, error: ServerError) {
-        self.sent = Sent::Nothing;
+        self.sent = SentAnswer::Nothing;
         self.text.get_or_insert_default();
         self.watch.failed(&error);
         self.error_count += 1;

@@ -7,14 +7,14 @@
 
 /// Where a forbidden statement begins, and its first word.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ForbiddenStatement {
     pub at: usize,
     pub word: String,
 }
 
 /// The first top-level BEGIN, START, COMMIT, END, ROLLBACK (other than TO), ABORT or PREPARE TRANSACTION.
 /// `backslashes`: plain quotes know backslash escapes, because standard_conforming_strings is off.
-pub fn transaction_control(input: &[u8], backslashes: bool) -> Option<Found> {
+pub fn transaction_control(input: &[u8], backslashes: bool) -> Option<ForbiddenStatement> {
     let mut statement = StatementHead::default();
     let mut lexer = Lexer { input, at: 0, backslashes };
     let mut brackets = 0usize;
@@ -92,7 +92,7 @@ impl StatementHead {
     }
 
     /// Decides as soon as the words allow; at the `end` of the statement with what there is.
-    fn forbidden(&self, end: bool) -> Option<Found> {
+    fn forbidden(&self, end: bool) -> Option<ForbiddenStatement> {
         let words: Vec<&str> = self.words.iter().map(String::as_str).collect();
         let whole = end || self.closed;
         let forbidden = match words.as_slice() {
@@ -105,7 +105,7 @@ impl StatementHead {
             ["ROLLBACK", _, ..] => true,
             _ => false,
         };
-        forbidden.then(|| Found { at: self.at, word: self.words.first().cloned().unwrap_or_default() })
+        forbidden.then(|| ForbiddenStatement { at: self.at, word: self.words.first().cloned().unwrap_or_default() })
     }
 }
 

@@ -4,7 +4,7 @@
 use super::pipeline::Batch;
 use super::task_run::{Next, TaskRun};
 use crate::limits::EARLY_RECORD_TIMEOUT;
-use crate::record::{ClaimRequest, Ends, Form, Pace, Recorder, ScanStart};
+use crate::record::{NextClaim, Pace, RecordForm, RecordedEnds, Recorder, ScanStart};
 use crate::session::NotReopened;
 use crate::task_row::TaskRow;
 use crate::wire::{LinkError, QueryError, Session};
@@ -41,7 +41,7 @@ impl Batch<'_> {
         // The tasks that go back are before the scan start.
         let whole = self.flushed + self.ended.len() == self.rows.len();
         let (size, scan_start) = (worker.pace.get().size(), scan_start.filter(|_| whole));
-        let claim = claimant.as_ref().map(|claimant| ClaimRequest { claimant, size, scan_start });
+        let claim = claimant.as_ref().map(|claimant| NextClaim { claimant, size, scan_start });
         let mut session = Some(session);
         let next = match self.record(&mut session, back, claim) {
             Ok(next) => next,
@@ -72,7 +72,7 @@ impl Batch<'_> {
         &self,
         session: &mut Option<Session>,
         back: &[TaskKey],
-        claim: Option<ClaimRequest<'_>>,
+        claim: Option<NextClaim<'_>>,
     ) -> Result<Vec<TaskRow>, ExitCode> {
         if self.ended.is_empty() && back.is_empty() && claim.is_none() {
             return Ok(Vec::new());
@@ -83,15 +83,15 @@ impl Batch<'_> {
         let mut claimed = false;
         let recorder = self.recorder();
         let done = recorder.record(session, self.bytes(), |session, attempt| {
-            if attempt.form != Form::Whole {
+            if attempt.form != RecordForm::Whole {
                 shared::warning!("a batch was refused; its tasks are written one by one", task = task);
                 return Ok(None);
             }
-            let ends = Ends { back, ..Ends::of(&results) };
+            let ends = RecordedEnds { back, ..RecordedEnds::of(&results) };
             if own != Some(session.backend_pid()) {
                 return statements.record(session, ends).map(Some);
             }
-            let answer = statements.record(session, Ends { claim, reset: true, ..ends });
+            let answer = statements.record(session, RecordedEnds { claim, reset: true, ..ends });
             // The next ones may have been claimed all the same.
             claimed |= claim.is_some() && matches!(answer, Err(QueryError::Link(_)));
             let recorded = answer?;
@@ -111,7 +111,7 @@ impl Batch<'_> {
                 for result in &self.ended {
                     self.record_alone(session, result)?;
                 }
-                let ends = Ends { back, ..Ends::of(&[]) };
+                let ends = RecordedEnds { back, ..RecordedEnds::of(&[]) };
                 recorder.record(session, 0, |session, _| statements.record(session, ends))?.next
             }
         };
@@ -137,8 +137,8 @@ impl Batch<'_> {
         let lost =
             |why: NotReopened| QueryError::Link(LinkError { fatal: None, closed: false, what: format!("{why:?}") });
         let mut other = self.worker.connector.reopen(true).map_err(lost)?;
-        other.set_patience(EARLY_RECORD_TIMEOUT);
-        let done = self.worker.context.statements.record(&mut other, Ends::of(&self.together()))?;
+        other.set_answer_timeout(EARLY_RECORD_TIMEOUT);
+        let done = self.worker.context.statements.record(&mut other, RecordedEnds::of(&self.together()))?;
         other.close();
         Ok(done.written)
     }

@@ -5,16 +5,16 @@
 
 use super::watchdog::Watchdog;
 use super::worker::set_title;
-use crate::assignment::{Begin, Connection, QueueContext};
+use crate::assignment::{Begin, QueueContext, WorkerConnection};
 use crate::session::Connector;
 use crate::task_row::TaskRow;
 use crate::wire::{QueryError, ServerError, Session};
+use shared::db::db_error::advice;
 use shared::db::server::is_elsewhere;
-use shared::db::trouble::advice;
 use shared::process::begin_channel::{self, Reply};
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
-use shared::region::{Notes, TaskKey};
+use shared::region::{SlotStatus, TaskKey};
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::os::fd::OwnedFd;
@@ -24,8 +24,8 @@ pub(crate) struct BegunBy<'a> {
     pub(crate) context: &'a QueueContext,
     pub(crate) connector: &'a Connector<'a>,
     pub(crate) watchdog: &'a Watchdog,
-    pub(crate) notes: Notes<'a>,
-    pub(crate) connection: Connection<'a>,
+    pub(crate) slot_status: SlotStatus<'a>,
+    pub(crate) connection: WorkerConnection<'a>,
 }
 
 /// The session and the row of a task that has begun, or how the worker exits. `row`: None where it is read by the begin.
@@ -47,9 +47,9 @@ pub(crate) fn begin<'a>(
 impl BegunBy<'_> {
     /// The claim has marked the row WORK, with the backend of a pooled connection.
     fn claim(&self, row: &TaskRow) -> Result<Session, ExitCode> {
-        let Connection::Pooled { description, socket } = self.connection else { return Err(ExitCode::Temporary) };
+        let WorkerConnection::Pooled { description, socket } = self.connection else { return Err(ExitCode::Temporary) };
         fault::point("worker.before_noting");
-        self.notes.set_running(row.task, row.attempt, description.backend);
+        self.slot_status.set_running(row.task, row.attempt, description.backend);
         self.connector.inherit(description, socket).ok_or(ExitCode::Temporary)
     }
 
@@ -63,7 +63,7 @@ impl BegunBy<'_> {
         }
         fault::point("worker.before_begin");
         // Before the row names it: the process that finds this worker dead must know its backend.
-        self.notes.set_running(row.task, row.attempt, session.backend_pid());
+        self.slot_status.set_running(row.task, row.attempt, session.backend_pid());
         match begin_channel::ask_to_begin(scheduler, session.backend_pid()) {
             Some(Reply::Begun) => {}
             Some(Reply::Yourself) => {
@@ -83,15 +83,15 @@ impl BegunBy<'_> {
     /// The worker marks the row WORK and reads it.
     fn worker(&self, key: TaskKey) -> Result<(Session, TaskRow), ExitCode> {
         let pooled = match self.connection {
-            Connection::Pooled { description, socket } => self.connector.inherit(description, socket),
-            Connection::Own { .. } => None,
+            WorkerConnection::Pooled { description, socket } => self.connector.inherit(description, socket),
+            WorkerConnection::Own { .. } => None,
         };
         let opened = pooled.map_or_else(|| self.connector.open(), Ok);
         let mut session = opened.map_err(|error| self.cannot_begin(key.task, &error, error.server()))?;
         fault::point("worker.before_begin");
         let statements = &self.context.statements;
         let mut begun = statements.begin(&mut session, key);
-        if matches!(begun, Err(QueryError::Link(_))) && matches!(self.connection, Connection::Pooled { .. }) {
+        if matches!(begun, Err(QueryError::Link(_))) && matches!(self.connection, WorkerConnection::Pooled { .. }) {
             // A pooled connection may have been cut meanwhile. The fence makes a second try harmless.
             if let Ok(own) = self.connector.open() {
                 session = own;
@@ -104,7 +104,7 @@ impl BegunBy<'_> {
         }
         let (session, row) = self.accepted(session, begun, key.task)?;
         // Before the input is sent: the process that finds this worker dead must know its task.
-        self.notes.set_running(row.task, row.attempt, session.backend_pid());
+        self.slot_status.set_running(row.task, row.attempt, session.backend_pid());
         set_title(&self.context.order, &row);
         Ok((session, row))
     }
@@ -135,7 +135,7 @@ impl BegunBy<'_> {
         let code = refusal.and_then(ServerError::code).map(String::from_utf8_lossy);
         let known = code.map(|code| format!(" [{code}]{}", advice(&code))).unwrap_or_default();
         shared::debug!("worker cannot begin; its task is planned again", task = task, error = error);
-        self.notes.set_reason(&format!("{error}{known}"));
+        self.slot_status.set_reason(&format!("{error}{known}"));
         ExitCode::Temporary
     }
 }

@@ -8,7 +8,7 @@ use super::task_run::{Next, Outcome, TaskRun};
 use super::worker::Worker;
 use crate::limits::PLAINEST_BYTES;
 use crate::record::{
-    ClaimRequest, Claimant, Consequences, Ends, Form, Pace, Recorded, Recorder, Try, code, leave_to_parent,
+    Claimant, Consequences, NextClaim, Pace, RecordForm, Recorded, RecordedEnds, Recorder, Try, code, leave_to_parent,
 };
 use crate::result::error_text::error_text;
 use crate::result::outcome::{Cancelled, Ending, FailText, INTERRUPTED, QUERY_CANCELED, Verdict, verdict};
@@ -92,7 +92,7 @@ impl TaskRun<'_> {
     /// The process that settles the row in our place must know if it was no crash.
     pub(super) fn report_interruption(&self, reason: &str) {
         if reason == INTERRUPTED {
-            self.notes().set_phase(Phase::Stopping);
+            self.slot_status().set_phase(Phase::Stopping);
         }
     }
 
@@ -101,7 +101,7 @@ impl TaskRun<'_> {
     pub(super) fn give_back(&self, session: Option<Session>, reason: &'static str, severed: Option<i64>) -> ExitCode {
         self.report_interruption(reason);
         if let Some(server_began_us) = severed {
-            self.notes().set_severed(server_began_us);
+            self.slot_status().set_severed(server_began_us);
         }
         let Some(mut session) = session else { return ExitCode::Temporary };
         match self.worker.context.statements.plan_again(&mut session, self.row.key(), reason, severed) {
@@ -189,14 +189,18 @@ impl TaskRun<'_> {
         let complaint = attempt.complaint.as_bytes();
         let own = result.error.as_deref().unwrap_or_default();
         let (output, error) = match attempt.form {
-            Form::Whole => return self.record_whole(session, result, claimant),
-            Form::Failed => (result.output.as_deref(), joined(own, complaint)),
-            Form::Plainest => (None, joined(&plainest(own), &plainest(complaint))),
+            RecordForm::Whole => return self.record_whole(session, result, claimant),
+            RecordForm::Failed => (result.output.as_deref(), joined(own, complaint)),
+            RecordForm::Plainest => (None, joined(&plainest(own), &plainest(complaint))),
         };
         let (output, error) = (output.map(Cow::Borrowed), Some(Cow::Owned(error)));
         let (state, reason) = (EndState::Fail, Some("completion"));
         let failed = [TaskResult { state, output, error, reason, ..result.borrowed() }];
-        let ends = Ends { consequences: Consequences::Suppressed, of_job: self.row.job.is_some(), ..Ends::of(&failed) };
+        let ends = RecordedEnds {
+            consequences: Consequences::Suppressed,
+            of_job: self.row.job.is_some(),
+            ..RecordedEnds::of(&failed)
+        };
         let recorded = self.worker.context.statements.record(session, ends)?;
         Ok((recorded, BetweenTasks::behind(self.row)))
     }
@@ -218,8 +222,9 @@ impl TaskRun<'_> {
         let consequences = if self.row.consequences { Consequences::Full } else { Consequences::NoneExpected };
         // Without a row behind the scan start, which is only a hint, the worker exits, and the scheduler finds the rest. Claimed
         // by another transaction, it might run together with the scheduler's claim for the group meanwhile.
-        let claim = claimant.map(|claimant| ClaimRequest { claimant, size, scan_start });
-        let ends = Ends { consequences, of_job: self.row.job.is_some(), claim, reset, ..Ends::of(&results) };
+        let claim = claimant.map(|claimant| NextClaim { claimant, size, scan_start });
+        let ends =
+            RecordedEnds { consequences, of_job: self.row.job.is_some(), claim, reset, ..RecordedEnds::of(&results) };
         let first = statements.record(session, ends)?;
         if first.has_foreign_statements && size > 1 {
             worker.pace.set(Pace::new(false));
@@ -227,7 +232,7 @@ impl TaskRun<'_> {
         if !first.written.is_empty() || consequences == Consequences::Full {
             return Ok((first, between));
         }
-        let again = Ends { consequences: Consequences::Full, claim: None, reset: false, ..ends };
+        let again = RecordedEnds { consequences: Consequences::Full, claim: None, reset: false, ..ends };
         let second = statements.record(session, again)?;
         Ok((Recorded { written: second.written, ..first }, between))
     }

@@ -5,14 +5,14 @@
 
 use super::task_log::{TaskLog, is_statement_timeout};
 use super::task_run::{Next, Outcome, TaskRun, printed};
-use super::watchdog::Watched;
+use super::watchdog::WatchedInput;
 use crate::limits::{RECORD_TIMEOUT, SETUP_TRIES, WATCHDOG_DELAY};
 use crate::record::{Pace, code, refusal_of, server_start};
 use crate::result::error_text::error_text;
 use crate::result::format::Output;
 use crate::result::outcome::{Cancelled, Ending, INTERRUPTED, QUERY_CANCELED, Server};
 use crate::session::setup::{self, BEGIN, COMMIT};
-use crate::wire::{Heard, LinkError, QueryError, ServerError, Session, TransactionStatus};
+use crate::wire::{ChainAnswer, LinkError, QueryError, ServerError, Session, TransactionStatus};
 use shared::db::refusal::Refusal;
 use shared::db::server::is_elsewhere;
 use shared::process::exit_code::ExitCode;
@@ -43,7 +43,7 @@ impl TaskRun<'_> {
         let (worker, watchdog) = (self.worker, self.worker.watchdog);
         let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
         watchdog.started(self.watched(&session, socket, false));
-        session.set_patience(RECORD_TIMEOUT);
+        session.set_answer_timeout(RECORD_TIMEOUT);
         let began = Instant::now();
         if watchdog.is_dormant() {
             let watchdog = watchdog.clone();
@@ -70,8 +70,8 @@ impl TaskRun<'_> {
     }
 
     /// What the watchdog has to know of the task.
-    pub(super) fn watched(&self, session: &Session, socket: Option<Arc<OwnedFd>>, batch: bool) -> Watched {
-        Watched {
+    pub(super) fn watched(&self, session: &Session, socket: Option<Arc<OwnedFd>>, batch: bool) -> WatchedInput {
+        WatchedInput {
             key: self.row.key(),
             canceller: session.canceller(),
             socket,
@@ -90,7 +90,7 @@ impl TaskRun<'_> {
             session.taint();
         }
         if let Ending::Lost { server, .. } = &mut outcome.ending {
-            (*server, outcome.session) = self.look_again();
+            (*server, outcome.session) = self.read_again();
         }
         fault::point("worker.before_finish");
         if self.row.atomic {
@@ -135,7 +135,7 @@ impl TaskRun<'_> {
         match error {
             QueryError::Server(refusal) => match self.unfit(&mut session, &refusal) {
                 Some(why) => {
-                    self.notes().set_reason(&why);
+                    self.slot_status().set_reason(&why);
                     Next::Exit(self.give_back(Some(session), INTERRUPTED, None))
                 }
                 None => self.fail_refused(session, &refusal),
@@ -152,7 +152,7 @@ impl TaskRun<'_> {
         match self.unfit(&mut session, &refusal) {
             Some(why) => {
                 shared::debug!("the input was not sent", task = self.row.task, why = why);
-                self.notes().set_reason(&why);
+                self.slot_status().set_reason(&why);
                 session.taint();
                 session.close();
                 Next::Exit(ExitCode::Temporary)
@@ -211,23 +211,25 @@ impl TaskRun<'_> {
             let setup = setup::before_input(order, row);
             session.run_behind(&[BEGIN, &setup, COMMIT], &row.input, &mut output)
         } else {
-            session.run(&row.input, &mut output).map(|()| Heard::Ran)
+            session.run(&row.input, &mut output).map(|()| ChainAnswer::Ran)
         };
-        if matches!(ran, Ok(Heard::Ran)) && !row.atomic && session.status() != TransactionStatus::Idle {
+        if matches!(ran, Ok(ChainAnswer::Ran)) && !row.atomic && session.status() != TransactionStatus::Idle {
             output.own_statement();
-            ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);
+            ran = session.run(b"COMMIT", &mut output).map(|()| ChainAnswer::Ran);
         }
         let printed = printed(output, row.key());
         match ran {
-            Ok(Heard::Ran) => Sent::Ran(Box::new(Outcome::ran(printed, log.code, Some(session), log.said_timeout))),
-            Ok(Heard::Refused(refusal)) => Sent::Refused(Box::new(session), refusal),
-            Ok(Heard::Left(lost)) => Sent::Left(lost),
+            Ok(ChainAnswer::Ran) => {
+                Sent::Ran(Box::new(Outcome::ran(printed, log.code, Some(session), log.said_timeout)))
+            }
+            Ok(ChainAnswer::Refused(refusal)) => Sent::Refused(Box::new(session), refusal),
+            Ok(ChainAnswer::Left(lost)) => Sent::Left(lost),
             Err(lost) => Sent::Ran(Box::new(Outcome::lost(printed, lost))),
         }
     }
 
     /// After a lost session: is it the same server still? A server that does not answer is not.
-    fn look_again(&self) -> (Server, Option<Session>) {
+    fn read_again(&self) -> (Server, Option<Session>) {
         let Ok(mut session) = self.worker.connector.reopen(true) else { return (Server::Other, None) };
         match server_start(&mut session) {
             Ok(start) if start == self.row.postmaster => (Server::Same, Some(session)),

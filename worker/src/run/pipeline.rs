@@ -23,12 +23,12 @@ use crate::record::{Pace, ScanStart};
 use crate::result::format::Output;
 use crate::result::outcome::{Cancelled, QUERY_CANCELED, Verdict, verdict};
 use crate::session::is_as_opened;
-use crate::session::setup::Prepared;
+use crate::session::setup::PreparedSetup;
 use crate::task_row::TaskRow;
-use crate::wire::{Chain, Heard, QueryError, ServerError, Session, Sink, TransactionStatus};
+use crate::wire::{Chain, ChainAnswer, QueryError, ServerError, Session, Sink, TransactionStatus};
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
-use shared::region::{TaskKey, TaskResult, Times};
+use shared::region::{TaskKey, TaskResult, TaskTimes};
 use shared::sys::sched_policy;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -38,6 +38,7 @@ use std::time::Instant;
 const STATEMENT_EXISTS: &[u8] = b"42P05";
 
 /// How it came to its end.
+#[expect(clippy::large_enum_variant, reason = "one per batch, and passed on in a Box")]
 enum Stop {
     /// All that was sent has run, and the session is reset.
     Clean,
@@ -70,7 +71,7 @@ pub(super) fn run(worker: &Worker<'_>, mut session: Session, rows: &[TaskRow], s
     if rows.len() > 1 {
         sched_policy::set_batch();
     }
-    session.set_patience(RECORD_TIMEOUT);
+    session.set_answer_timeout(RECORD_TIMEOUT);
     let mut batch = Batch {
         worker,
         rows,
@@ -79,7 +80,7 @@ pub(super) fn run(worker: &Worker<'_>, mut session: Session, rows: &[TaskRow], s
         flushed: 0,
         claimed: Instant::now(),
     };
-    let stop = match Prepared::new(&mut session, worker.order(), rows) {
+    let stop = match PreparedSetup::new(&mut session, worker.order(), rows) {
         Ok(prepared) => batch.work(&mut session, &prepared),
         Err(QueryError::Server(error)) => {
             shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
@@ -139,7 +140,7 @@ struct InputEnd {
 }
 
 impl<'a> Batch<'a> {
-    fn work(&mut self, session: &mut Session, prepared: &Prepared) -> Stop {
+    fn work(&mut self, session: &mut Session, prepared: &PreparedSetup) -> Stop {
         let (worker, rows) = (self.worker, self.rows);
         let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
         let quiet: Vec<bool> = rows.iter().map(|row| is_quiet(&row.input)).collect();
@@ -152,7 +153,7 @@ impl<'a> Batch<'a> {
             }
             let row = &rows[at.heard];
             // Before its answers are heard: the process that finds this worker dead must know its task, and the watchdog too.
-            worker.notes().set_running(row.task, row.attempt, session.backend_pid());
+            worker.slot_status().set_running(row.task, row.attempt, session.backend_pid());
             worker.watchdog.started(TaskRun::new(worker, row, None).watched(session, socket.clone(), true));
             fault::point("worker.after_begin");
             match self.hear(session, &mut chain, &mut at) {
@@ -163,7 +164,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes as many inputs as may be on the wire.
-    fn send<'p>(&mut self, chain: &mut Chain<'p>, prepared: &'p Prepared, quiet: &[bool], at: &mut Progress)
+    fn send<'p>(&mut self, chain: &mut Chain<'p>, prepared: &'p PreparedSetup, quiet: &[bool], at: &mut Progress)
     where
         'a: 'p,
     {
@@ -204,25 +205,25 @@ impl<'a> Batch<'a> {
         let mut ran = match at.unsent.take() {
             Some(refusal) => {
                 output.error(refusal);
-                Ok(Heard::Ran)
+                Ok(ChainAnswer::Ran)
             }
             None => session.hear_input(chain, &mut output, Some(began + SLOW_TASK), &mut || {
                 set_title(worker.order(), row);
                 self.flush();
             }),
         };
-        if matches!(ran, Ok(Heard::Ran)) && session.status() != TransactionStatus::Idle {
+        if matches!(ran, Ok(ChainAnswer::Ran)) && session.status() != TransactionStatus::Idle {
             output.own_statement();
-            ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);
+            ran = session.run(b"COMMIT", &mut output).map(|()| ChainAnswer::Ran);
         }
         let (printed, ended) = (printed(output, row.key()), Instant::now());
         let (stop, error) = match ran {
-            Ok(Heard::Ran) => {
+            Ok(ChainAnswer::Ran) => {
                 let outcome = Outcome::ran(printed, log.code, None, log.said_timeout);
                 return Ok(InputEnd { outcome, began, ended });
             }
-            Ok(Heard::Refused(refusal)) => (Stop::Spent, refusal.to_string()),
-            Ok(Heard::Left(lost)) => (Stop::Broken, lost.to_string()),
+            Ok(ChainAnswer::Refused(refusal)) => (Stop::Spent, refusal.to_string()),
+            Ok(ChainAnswer::Left(lost)) => (Stop::Broken, lost.to_string()),
             Err(lost) => {
                 let unknown = at.sent > at.heard + 1;
                 let outcome = Outcome::lost(printed, lost);
@@ -254,7 +255,7 @@ impl<'a> Batch<'a> {
             (!is_as_opened(session)).then(|| session.parameter("client_encoding").unwrap_or_default().to_vec());
         worker.count();
         let since = |moment: Instant| moment.saturating_duration_since(self.claimed);
-        let times = Some(Times { began: since(heard.began), ended: since(heard.ended) });
+        let times = Some(TaskTimes { began: since(heard.began), ended: since(heard.ended) });
         match self.result(row, heard, (cancelled, timed_out, hit || clash)) {
             Some(result) => {
                 at.kept += result.bytes();

@@ -1,4 +1,4 @@
-//! A task that runs on another server: its input goes there, its books stay here.
+//! A task that runs on another server: its input goes there, its row stays here.
 //!
 //! Two sessions: `home`, on our own server, begins the row and writes its end; the far one runs the input and nothing
 //! else of ours but a few settings. Before the input is sent the row names the far session so that it can be found
@@ -9,7 +9,7 @@
 
 use super::input::Sent;
 use super::task_run::{Next, TaskRun};
-use super::watchdog::Watched;
+use super::watchdog::WatchedInput;
 use super::worker::Worker;
 use crate::limits::{HOME_PAUSE, HOME_TIMEOUT};
 use crate::record::RemoteClaimant;
@@ -21,7 +21,7 @@ use crate::task_row::TaskRow;
 use crate::wire::{ConnectError, QueryError, ServerError, Session, Statement};
 use shared::conninfo::untrusted::Remote;
 use shared::db::pinned::{FIXED_PATH, WATCH};
-use shared::db::remote_session::{Found, RemoteSession};
+use shared::db::remote_session::{FoundSession, RemoteSession};
 use shared::db::statement::{self, bare};
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
@@ -66,7 +66,7 @@ pub(super) fn run(worker: &Worker<'_>, mut home: Session, row: &TaskRow, far: &m
             Err(text) => return run.fail(home, text),
         },
     };
-    worker.notes().set_running(row.task, row.attempt, -there.pid);
+    worker.slot_status().set_running(row.task, row.attempt, -there.pid);
     fault::point("worker.after_begin");
     let remote = row.remote.clone().unwrap_or_default();
     run.remote = Some(RemoteClaimant { remote, pid: there.pid.to_string(), name: there.name.to_string() });
@@ -104,7 +104,7 @@ impl TaskRun<'_> {
             return Err(own("28P01", why));
         }
         // One that falls silent now is given up like one that never answered.
-        session.set_patience(remote.patience());
+        session.set_answer_timeout(remote.total_connect_timeout());
         let place = session.place();
         let (pid, name) = introduce(&mut session, place).map_err(|error| match &error {
             QueryError::Server(refusal) => error_text(refusal, None, self.row.verbosity),
@@ -115,8 +115,8 @@ impl TaskRun<'_> {
         Ok(Far { session, remote: here, pid, name })
     }
 
-    /// Not in the budget of connections, which is our own server's, and not through a gate: there is one connect at
-    /// a time in each worker, and a remote that does not answer must not stand in anybody's way.
+    /// Not in the budget of connections, which is our own server's, and not limited by connect permits: there is one
+    /// connect at a time in each worker, and a remote that does not answer must not stand in anybody's way.
     fn connect(&self, home: &Session, remote: &Remote) -> Result<Session, ConnectError> {
         let name = setup::application_name(self.worker.order());
         let encoding = match home.parameter("client_encoding") {
@@ -124,7 +124,7 @@ impl TaskRun<'_> {
             _ => "UTF8",
         };
         let options = setup::options(self.worker.order(), self.row.task);
-        let deadline = Instant::now() + remote.patience();
+        let deadline = Instant::now() + remote.total_connect_timeout();
         let usual = [("application_name", name.as_str()), ("client_encoding", encoding), ("options", options.as_str())];
         let watched: Vec<(&str, &str)> = usual.into_iter().chain(WATCH).collect();
         match Session::connect(&remote.target, &watched, deadline) {
@@ -158,7 +158,7 @@ impl TaskRun<'_> {
         let socket = session.as_fd().try_clone_to_owned().ok().map(Arc::new);
         let target = Arc::new(remote.target.clone());
         let watchdog = self.worker.watchdog;
-        watchdog.started(Watched { target, far: true, ..self.watched(&session, socket, false) });
+        watchdog.started(WatchedInput { target, far: true, ..self.watched(&session, socket, false) });
         let began = Instant::now();
         let mut outcome = match self.send(session) {
             Sent::Ran(outcome) => *outcome,
@@ -168,14 +168,14 @@ impl TaskRun<'_> {
         let timed_out = outcome.said_timeout || timeout.is_some_and(|timeout| began.elapsed() >= timeout);
         let cancelled = self.cancelled(&outcome);
         if let Ending::Lost { server, .. } = &mut outcome.ending {
-            *server = look_far_again(&remote, pid, &name);
+            *server = read_remote_again(&remote, pid, &name);
         }
         fault::point("worker.before_finish");
         let session = outcome.session.take();
         if let (None, Verdict::PlanAgain { reason }) = (&session, verdict(&outcome.ending, cancelled, timed_out)) {
             self.report_interruption(reason);
             if outcome.severed && cancelled.is_none() {
-                self.notes().set_severed(name.server_began_us);
+                self.slot_status().set_severed(name.server_began_us);
             }
             shared::info!("session on the remote lost; its task's outcome is to be found out", task = self.row.task);
             home.close();
@@ -242,19 +242,19 @@ fn introduce(session: &mut Session, place: usize) -> Result<(i32, RemoteSession)
         Some((i32::try_from(number(0)?).ok()?, name))
     };
     introduced().ok_or_else(|| {
-        let text = "the remote does not tell who its session is; is it behind a pooler that lends sessions?";
+        let text = "the remote does not tell who its session is; is it behind a pooler that shares sessions?";
         QueryError::Server(ServerError::local("ERROR", "08001", text))
     })
 }
 
 /// After a lost session: is it the same server still? Nobody waits for that session any more, so it is ended.
-fn look_far_again(remote: &Remote, pid: i32, name: &RemoteSession) -> Server {
-    let Ok(mut session) = Session::connect(&remote.target, &[], Instant::now() + remote.patience()) else {
+fn read_remote_again(remote: &Remote, pid: i32, name: &RemoteSession) -> Server {
+    let Ok(mut session) = Session::connect(&remote.target, &[], Instant::now() + remote.total_connect_timeout()) else {
         return Server::Other;
     };
     let (pid, began) = (pid.to_string(), name.began_us.to_string());
     let values = [Some(pid.as_bytes()), Some(began.as_bytes()), Some(&b"t"[..])];
-    session.set_patience(remote.patience());
+    session.set_answer_timeout(remote.total_connect_timeout());
     let rows = session
         .execute(FIXED_PATH, &[])
         .and_then(|_| session.execute(&bare(statement::END_REMOTE), &values))
@@ -263,7 +263,7 @@ fn look_far_again(remote: &Remote, pid: i32, name: &RemoteSession) -> Server {
     let text = |at: usize| rows.first().and_then(|row| row.get(at)).and_then(Option::as_deref).unwrap_or_default();
     let server_began = std::str::from_utf8(text(0)).ok().and_then(|text| text.parse().ok());
     match server_began.map(|began| name.judge(began, text(1) == b"t")) {
-        Some(Found::Alive | Found::Gone) if server_began == Some(name.server_began_us) => Server::Same,
+        Some(FoundSession::Alive | FoundSession::Gone) if server_began == Some(name.server_began_us) => Server::Same,
         _ => Server::Other,
     }
 }

@@ -10,16 +10,16 @@ use crate::task_row::TaskRow;
 use crate::wire::Session;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
-use shared::region::Turns;
+use shared::region::Rescans;
 use std::borrow::Cow;
 
 impl Worker<'_> {
     /// Runs the row, which has begun on this session, and whatever this worker claims after it.
     pub(crate) fn run_tasks(&self, mut session: Session, row: Cow<'_, TaskRow>) -> ExitCode {
         let claims = row.reuse && row.remote.is_none();
-        let parent = if claims { self.notes().parent() } else { None };
-        let turns = parent.map(|scheduler| Turns::of(scheduler, &row.group));
-        let mut position = ScanPosition::new(self.region, turns, &row);
+        let parent = if claims { self.slot_status().parent() } else { None };
+        let rescans = parent.map(|scheduler| Rescans::of(scheduler, &row.group));
+        let mut position = ScanPosition::new(self.region, rescans, &row);
         let mut far: Option<Far> = None;
         let mut rows = match row {
             Cow::Borrowed(row) => Cow::Borrowed(std::slice::from_ref(row)),
@@ -46,7 +46,7 @@ impl Worker<'_> {
             if let Some(row) = rows.first() {
                 // Before an input is sent: the process that finds this worker dead must know its task.
                 let backend = far.as_ref().map_or(session.backend_pid(), |far| -far.pid());
-                self.notes().set_running(row.task, row.attempt, backend);
+                self.slot_status().set_running(row.task, row.attempt, backend);
                 set_title(self.order(), row);
             }
             position.claimed(&rows);

@@ -7,7 +7,7 @@ use crate::result::outcome::{CRASH_SHUTDOWN, Ending, Server};
 use crate::task_row::TaskRow;
 use crate::wire::{LinkError, ServerError, Session};
 use shared::process::exit_code::ExitCode;
-use shared::region::{Notes, TaskKey, TaskResult};
+use shared::region::{SlotStatus, TaskKey, TaskResult};
 
 /// What a task leads to.
 pub(crate) enum Next {
@@ -32,8 +32,8 @@ impl<'a> TaskRun<'a> {
         TaskRun { worker, row, scan_start, remote: None }
     }
 
-    pub(super) fn notes(&self) -> Notes<'a> {
-        self.worker.notes()
+    pub(super) fn slot_status(&self) -> SlotStatus<'a> {
+        self.worker.slot_status()
     }
 
     /// This worker may claim another task after this one. If its launcher may not lead any more, that is for the one that does.

@@ -20,11 +20,11 @@ use nix::sys::socket::{Shutdown, shutdown};
 use nix::unistd::{Pid, getppid};
 use shared::conninfo::Target;
 use shared::process::exit_code::ExitCode;
-use shared::process::order::ring_parent;
+use shared::process::order::signal_parent;
 use shared::region::{Cancel, Region, Request, SlotHandle, TaskKey};
 use shared::sys::fork::leave;
 use shared::sys::memory;
-use shared::sys::signal::Bell;
+use shared::sys::signal::SignalPipe;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 /// What is watched.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedInput {
     pub key: TaskKey,
     pub canceller: Canceller,
     /// The session's, to be shut when nothing else helps.
@@ -51,7 +51,7 @@ pub(crate) struct Watched {
 /// What is going on, under one lock: its holder decides. The watchdog's thread keeps it while a cancel is under way.
 #[derive(Debug, Default)]
 struct WatchState {
-    watched: Option<Watched>,
+    watched: Option<WatchedInput>,
     cancelled: Option<Cancelled>,
     deadline: Option<Instant>,
     /// When the task of a batch is called slow. Stays after its end: the thread clears it.
@@ -65,20 +65,20 @@ struct WatchState {
 }
 
 #[derive(Debug)]
-enum Message {
+enum WatchdogMessage {
     /// The state has changed: a deadline, or a cancel that was requested before the task began.
     Check,
     Overflowed(u64),
 }
 
 /// The life pipe, and what its threads listen to.
-type Dormant = (OwnedFd, Receiver<Message>);
+type Dormant = (OwnedFd, Receiver<WatchdogMessage>);
 
 /// The task's side of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watchdog {
     parent: Pid,
-    messages: Sender<Message>,
+    messages: Sender<WatchdogMessage>,
     state: Arc<Mutex<WatchState>>,
     last: Arc<AtomicBool>,
     region: Region,
@@ -88,16 +88,16 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Starts the watchdog and the thread that listens to the bell. From here on this process must not fork.
+    /// Starts the watchdog and the thread that waits for signals. From here on this process must not fork.
     pub(crate) fn start(
-        bell: Bell,
+        signals: SignalPipe,
         life: OwnedFd,
         parent: Pid,
         region: Region,
         slot: SlotHandle,
     ) -> io::Result<Watchdog> {
         let (watchdog, heard) = Watchdog::new(parent, region, slot);
-        watchdog.start_threads(bell, life, heard)?;
+        watchdog.start_threads(signals, life, heard)?;
         Ok(watchdog)
     }
 
@@ -119,29 +119,29 @@ impl Watchdog {
         let Some((life, heard)) = asleep else { return };
         // Its parent was deeper in its calls than this one will be.
         memory::shed_stack();
-        let awake = open_signals().and_then(|bell| self.start_threads(bell, life, heard));
+        let awake = open_signals().and_then(|signals| self.start_threads(signals, life, heard));
         if let Err(error) = awake {
             // Its scheduler logs it, once for many.
-            self.region.slots().notes(self.slot).set_reason(&format!("cannot start the watchdog: {error}"));
+            self.region.slots().slot_status(self.slot).set_reason(&format!("cannot start the watchdog: {error}"));
             leave(ExitCode::Temporary);
         }
-        let _ = self.messages.send(Message::Check);
+        let _ = self.messages.send(WatchdogMessage::Check);
     }
 
-    fn new(parent: Pid, region: Region, slot: SlotHandle) -> (Watchdog, Receiver<Message>) {
+    fn new(parent: Pid, region: Region, slot: SlotHandle) -> (Watchdog, Receiver<WatchdogMessage>) {
         let (messages, heard) = unbounded();
         let (state, last) = (Arc::new(Mutex::new(WatchState::default())), Arc::new(AtomicBool::new(false)));
         (Watchdog { parent, messages, state, last, region, slot, asleep: Arc::default() }, heard)
     }
 
-    fn start_threads(&self, bell: Bell, life: OwnedFd, heard: Receiver<Message>) -> io::Result<()> {
-        let (rings, rung) = unbounded();
+    fn start_threads(&self, signals: SignalPipe, life: OwnedFd, heard: Receiver<WatchdogMessage>) -> io::Result<()> {
+        let (sender, received) = unbounded();
         thread::Builder::new()
-            .name("bell".into())
+            .name("signals".into())
             .stack_size(WATCHDOG_STACK_BYTES)
-            .spawn(move || listen(bell, life, &rings))?;
+            .spawn(move || listen(signals, life, &sender))?;
         let (state, region, last) = (self.state.clone(), self.region.clone(), self.last.clone());
-        let thread = WatchdogThread { parent: self.parent, heard, rung, state, region, slot: self.slot, last };
+        let thread = WatchdogThread { parent: self.parent, heard, received, state, region, slot: self.slot, last };
         thread::Builder::new()
             .name("watchdog".into())
             .stack_size(WATCHDOG_STACK_BYTES)
@@ -150,7 +150,7 @@ impl Watchdog {
     }
 
     /// The thread is only woken if there is something to do for it: a time limit, or a cancel asked for already.
-    pub(crate) fn started(&self, watched: Watched) {
+    pub(crate) fn started(&self, watched: WatchedInput) {
         let mut state = lock(&self.state);
         state.deadline = watched.timeout.and_then(|timeout| Instant::now().checked_add(timeout + TIMEOUT_GRACE));
         let watched_batch = watched.batch;
@@ -163,7 +163,7 @@ impl Watchdog {
             state.slow_at = Some(Instant::now() + SLOW_TASK);
         }
         if state.deadline.is_some() || (watched_batch && idle) || asked(&state, &self.region, self.slot).is_some() {
-            let _ = self.messages.send(Message::Check);
+            let _ = self.messages.send(WatchdogMessage::Check);
         }
     }
 
@@ -171,7 +171,7 @@ impl Watchdog {
     pub(crate) fn overflowed(&self) {
         self.wake();
         let number = lock(&self.state).number;
-        let _ = self.messages.send(Message::Overflowed(number));
+        let _ = self.messages.send(WatchdogMessage::Overflowed(number));
     }
 
     /// The worker was told to end: no task after this one.
@@ -198,24 +198,24 @@ impl Interrupts for Watchdog {
 }
 
 /// TERM means "finish", which a worker does anyway; INT and USR1 mean "give it back".
-pub(crate) fn open_signals() -> io::Result<Bell> {
-    Bell::hang(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1])
+pub(crate) fn open_signals() -> io::Result<SignalPipe> {
+    SignalPipe::open(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGUSR1])
 }
 
 fn lock(state: &Mutex<WatchState>) -> MutexGuard<'_, WatchState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Turns signals into rings, and leaves with the parent.
-fn listen(mut bell: Bell, life: OwnedFd, rings: &Sender<Signal>) {
+/// Passes signals on, and exits with the parent.
+fn listen(mut signals: SignalPipe, life: OwnedFd, sender: &Sender<Signal>) {
     loop {
-        let mut fds = [PollFd::new(bell.as_fd(), PollFlags::POLLIN), PollFd::new(life.as_fd(), PollFlags::POLLIN)];
+        let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN), PollFd::new(life.as_fd(), PollFlags::POLLIN)];
         let _ = poll(&mut fds, PollTimeout::NONE);
         if fds[1].any().unwrap_or(false) {
             leave(ExitCode::Asked);
         }
-        for signal in bell.rung() {
-            if rings.send(signal).is_err() {
+        for signal in signals.received() {
+            if sender.send(signal).is_err() {
                 return;
             }
         }
@@ -224,8 +224,8 @@ fn listen(mut bell: Bell, life: OwnedFd, rings: &Sender<Signal>) {
 
 struct WatchdogThread {
     parent: Pid,
-    heard: Receiver<Message>,
-    rung: Receiver<Signal>,
+    heard: Receiver<WatchdogMessage>,
+    received: Receiver<Signal>,
     state: Arc<Mutex<WatchState>>,
     region: Region,
     slot: SlotHandle,
@@ -243,8 +243,8 @@ impl WatchdogThread {
             let alarm = deadline.map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
                 recv(self.heard) -> word => match word {
-                    Ok(Message::Check) => self.check(&mut lock(&self.state)),
-                    Ok(Message::Overflowed(number)) => {
+                    Ok(WatchdogMessage::Check) => self.check(&mut lock(&self.state)),
+                    Ok(WatchdogMessage::Overflowed(number)) => {
                         let mut state = lock(&self.state);
                         if state.number == number {
                             cancel(&mut state, Cancelled::Overflow);
@@ -252,7 +252,7 @@ impl WatchdogThread {
                     }
                     Err(_) => return,
                 },
-                recv(self.rung) -> signal => {
+                recv(self.received) -> signal => {
                     let mut state = lock(&self.state);
                     match signal {
                         Ok(Signal::SIGUSR1) => {}
@@ -275,7 +275,7 @@ impl WatchdogThread {
                         state.slow_at = None;
                         if state.watched.as_ref().is_some_and(|watched| watched.batch) {
                             self.region.call_batch_slow(self.slot);
-                            ring_parent(self.parent);
+                            signal_parent(self.parent);
                         }
                     }
                     // The task may have ended meanwhile, and another one begun.
@@ -314,7 +314,7 @@ fn asked(state: &WatchState, region: &Region, slot: SlotHandle) -> Option<Cancel
     if state.interrupted {
         return Some(Cancelled::Interrupt);
     }
-    let Request { cancel, task, attempt } = region.slots().notes(slot).requested()?;
+    let Request { cancel, task, attempt } = region.slots().slot_status(slot).requested()?;
     let why = match cancel {
         Cancel::Unwanted => Cancelled::Unwanted,
         Cancel::Overrun => Cancelled::Overrun,
@@ -333,7 +333,7 @@ fn cancel(state: &mut WatchState, why: Cancelled) {
     state.deadline = Some(now + CANCEL_AGAIN);
 }
 
-fn send_cancel(watched: Option<&Watched>) {
+fn send_cancel(watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     if let Err(error) = watched.canceller.cancel(Instant::now() + CANCEL_CONNECT_TIMEOUT) {
         shared::warning!("the cancel could not be sent", task = watched.key.task, error = error);
@@ -341,7 +341,7 @@ fn send_cancel(watched: Option<&Watched>) {
 }
 
 /// The task's thread finds its session lost, and then what became of the task is found out as after any lost session.
-fn close_socket(watched: Option<&Watched>) {
+fn close_socket(watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     shared::warning!("the server pays no heed; the worker hangs up", task = watched.key.task);
     if let Some(socket) = &watched.socket {
@@ -349,7 +349,7 @@ fn close_socket(watched: Option<&Watched>) {
     }
 }
 
-fn terminate(region: &Region, watched: Option<&Watched>) {
+fn terminate(region: &Region, watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     let pid = watched.canceller.backend_pid();
     shared::warning!("the cancel did not help; the backend is terminated", task = watched.key.task, backend = pid);

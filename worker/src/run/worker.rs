@@ -6,7 +6,7 @@ use crate::record::{Pace, Recorder};
 use crate::session::{Connector, setup};
 use crate::task_row::TaskRow;
 use shared::process::order::WorkerOrder;
-use shared::region::{Notes, Region, SlotHandle};
+use shared::region::{Region, SlotHandle, SlotStatus};
 use shared::sys::title;
 use std::cell::Cell;
 
@@ -60,12 +60,12 @@ impl<'a> Worker<'a> {
         &self.context.order
     }
 
-    pub(super) fn notes(&self) -> Notes<'a> {
-        self.region.slots().notes(self.slot)
+    pub(super) fn slot_status(&self) -> SlotStatus<'a> {
+        self.region.slots().slot_status(self.slot)
     }
 
     pub(super) fn recorder(&self, task: i64, effects: bool) -> Recorder<'_> {
-        Recorder::new(self.connector, self.watchdog, self.notes(), task, effects)
+        Recorder::new(self.connector, self.watchdog, self.slot_status(), task, effects)
     }
 
     /// One more task has run, or is about to.

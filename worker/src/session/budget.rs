@@ -1,9 +1,9 @@
 //! The budget of connections, and how many may connect at once: both are kept in the region for all processes of a launcher.
 
-use crate::limits::{LONGEST_PERMIT_PAUSE, PERMIT_PAUSE};
+use crate::limits::{CONNECT_PERMIT_PAUSE, LONGEST_CONNECT_PERMIT_PAUSE};
 use crate::wire::{ConnectError, Session};
 use shared::conninfo::Target;
-use shared::region::{Permit, Region, Seat, server_key};
+use shared::region::{ConnectPermit, ConnectionPermit, Region, server_key};
 use std::thread;
 use std::time::Instant;
 
@@ -14,34 +14,40 @@ pub(crate) fn connect_within_budget(
     parameters: &[(&str, &str)],
     deadline: Instant,
 ) -> Result<Session, ConnectError> {
-    let (seat, permit) = wait_for_permit(region, target, deadline)?;
+    let (connection_permit, connect_permit) = wait_for_permit(region, target, deadline)?;
     let session = Session::connect(target, parameters, deadline);
     match &session {
-        Ok(_) => permit.widen(),
-        Err(error) if error.is_away() => permit.narrow(),
+        Ok(_) => connect_permit.widen(),
+        Err(error) if error.is_away() => connect_permit.narrow(),
         Err(_) => {}
     }
     session.map(|mut session| {
-        session.sit(Some(seat));
+        session.set_connection_permit(Some(connection_permit));
         session
     })
 }
 
-fn wait_for_permit(region: &Region, target: &Target, deadline: Instant) -> Result<(Seat, Permit), ConnectError> {
+fn wait_for_permit(
+    region: &Region,
+    target: &Target,
+    deadline: Instant,
+) -> Result<(ConnectionPermit, ConnectPermit), ConnectError> {
     let server = server_key(target);
-    let mut pause = PERMIT_PAUSE;
-    let mut seat = None;
+    let mut pause = CONNECT_PERMIT_PAUSE;
+    let mut connection_permit = None;
     loop {
-        seat = seat.or_else(|| region.take_seat());
-        if seat.is_some()
-            && let Some(permit) = region.take_permit(server)
+        connection_permit = connection_permit.or_else(|| region.take_connection_permit());
+        if connection_permit.is_some()
+            && let Some(connect_permit) = region.take_connect_permit(server)
         {
-            return seat.map(|seat| (seat, permit)).ok_or(ConnectError::NoSeat);
+            return connection_permit
+                .map(|connection_permit| (connection_permit, connect_permit))
+                .ok_or(ConnectError::NoConnectionPermit);
         }
         if Instant::now() >= deadline {
-            return Err(ConnectError::NoSeat);
+            return Err(ConnectError::NoConnectionPermit);
         }
         thread::sleep(pause);
-        pause = (pause * 2).min(LONGEST_PERMIT_PAUSE);
+        pause = (pause * 2).min(LONGEST_CONNECT_PERMIT_PAUSE);
     }
 }

@@ -11,7 +11,7 @@ use shared::conninfo::Place;
 use shared::db::pinned::WATCH;
 use shared::db::server::{ServerName, apart, is_elsewhere, proof_item};
 use shared::db::statement::{NAME_SERVER, NAME_SERVER_BRIEFLY, bare};
-use shared::process::order::{Lent, Offered, WorkerOrder, encode};
+use shared::process::order::{Offered, PooledConnection, WorkerOrder, encode};
 use shared::region::{Region, SlotHandle};
 use shared::sys::pass;
 use std::cell::Cell;
@@ -55,12 +55,12 @@ impl<'a> Connector<'a> {
     }
 
     /// The connection of the pool that the fork has handed down.
-    pub(crate) fn inherit(&self, description: &Lent, socket: &OwnedFd) -> Option<Session> {
+    pub(crate) fn inherit(&self, description: &PooledConnection, socket: &OwnedFd) -> Option<Session> {
         let socket = socket.try_clone().ok()?;
         Session::inherit(socket, description, &self.order.target, (self.region.clone(), self.slot))
     }
 
-    /// Connects as the row's user. Texts are carried as UTF-8, but for a SQL_ASCII database, which may hold any bytes:
+    /// Connects as the queue's user. Texts are carried as UTF-8, but for a SQL_ASCII database, which may hold any bytes:
     /// there they are carried as they are. Nothing in the worker depends on it, because it treats all text as bytes.
     pub(crate) fn open(&self) -> Result<Session, ConnectError> {
         let order = self.order;
@@ -96,7 +96,7 @@ impl<'a> Connector<'a> {
         // The server looks for us every 300 ms while it works: a killed worker's statement must not run on.
         parameters.extend(WATCH);
         let target = &self.order.target;
-        connect_within_budget(self.region, target, &parameters, Instant::now() + target.patience())
+        connect_within_budget(self.region, target, &parameters, Instant::now() + target.total_connect_timeout())
     }
 
     /// Lets the parent inherit a connection of our own, once. If anything prevents that, the connection stays ours.
@@ -108,9 +108,10 @@ impl<'a> Connector<'a> {
                        FROM pg_catalog.pg_stat_get_activity(pg_catalog.pg_backend_pid()) a";
         let rows = session.execute(query, &[]).unwrap_or_default();
         let began = rows.into_iter().flatten().flatten().next().and_then(|text| String::from_utf8(text).ok());
-        let Some(lent) = began.and_then(|began| session.lendable(began)) else { return };
+        let Some(pooled) = began.and_then(|began| session.to_pooled(began)) else { return };
         let pid = nix::unistd::getpid().as_raw();
-        let offered = encode(&Offered { slot: self.slot.index(), pid, seat: session.seat(), lent });
+        let offered =
+            encode(&Offered { slot: self.slot.index(), pid, connection_permit: session.connection_permit(), pooled });
         if pass::send(pool, &offered, &*session).is_ok() {
             session.bequeath((self.region.clone(), self.slot));
         }

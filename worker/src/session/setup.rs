@@ -1,10 +1,10 @@
 //! The setup of a session for its task: ONE list of settings, rendered where a session is set up.
 //!
 //! Settings, then the task's lock and the proof that the scheduler's session is on the same server. They go in a
-//! transaction of our own before the input: inside the input's string a procedure could no longer COMMIT. `set_up` sends them
-//! as parameters, `before_input` as a text for the same write as the input, `Prepared` as a statement that stays prepared
-//! while a group's tasks follow each other, `login` and `login_of_group` with the login, `options` with a login on a remote.
-//! The claim of a single task (shared/sql/task) sets them too, for the row that it has found.
+//! transaction of our own before the input: inside the input's string a procedure could no longer COMMIT. `set_up` sends
+//! them as parameters, `before_input` as a text for the same write as the input, `PreparedSetup` as a statement that
+//! stays prepared while a group's tasks follow each other, `login` and `login_of_group` with the login, `options` with a
+//! login on a remote. The claim of a single task (shared/sql/task) sets them too, for the row that it has found.
 
 use super::reset::RESET;
 use super::task_lock::lock_keys;
@@ -209,15 +209,19 @@ pub(crate) fn prepared_text(order: &WorkerOrder, group: &[u8], by_login: bool) -
 /// What is sent before each task of a batch: a transaction in which the session is reset, unless it is, and set up. By the
 /// names of prepared statements; the setup is the last but one, and its values are the task's.
 #[derive(Debug)]
-pub(crate) struct Prepared {
+pub(crate) struct PreparedSetup {
     with_reset: Vec<String>,
     without: Vec<String>,
     values: Vec<[String; 2]>,
 }
 
-impl Prepared {
+impl PreparedSetup {
     /// For these rows, which are all of one group.
-    pub(crate) fn new(session: &mut Session, order: &WorkerOrder, rows: &[TaskRow]) -> Result<Prepared, QueryError> {
+    pub(crate) fn new(
+        session: &mut Session,
+        order: &WorkerOrder,
+        rows: &[TaskRow],
+    ) -> Result<PreparedSetup, QueryError> {
         let setup = rows.first().and_then(|row| prepared_text(order, &row.group, session.is_of_group(&row.group)));
         let setup = setup.unwrap_or_default();
         let mut prepare =
@@ -225,7 +229,7 @@ impl Prepared {
         let without = prepare(&[BEGIN, &setup, COMMIT])?;
         let with_reset = [&without[..1], &prepare(&RESET)?, &without[1..]].concat();
         let values = rows.iter().map(|row| [row.task.to_string(), row.limit_ms().to_string()]).collect();
-        Ok(Prepared { with_reset, without, values })
+        Ok(PreparedSetup { with_reset, without, values })
     }
 
     /// What is sent before the row in this place. The first one finds a session that is reset.

@@ -1,8 +1,8 @@
 //! Inputs behind each other: what comes next is on its way while the one before still runs.
 //!
 //! The batch room calls it. A chain is what is still to be sent; whoever hears an answer sends meanwhile, so that large
-//! inputs and large answers never block both sides. Before an input stands a renewal, statements of our own: everything
-//! that the task before it did to the session goes, and the session is dressed for it. They are a transaction of their
+//! inputs and large answers never block both sides. Before an input stands a reset, statements of our own: everything
+//! that the task before it did to the session goes, and the session is set up for it. They are a transaction of their
 //! own, with no Sync behind it: their answers come with those of the input, one write of the server for both, and if one
 //! of them is refused the server passes over the input and whatever else is on the wire. So an input never runs on a
 //! session that is not as new. An input that may leave a transaction open, or ask for COPY data, must be the last of its
@@ -29,7 +29,7 @@ pub struct Chain<'a> {
 
 /// What became of an input.
 #[derive(Debug)]
-pub enum Heard {
+pub enum ChainAnswer {
     Ran,
     /// The session could not be made as new: neither the input nor any behind it has run.
     Refused(ServerError),
@@ -77,7 +77,7 @@ impl Session {
         sink: &mut dyn Sink,
         slow_at: Option<Instant>,
         slow: &mut dyn FnMut(),
-    ) -> Result<Heard, LinkError> {
+    ) -> Result<ChainAnswer, LinkError> {
         self.asked += 1;
         let mut told = slow_at.is_none();
         let mut ours = chain.before.pop_front().unwrap_or(0);
@@ -89,9 +89,9 @@ impl Session {
                 slow();
             }
             let heard = if ours > 0 {
-                self.hear_renewal(chain, &mut ours)
+                self.read_reset(chain, &mut ours)
             } else {
-                self.answer(&mut chain.outgoing, sink).map(|last| last.then_some(Heard::Ran))
+                self.answer(&mut chain.outgoing, sink).map(|last| last.then_some(ChainAnswer::Ran))
             };
             match heard {
                 Ok(None) => {}
@@ -103,16 +103,18 @@ impl Session {
         done.or_else(|error| {
             let lost = self.link.broken_by("query", &error);
             // What it said last stands behind all that it did before.
-            if ours > 0 && lost.fatal.is_some() { Ok(Heard::Left(lost)) } else { Err(lost) }
+            if ours > 0 && lost.fatal.is_some() { Ok(ChainAnswer::Left(lost)) } else { Err(lost) }
         })
     }
 
     /// The answers to what stands before an input, as far as they have come; `ours` says how many are missing.
-    fn hear_renewal(&mut self, chain: &mut Chain<'_>, ours: &mut usize) -> io::Result<Option<Heard>> {
+    fn read_reset(&mut self, chain: &mut Chain<'_>, ours: &mut usize) -> io::Result<Option<ChainAnswer>> {
         for _ in 0..SETUP_MESSAGES {
             match receive(&mut self.link, &mut self.parameters, &mut chain.outgoing, 1 << 20)? {
                 Incoming::Tag(_) => *ours -= 1,
-                Incoming::Error(refusal) => return self.come_to_order(chain).map(|()| Some(Heard::Refused(refusal))),
+                Incoming::Error(refusal) => {
+                    return self.come_to_order(chain).map(|()| Some(ChainAnswer::Refused(refusal)));
+                }
                 Incoming::Row(_) | Incoming::Empty | Incoming::Notice(_) => {}
                 Incoming::Parsed | Incoming::Step | Incoming::Columns(_) => {}
                 Incoming::Ready(_) => return Err(unexpected(b'Z')),

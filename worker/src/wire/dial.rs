@@ -17,7 +17,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, setsockopt, socket, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 use shared::conninfo::{Keepalive, Place};
-use shared::db::route::Attempt;
+use shared::db::route::ConnectAttempt;
 use shared::db::socket::tend;
 
 use super::error::ConnectError;
@@ -41,7 +41,7 @@ impl fmt::Display for Peer {
 
 impl Peer {
     /// Whom an attempt means.
-    pub(super) fn of(attempt: &Attempt) -> Peer {
+    pub(super) fn of(attempt: &ConnectAttempt) -> Peer {
         match (&attempt.place, attempt.address) {
             (Place::Unix { path }, _) => Peer::Unix(path.clone()),
             (Place::Tcp { host, .. }, Some(address)) => Peer::Tcp { host: host.clone(), address },
@@ -55,20 +55,20 @@ impl Peer {
 
 /// The addresses of a name.
 pub(super) fn look_up(host: &str, port: u16, deadline: Instant) -> Result<Vec<SocketAddr>, ConnectError> {
-    let trouble = |source| ConnectError::Io { attempted: "look up", place: host.to_owned(), source };
+    let connect_error = |source| ConnectError::Io { attempted: "look up", place: host.to_owned(), source };
     let (answer, answered) = bounded(1);
     let name = host.to_owned();
-    let look = move || {
+    let resolve = move || {
         let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
         let _ = answer.send(found);
     };
-    thread::Builder::new().name("resolver".into()).spawn(look).map_err(trouble)?;
+    thread::Builder::new().name("resolver".into()).spawn(resolve).map_err(connect_error)?;
     match answered.recv_deadline(deadline) {
         Ok(Ok(found)) if found.is_empty() => {
-            Err(trouble(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
+            Err(connect_error(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))
         }
-        Ok(found) => found.map_err(trouble),
-        Err(_) => Err(trouble(time_is_up())),
+        Ok(found) => found.map_err(connect_error),
+        Err(_) => Err(connect_error(time_is_up())),
     }
 }
 

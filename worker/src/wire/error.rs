@@ -1,6 +1,6 @@
 //! The three ways in which talking to a server fails: not connected, link broken, statement refused.
 //!
-//! Made by every room of `wire`; the callers decide by the kind alone: a `ConnectError` or a `LinkError` is trouble
+//! Made by every room of `wire`; the callers decide by the kind alone: a `ConnectError` or a `LinkError` is an error
 //! of the infrastructure, a `ServerError` is an answer. No text in here ever holds a password.
 
 use std::io;
@@ -35,7 +35,7 @@ pub enum ConnectError {
     Unbound { place: String },
     /// The budget of connections is used up.
     #[error("the budget of connections is used up; raise connections in the config")]
-    NoSeat,
+    NoConnectionPermit,
     /// The server asks for a way to log in that is not spoken here.
     #[error("server at {place} asks for {method} authentication, which is not supported")]
     Method { place: String, method: String },
@@ -59,7 +59,7 @@ impl ConnectError {
             | ConnectError::Tls { .. }
             | ConnectError::Unsuitable { .. }
             | ConnectError::Unbound { .. }
-            | ConnectError::NoSeat => false,
+            | ConnectError::NoConnectionPermit => false,
         }
     }
 
@@ -79,7 +79,7 @@ impl ConnectError {
             ConnectError::NoPassword { .. }
             | ConnectError::Method { .. }
             | ConnectError::Unbound { .. }
-            | ConnectError::NoSeat => Failure::Broken,
+            | ConnectError::NoConnectionPermit => Failure::Broken,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::chain::{Chain, Heard};
+use super::chain::{Chain, ChainAnswer};
 use super::error::{LinkError, QueryError};
 use super::incoming::{Incoming, TransactionStatus, receive, unexpected};
 use super::outgoing::Outgoing;
@@ -55,7 +55,7 @@ impl Session {
     pub fn transaction(&mut self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
         let answers = self.pipeline(statements);
         if matches!(answers, Err(QueryError::Server(_))) && self.status != TransactionStatus::Idle {
-            self.link.set_deadline(Some(Instant::now() + self.patience));
+            self.link.set_deadline(Some(Instant::now() + self.answer_timeout));
             self.run(b"ROLLBACK", &mut Deaf)?;
             self.link.set_deadline(None);
         }
@@ -64,19 +64,19 @@ impl Session {
 
     /// Runs an input as `run` does, behind statements of ours in the same write. If the server refuses one of these, it skips
     /// the input.
-    pub fn run_behind(&mut self, first: &[&str], input: &[u8], sink: &mut dyn Sink) -> Result<Heard, LinkError> {
+    pub fn run_behind(&mut self, first: &[&str], input: &[u8], sink: &mut dyn Sink) -> Result<ChainAnswer, LinkError> {
         match Chain::once(first, input) {
             Ok(mut chain) => self.hear_input(&mut chain, sink, None, &mut || {}),
             Err(refusal) => {
                 sink.error(refusal);
-                Ok(Heard::Ran)
+                Ok(ChainAnswer::Ran)
             }
         }
     }
 
     /// How long a server may take for statements of ours: one that never answers must not hold a worker for ever.
-    pub fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+    pub fn set_answer_timeout(&mut self, answer_timeout: Duration) {
+        self.answer_timeout = answer_timeout;
     }
 
     fn pipeline(&mut self, statements: &[Statement<'_>]) -> Result<Vec<Vec<Row>>, QueryError> {
@@ -96,7 +96,7 @@ impl Session {
         }
         outgoing.sync();
         self.asked += 1;
-        self.link.set_deadline(Some(Instant::now() + self.patience));
+        self.link.set_deadline(Some(Instant::now() + self.answer_timeout));
         let answered = self.rows(&mut outgoing, &mut parsing, statements.len());
         self.link.forget_long();
         if answered.is_ok() {
@@ -134,7 +134,7 @@ impl Session {
         outgoing.parse(&name, sql).map_err(QueryError::Server)?;
         outgoing.sync();
         self.asked += 1;
-        self.link.set_deadline(Some(Instant::now() + self.patience));
+        self.link.set_deadline(Some(Instant::now() + self.answer_timeout));
         match self.rows(&mut outgoing, &mut VecDeque::from([Some(index)]), 0) {
             Ok(Ok(_)) => {
                 self.link.set_deadline(None);

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
-use super::link::{Link, u32_at};
+use super::link::{WireLink, u32_at};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
 use super::sink::Column;
 
 /// What the server told about its settings, latest values.
-pub(super) type Parameters = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type ServerSettings = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Where a session stands between two requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +60,8 @@ pub(super) enum Incoming<'a> {
 
 /// Waits for the next message that is of interest.
 pub(super) fn receive<'a>(
-    link: &'a mut Link,
-    parameters: &mut Parameters,
+    link: &'a mut WireLink,
+    parameters: &mut ServerSettings,
     outgoing: &mut Outgoing<'_>,
     room: usize,
 ) -> io::Result<Incoming<'a>> {
@@ -135,7 +135,7 @@ pub(super) fn receive<'a>(
 }
 
 /// Reads an error or a notice, the start of it if it is very long.
-pub(super) fn speech(link: &mut Link, body: usize, outgoing: &mut Outgoing<'_>) -> io::Result<ServerError> {
+pub(super) fn speech(link: &mut WireLink, body: usize, outgoing: &mut Outgoing<'_>) -> io::Result<ServerError> {
     let kept = body.min(LONGEST_NOTICE_BYTES);
     let mut bytes = link.body(kept, outgoing)?;
     if kept < body {
@@ -154,7 +154,7 @@ fn whole_characters(bytes: &[u8]) -> &[u8] {
 }
 
 /// Keeps a ParameterStatus.
-pub(super) fn remember(parameters: &mut Parameters, body: &[u8]) -> io::Result<()> {
+pub(super) fn remember(parameters: &mut ServerSettings, body: &[u8]) -> io::Result<()> {
     let pair = text(body).and_then(|(name, rest)| text(rest).map(|(value, _)| (name, value)));
     let (name, value) = pair.ok_or_else(|| malformed("ParameterStatus"))?;
     if parameters.len() < MOST_PARAMETERS || parameters.contains_key(name) {
@@ -254,7 +254,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_readers_panic(body in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = (row(&body), columns(&body), remember(&mut Parameters::new(), &body));
+            let _ = (row(&body), columns(&body), remember(&mut ServerSettings::new(), &body));
         }
     }
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use shared::db::tls::{Prepared, TlsError};
+use shared::db::tls::{PreparedTls, TlsError};
 
 use super::error::{ConnectError, LinkError};
 use super::outgoing::Outgoing;
@@ -25,7 +25,7 @@ pub(super) struct Head {
 }
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct WireLink {
     pipe: Pipe,
     inbox: Box<[u8]>,
     start: usize,
@@ -35,9 +35,9 @@ pub(super) struct Link {
     pub(super) last_word: Option<ServerError>,
 }
 
-impl Link {
-    pub(super) fn new(socket: OwnedFd, deadline: Option<Instant>) -> Link {
-        Link {
+impl WireLink {
+    pub(super) fn new(socket: OwnedFd, deadline: Option<Instant>) -> WireLink {
+        WireLink {
             pipe: Pipe::new(socket, deadline),
             inbox: vec![0; INBOX_BYTES].into_boxed_slice(),
             start: 0,
@@ -62,10 +62,10 @@ impl Link {
 
     /// Encrypts a connection on which nothing has been said yet. False: the server does not offer it, and that will
     /// do.
-    pub(super) fn encrypt(&mut self, tls: &Prepared, insist: bool, place: &str) -> Result<bool, ConnectError> {
-        let trouble = |source| ConnectError::Tls { place: place.to_owned(), source };
-        match self.pipe.encrypt(tls).map_err(trouble)? {
-            false if insist => Err(trouble(TlsError::Declined)),
+    pub(super) fn encrypt(&mut self, tls: &PreparedTls, insist: bool, place: &str) -> Result<bool, ConnectError> {
+        let connect_error = |source| ConnectError::Tls { place: place.to_owned(), source };
+        match self.pipe.encrypt(tls).map_err(connect_error)? {
+            false if insist => Err(connect_error(TlsError::Declined)),
             encrypted => Ok(encrypted),
         }
     }
@@ -158,7 +158,7 @@ impl Link {
         }
     }
 
-    /// Turns trouble into the error that the session ends with.
+    /// Turns an I/O error into the error that the session ends with.
     pub(super) fn broken(&mut self, what: impl Into<String>) -> LinkError {
         self.pipe.shut();
         (self.start, self.end) = (0, 0);
@@ -176,7 +176,7 @@ impl Link {
     }
 }
 
-impl AsFd for Link {
+impl AsFd for WireLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
@@ -195,11 +195,11 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    fn link(bytes: Vec<u8>) -> Link {
+    fn link(bytes: Vec<u8>) -> WireLink {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         // Not joined: a reader that gives up early makes this write fail, as it should.
         thread::spawn(move || theirs.write_all(&bytes));
-        Link::new(ours.into(), Some(Instant::now() + Duration::from_secs(20)))
+        WireLink::new(ours.into(), Some(Instant::now() + Duration::from_secs(20)))
     }
 
     fn message(tag: u8, body: &[u8]) -> Vec<u8> {

@@ -27,7 +27,7 @@ mod startup;
 mod tls;
 
 pub use cancel::Canceller;
-pub use chain::{Chain, Heard};
+pub use chain::{Chain, ChainAnswer};
 pub use error::{ConnectError, LinkError, QueryError};
 pub use extended::{Row, Statement};
 pub use incoming::TransactionStatus;

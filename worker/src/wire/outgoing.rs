@@ -1,4 +1,4 @@
-//! What is still to be sent: frames of our own making and slices lent by the caller, in order, never joined.
+//! What is still to be sent: frames of our own making and slices borrowed from the caller, in order, never joined.
 //!
 //! `simple.rs` and `extended.rs` put messages in, `pipe.rs` takes them out while it waits for answers. A long
 //! input or parameter goes from the caller's memory to the kernel with no copy between. A message longer than
@@ -20,14 +20,14 @@ pub(super) struct Outgoing<'a> {
 #[derive(Debug)]
 enum Piece<'a> {
     Own(Vec<u8>),
-    Lent(&'a [u8]),
+    Borrowed(&'a [u8]),
 }
 
 impl Piece<'_> {
     fn bytes(&self) -> &[u8] {
         match self {
             Piece::Own(bytes) => bytes,
-            Piece::Lent(bytes) => bytes,
+            Piece::Borrowed(bytes) => bytes,
         }
     }
 }
@@ -49,11 +49,11 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Adds bytes of the caller, by reference if they are many.
-    fn lend(&mut self, bytes: &'a [u8]) {
+    fn push_borrowed(&mut self, bytes: &'a [u8]) {
         if bytes.len() < BORROWED_FROM_BYTES {
             self.own(bytes);
         } else {
-            self.pieces.push_back(Piece::Lent(bytes));
+            self.pieces.push_back(Piece::Borrowed(bytes));
         }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Outgoing<'a> {
     pub(super) fn query(&mut self, input: &'a [u8]) -> Result<(), ServerError> {
         Outgoing::check_query(input)?;
         self.head(b'Q', input.len() + 1)?;
-        self.lend(input);
+        self.push_borrowed(input);
         self.own(&[0]);
         Ok(())
     }
@@ -85,7 +85,7 @@ impl<'a> Outgoing<'a> {
         self.head(b'P', name.len() + 1 + sql.len() + 1 + 2)?;
         self.own(name.as_bytes());
         self.own(&[0]);
-        self.lend(sql.as_bytes());
+        self.push_borrowed(sql.as_bytes());
         self.own(&[0, 0, 0]);
         Ok(())
     }
@@ -104,7 +104,7 @@ impl<'a> Outgoing<'a> {
                 // Shorter than its message, which `head` has measured: it fits.
                 Some(value) => {
                     self.own(&(value.len() as u32).to_be_bytes());
-                    self.lend(value);
+                    self.push_borrowed(value);
                 }
                 None => self.own(&(-1i32).to_be_bytes()),
             }
@@ -199,7 +199,7 @@ mod tests {
             let mut outgoing = Outgoing::default();
             outgoing.query(&long).unwrap();
             outgoing.sync();
-            assert!(matches!(outgoing.pieces[1], Piece::Lent(_)));
+            assert!(matches!(outgoing.pieces[1], Piece::Borrowed(_)));
             let sent = drain(&mut outgoing, step);
             assert_eq!(sent[0], b'Q');
             assert_eq!(u32::from_be_bytes(sent[1..5].try_into().unwrap()) as usize, 4 + long.len() + 1);

@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, Shutdown, recv, sendmsg, shutdown};
 
-use shared::db::tls::{Prepared, TlsError};
+use shared::db::tls::{PreparedTls, TlsError};
 
 use super::outgoing::Outgoing;
 use super::tls::Records;
@@ -22,7 +22,7 @@ use super::tls::Records;
 /// What is done, once, if an answer takes longer.
 pub(super) struct Alarm {
     pub(super) at: Instant,
-    pub(super) ring: Box<dyn FnOnce() + Send>,
+    pub(super) wake: Box<dyn FnOnce() + Send>,
 }
 
 impl std::fmt::Debug for Alarm {
@@ -64,7 +64,7 @@ impl Pipe {
             let left = alarm.at.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 if let Some(alarm) = self.alarm.take() {
-                    (alarm.ring)();
+                    (alarm.wake)();
                 }
                 break;
             }
@@ -81,7 +81,7 @@ impl Pipe {
 
     /// Asks for TLS and shakes hands. False: the server does not offer it. The answer is read alone, not a byte more:
     /// what stood behind it in the clear must not be taken for the server's word.
-    pub(super) fn encrypt(&mut self, tls: &Prepared) -> Result<bool, TlsError> {
+    pub(super) fn encrypt(&mut self, tls: &PreparedTls) -> Result<bool, TlsError> {
         let cut = |error: io::Error| TlsError::Cut(error.to_string());
         let mut request = Outgoing::default();
         request.own(&TLS_REQUEST);
@@ -319,11 +319,11 @@ mod tests {
     fn an_alarm_goes_off_though_the_peer_never_stops_talking() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let server = thread::spawn(move || while theirs.write_all(&[b'n'; 4096]).is_ok() {});
-        let (ring, rung) = crossbeam_channel::bounded(1);
+        let (wake, woken) = crossbeam_channel::bounded(1);
         let mut pipe = Pipe::new(ours.into(), Some(Instant::now() + Duration::from_secs(60)));
-        let ring = Box::new(move || ring.send(()).unwrap());
-        pipe.set_alarm(Some(Alarm { at: Instant::now() + Duration::from_millis(20), ring }));
-        while rung.try_recv().is_err() {
+        let wake = Box::new(move || wake.send(()).unwrap());
+        pipe.set_alarm(Some(Alarm { at: Instant::now() + Duration::from_millis(20), wake }));
+        while woken.try_recv().is_err() {
             pipe.receive(&mut Outgoing::default(), &mut [0; 4096]).expect("the alarm goes off first");
         }
         drop(pipe);

@@ -3,8 +3,8 @@
 use super::cancel::Canceller;
 use super::dial::{Peer, dial, look_up};
 use super::error::{ConnectError, QueryError};
-use super::incoming::{Parameters, TransactionStatus};
-use super::link::Link;
+use super::incoming::{ServerSettings, TransactionStatus};
+use super::link::WireLink;
 use super::outgoing::Outgoing;
 use super::pipe::Alarm;
 use super::prepared::PreparedStatements;
@@ -12,10 +12,10 @@ use super::startup;
 use crate::limits::{ANSWER_TIMEOUT, CLOSE_TIMEOUT};
 use shared::conninfo::{Place, Target};
 use shared::db::pinned;
-use shared::db::route::{Attempt, Cover, Leg, Route};
-use shared::db::tls::Prepared;
-use shared::process::order::Lent;
-use shared::region::{Region, Returned, Seat, SlotHandle};
+use shared::db::route::{ConnectAttempt, Cover, Leg, Route};
+use shared::db::tls::PreparedTls;
+use shared::process::order::PooledConnection;
+use shared::region::{ConnectionPermit, ConnectionReceipt, Region, SlotHandle};
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -25,15 +25,15 @@ mod tests;
 
 /// One logged-in connection. Dropping it closes the socket without a farewell.
 pub struct Session {
-    pub(super) link: Link,
+    pub(super) link: WireLink,
     pub(super) canceller: Canceller,
-    pub(super) parameters: Parameters,
+    pub(super) parameters: ServerSettings,
     pub(super) status: TransactionStatus,
     pub(super) prepared: PreparedStatements,
     /// How long statements of ours may take.
-    pub(super) patience: Duration,
+    pub(super) answer_timeout: Duration,
     /// Its place in the budget of connections.
-    pub(super) seat: Option<Seat>,
+    pub(super) connection_permit: Option<ConnectionPermit>,
     /// Requests that end with a ReadyForQuery, sent and seen.
     pub(super) asked: u64,
     pub(super) answered: u64,
@@ -50,12 +50,12 @@ pub struct Session {
 }
 
 /// What a session is made by.
-struct Login<'a> {
+struct LoginTarget<'a> {
     target: &'a Target,
     parameters: &'a [(&'a str, &'a str)],
-    attempt: &'a Attempt,
+    attempt: &'a ConnectAttempt,
     peer: Peer,
-    tls: Option<Prepared>,
+    tls: Option<PreparedTls>,
 }
 
 /// What a startup message may hold behind a pooler that knows only the usual; the rest is set afterwards.
@@ -68,7 +68,7 @@ impl Session {
     /// takes the place of UTF8 (a database in SQL_ASCII may hold bytes that UTF8 refuses).
     pub fn connect(target: &Target, parameters: &[(&str, &str)], deadline: Instant) -> Result<Session, ConnectError> {
         let mut route = Route::new(target);
-        let mut leg = route.begin(ConnectError::NoSeat);
+        let mut leg = route.begin(ConnectError::NoConnectionPermit);
         loop {
             let soon = deadline.min(Instant::now() + target.connect_timeout());
             leg = match leg {
@@ -97,7 +97,7 @@ impl Session {
 
     fn attempt(
         route: &Route,
-        attempt: &Attempt,
+        attempt: &ConnectAttempt,
         parameters: &[(&str, &str)],
         deadline: Instant,
         encrypted: &mut bool,
@@ -112,12 +112,12 @@ impl Session {
             }
             _ => None,
         };
-        let mut link = Link::new(dial(&peer, &target.keepalive, deadline)?, Some(deadline));
+        let mut link = WireLink::new(dial(&peer, &target.keepalive, deadline)?, Some(deadline));
         if let Some(prepared) = &tls {
             *encrypted = link.encrypt(prepared, attempt.cover == Cover::Insisted, &place)?;
         }
         tls = tls.filter(|_| *encrypted);
-        let mut session = Session::log_in(link, Login { target, parameters, attempt, peer, tls })?;
+        let mut session = Session::log_in(link, LoginTarget { target, parameters, attempt, peer, tls })?;
         let report = |name| session.parameter(name).and_then(|value| std::str::from_utf8(value).ok());
         route
             .suits(report("in_hot_standby"), report("default_transaction_read_only"))
@@ -129,8 +129,8 @@ impl Session {
         Ok(session)
     }
 
-    fn log_in(mut link: Link, login: Login<'_>) -> Result<Session, ConnectError> {
-        let Login { target, parameters, attempt, peer, tls } = login;
+    fn log_in(mut link: WireLink, login: LoginTarget<'_>) -> Result<Session, ConnectError> {
+        let LoginTarget { target, parameters, attempt, peer, tls } = login;
         let usual: Vec<(&str, &str)> = parameters
             .iter()
             .filter(|(name, _)| !target.late_settings || USUAL_PARAMETERS.contains(name))
@@ -145,8 +145,8 @@ impl Session {
             parameters: greeting.parameters,
             status: greeting.status,
             prepared: PreparedStatements::of(greeting.pid),
-            patience: ANSWER_TIMEOUT,
-            seat: None,
+            answer_timeout: ANSWER_TIMEOUT,
+            connection_permit: None,
             asked: 0,
             answered: 0,
             tainted: false,
@@ -158,31 +158,36 @@ impl Session {
     }
 
     /// Goes on with a connection that an earlier worker has left, and that its parent has made as new.
-    pub fn inherit(socket: OwnedFd, lent: &Lent, target: &Target, heir: (Region, SlotHandle)) -> Option<Session> {
-        let place = target.places.get(lent.place)?.clone();
-        let peer = Peer::of(&Attempt { place, address: lent.address, cover: Cover::Plain });
+    pub fn inherit(
+        socket: OwnedFd,
+        pooled: &PooledConnection,
+        target: &Target,
+        heir: (Region, SlotHandle),
+    ) -> Option<Session> {
+        let place = target.places.get(pooled.place)?.clone();
+        let peer = Peer::of(&ConnectAttempt { place, address: pooled.address, cover: Cover::Plain });
         let text = |(name, value): &(String, String)| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
-        let (keepalive, key, backend) = (target.keepalive, lent.key, lent.backend);
+        let (keepalive, key, backend) = (target.keepalive, pooled.key, pooled.backend);
         Some(Session {
-            link: Link::new(socket, None),
+            link: WireLink::new(socket, None),
             canceller: Canceller { peer, keepalive, tls: None, key, backend },
-            parameters: lent.parameters.iter().map(text).collect(),
+            parameters: pooled.parameters.iter().map(text).collect(),
             status: TransactionStatus::Idle,
-            prepared: PreparedStatements::of(lent.backend),
-            patience: ANSWER_TIMEOUT,
-            seat: None,
+            prepared: PreparedStatements::of(pooled.backend),
+            answer_timeout: ANSWER_TIMEOUT,
+            connection_permit: None,
             asked: 0,
             answered: 0,
             tainted: false,
             heir: Some(heir),
-            place: lent.place,
+            place: pooled.place,
             password_counted: false,
             group: None,
         })
     }
 
     /// What another process must know to go on with it; None: it is encrypted, and nobody else can.
-    pub fn lendable(&self, began: String) -> Option<Lent> {
+    pub fn to_pooled(&self, began: String) -> Option<PooledConnection> {
         if self.canceller.tls.is_some() || self.link.is_encrypted() {
             return None;
         }
@@ -192,7 +197,7 @@ impl Session {
         };
         let text = |bytes: &Vec<u8>| String::from_utf8(bytes.clone()).ok();
         let parameters = self.parameters.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?)));
-        Some(Lent {
+        Some(PooledConnection {
             backend: self.canceller.backend,
             began,
             key: self.canceller.key,
@@ -203,14 +208,14 @@ impl Session {
     }
 
     /// At its end the connection is left to the parent, not closed. The parent has a copy of the socket, and takes the
-    /// seat over as soon as it looks; until then it stays in our name, or the budget would count one too few.
+    /// permit over as soon as it polls; until then it stays in our name, or the budget would count one too few.
     pub fn bequeath(&mut self, heir: (Region, SlotHandle)) {
         self.heir = Some(heir);
-        std::mem::forget(self.seat.take());
+        std::mem::forget(self.connection_permit.take());
     }
 
-    pub fn seat(&self) -> Option<u64> {
-        self.seat.as_ref().map(Seat::place)
+    pub fn connection_permit(&self) -> Option<u64> {
+        self.connection_permit.as_ref().map(ConnectionPermit::place)
     }
 
     /// A cancel was sent to it: whatever comes next, it is not left to anybody.
@@ -247,9 +252,9 @@ impl Session {
         self.canceller.backend = number.unwrap_or(self.canceller.backend);
     }
 
-    /// If an answer is not there by then, `ring` is called, once.
-    pub fn set_alarm(&mut self, at: Instant, ring: impl FnOnce() + Send + 'static) {
-        self.link.set_alarm(Some(Alarm { at, ring: Box::new(ring) }));
+    /// If an answer is not there by then, `wake` is called, once.
+    pub fn set_alarm(&mut self, at: Instant, wake: impl FnOnce() + Send + 'static) {
+        self.link.set_alarm(Some(Alarm { at, wake: Box::new(wake) }));
     }
 
     pub fn clear_alarm(&mut self) {
@@ -257,8 +262,8 @@ impl Session {
     }
 
     /// Holds a place in the budget as long as the session lives.
-    pub fn sit(&mut self, seat: Option<Seat>) {
-        self.seat = seat;
+    pub fn set_connection_permit(&mut self, connection_permit: Option<ConnectionPermit>) {
+        self.connection_permit = connection_permit;
     }
 
     /// Where the session stood when its last request ended.
@@ -327,7 +332,10 @@ impl Session {
             };
             let unread = u64::from(self.link.has_unread());
             if !self.tainted {
-                region.leave_clean(slot, Returned { status, unread, asked: self.asked, answered: self.answered });
+                region.leave_clean(
+                    slot,
+                    ConnectionReceipt { status, unread, asked: self.asked, answered: self.answered },
+                );
             }
             return;
         }
@@ -346,6 +354,6 @@ impl AsFd for Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Session({:?}, {:?}, {:?})", self.canceller, self.status, self.seat.is_some())
+        write!(f, "Session({:?}, {:?}, {:?})", self.canceller, self.status, self.connection_permit.is_some())
     }
 }

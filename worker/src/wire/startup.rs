@@ -14,8 +14,8 @@ use postgres_protocol::message::frontend;
 use shared::conninfo::{ChannelBinding as Binding, PasswordAnswer, Place, Target};
 
 use super::error::ConnectError;
-use super::incoming::{Parameters, TransactionStatus, malformed, remember, speech, unexpected};
-use super::link::{Link, u32_at};
+use super::incoming::{ServerSettings, TransactionStatus, malformed, remember, speech, unexpected};
+use super::link::{WireLink, u32_at};
 use super::outgoing::Outgoing;
 use super::server_error::ServerError;
 
@@ -24,7 +24,7 @@ use super::server_error::ServerError;
 pub(super) struct Greeting {
     pub(super) pid: i32,
     pub(super) secret: i32,
-    pub(super) parameters: Parameters,
+    pub(super) parameters: ServerSettings,
     pub(super) status: TransactionStatus,
     /// A password was asked for, and given.
     pub(super) password_counted: bool,
@@ -32,14 +32,14 @@ pub(super) struct Greeting {
 
 /// Logs in.
 pub(super) fn log_in(
-    link: &mut Link,
+    link: &mut WireLink,
     target: &Target,
     at: &Place,
     parameters: &[(&str, &str)],
     place: &str,
 ) -> Result<Greeting, ConnectError> {
     let password = target.password_at(at);
-    let mut login = Login {
+    let mut login = LoginDialogue {
         link,
         target,
         password,
@@ -54,8 +54,8 @@ pub(super) fn log_in(
     login.greeting()
 }
 
-struct Login<'a> {
-    link: &'a mut Link,
+struct LoginDialogue<'a> {
+    link: &'a mut WireLink,
     target: &'a Target,
     password: PasswordAnswer,
     place: &'a str,
@@ -75,7 +75,7 @@ enum Proof {
     Done,
 }
 
-impl Login<'_> {
+impl LoginDialogue<'_> {
     fn hello(&mut self, parameters: &[(&str, &str)]) -> Result<(), ConnectError> {
         let ours = ["user", "database", "client_encoding", "options"];
         let encoding =
@@ -94,7 +94,7 @@ impl Login<'_> {
         }
         all.extend(parameters.iter().filter(|(name, _)| !ours.contains(name)));
         let mut message = BytesMut::new();
-        frontend::startup_message(all, &mut message).map_err(|source| self.trouble(source))?;
+        frontend::startup_message(all, &mut message).map_err(|source| self.connect_error(source))?;
         self.outgoing.own(&message);
         Ok(())
     }
@@ -103,10 +103,10 @@ impl Login<'_> {
         for _ in 0..LOGIN_ROUNDS {
             let (tag, body) = self.message()?;
             if tag != b'R' {
-                return Err(self.trouble(unexpected(tag)));
+                return Err(self.connect_error(unexpected(tag)));
             }
             if body.len() < 4 {
-                return Err(self.trouble(malformed("Authentication")));
+                return Err(self.connect_error(malformed("Authentication")));
             }
             let (method, rest) = (u32_at(&body, 0), &body[4..]);
             if matches!(method, 0 | 3 | 5) && self.target.channel_binding == Binding::Require && !self.bound {
@@ -114,11 +114,13 @@ impl Login<'_> {
             }
             match method {
                 0 if matches!(self.proof, Proof::None | Proof::Done) => return Ok(()),
-                0 => return Err(self.trouble(io::Error::other("server did not prove that it knows the password"))),
+                0 => {
+                    return Err(self.connect_error(io::Error::other("server did not prove that it knows the password")));
+                }
                 3 => self.answer_password(|_, password| password.to_vec())?,
                 5 => {
                     let Ok(salt) = <[u8; 4]>::try_from(rest) else {
-                        return Err(self.trouble(malformed("AuthenticationMD5Password")));
+                        return Err(self.connect_error(malformed("AuthenticationMD5Password")));
                     };
                     self.answer_password(|user, password| md5_hash(user, password, salt).into_bytes())?;
                 }
@@ -127,23 +129,23 @@ impl Login<'_> {
                 other => return Err(self.method(&method_name(other))),
             }
         }
-        Err(self.trouble(malformed("Authentication without an end")))
+        Err(self.connect_error(malformed("Authentication without an end")))
     }
 
     fn greeting(&mut self) -> Result<Greeting, ConnectError> {
         let mut key = None;
-        let mut parameters = Parameters::new();
+        let mut parameters = ServerSettings::new();
         loop {
             let (tag, body) = self.message()?;
             match tag {
                 b'K' if body.len() == 8 => key = Some((u32_at(&body, 0) as i32, u32_at(&body, 4) as i32)),
-                b'S' => remember(&mut parameters, &body).map_err(|source| self.trouble(source))?,
+                b'S' => remember(&mut parameters, &body).map_err(|source| self.connect_error(source))?,
                 b'Z' => {
-                    let status = TransactionStatus::read(&body).map_err(|source| self.trouble(source))?;
-                    let (pid, secret) = key.ok_or_else(|| self.trouble(malformed("no BackendKeyData")))?;
+                    let status = TransactionStatus::read(&body).map_err(|source| self.connect_error(source))?;
+                    let (pid, secret) = key.ok_or_else(|| self.connect_error(malformed("no BackendKeyData")))?;
                     return Ok(Greeting { pid, secret, parameters, status, password_counted: self.asked });
                 }
-                _ => return Err(self.trouble(unexpected(tag))),
+                _ => return Err(self.connect_error(unexpected(tag))),
             }
         }
     }
@@ -152,7 +154,7 @@ impl Login<'_> {
         self.asked = true;
         let answer = make(self.target.user.as_bytes(), self.password()?);
         let mut message = BytesMut::new();
-        frontend::password_message(&answer, &mut message).map_err(|source| self.trouble(source))?;
+        frontend::password_message(&answer, &mut message).map_err(|source| self.connect_error(source))?;
         self.outgoing.own(&message);
         Ok(())
     }
@@ -169,7 +171,7 @@ impl Login<'_> {
             _ if !offered.contains(&SCRAM_SHA_256.as_bytes()) => {
                 return Err(self.method(&String::from_utf8_lossy(&offered.join(&b", "[..]))));
             }
-            // We could have: a server that could too, and was kept from saying so, will notice.
+            // We could have: a server that could too, and was kept from it, will notice.
             Some(_) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
@@ -177,7 +179,7 @@ impl Login<'_> {
         let scram = Box::new(ScramSha256::new(self.password()?, binding));
         let mut message = BytesMut::new();
         frontend::sasl_initial_response(mechanism, scram.message(), &mut message)
-            .map_err(|source| self.trouble(source))?;
+            .map_err(|source| self.connect_error(source))?;
         self.outgoing.own(&message);
         self.proof = Proof::Begun(scram);
         Ok(())
@@ -190,35 +192,35 @@ impl Login<'_> {
                 scram
                     .update(data)
                     .and_then(|()| frontend::sasl_response(scram.message(), &mut message))
-                    .map_err(|source| self.trouble(source))?;
+                    .map_err(|source| self.connect_error(source))?;
                 self.outgoing.own(&message);
                 self.proof = Proof::Answered(scram);
                 Ok(())
             }
             (12, Proof::Answered(mut scram)) => {
-                scram.finish(data).map_err(|source| self.trouble(source))?;
+                scram.finish(data).map_err(|source| self.connect_error(source))?;
                 self.proof = Proof::Done;
                 Ok(())
             }
-            _ => Err(self.trouble(malformed("AuthenticationSASL out of turn"))),
+            _ => Err(self.connect_error(malformed("AuthenticationSASL out of turn"))),
         }
     }
 
     /// The next message that is no notice; an error of the server is ours.
     fn message(&mut self) -> Result<(u8, Vec<u8>), ConnectError> {
         loop {
-            if let Some(refusal) = self.bare_refusal().map_err(|source| self.trouble(source))? {
+            if let Some(refusal) = self.bare_refusal().map_err(|source| self.connect_error(source))? {
                 return Err(ConnectError::Server(refusal));
             }
-            let head = self.link.head(&mut self.outgoing).map_err(|source| self.trouble(source))?;
+            let head = self.link.head(&mut self.outgoing).map_err(|source| self.connect_error(source))?;
             if head.body > LOGIN_BYTES {
-                return Err(self.trouble(malformed("too long for a login")));
+                return Err(self.connect_error(malformed("too long for a login")));
             }
             if head.tag != b'E' && head.tag != b'N' {
                 let body = self.link.body(head.body, &mut self.outgoing).map(<[u8]>::to_vec);
-                return Ok((head.tag, body.map_err(|source| self.trouble(source))?));
+                return Ok((head.tag, body.map_err(|source| self.connect_error(source))?));
             }
-            let said = speech(self.link, head.body, &mut self.outgoing).map_err(|source| self.trouble(source))?;
+            let said = speech(self.link, head.body, &mut self.outgoing).map_err(|source| self.connect_error(source))?;
             if head.tag == b'E' {
                 return Err(ConnectError::Server(said));
             }
@@ -256,7 +258,7 @@ impl Login<'_> {
         ConnectError::Method { place: self.place.to_string(), method: name.to_string() }
     }
 
-    fn trouble(&self, source: io::Error) -> ConnectError {
+    fn connect_error(&self, source: io::Error) -> ConnectError {
         ConnectError::Io { attempted: "log in to", place: self.place.to_string(), source }
     }
 }

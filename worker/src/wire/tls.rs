@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send};
 use rustls::ClientConnection;
-use shared::db::tls::{Prepared, TlsError, end_point, handshake_trouble};
+use shared::db::tls::{PreparedTls, TlsError, end_point, handshake_error};
 
 use super::outgoing::Outgoing;
 
@@ -21,9 +21,9 @@ pub(super) struct Records {
 }
 
 impl Records {
-    pub(super) fn new(tls: &Prepared) -> Result<Records, TlsError> {
+    pub(super) fn new(tls: &PreparedTls) -> Result<Records, TlsError> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
-        Ok(Records { connection: connection.map_err(|error| handshake_trouble(&error))?, unread: false })
+        Ok(Records { connection: connection.map_err(|error| handshake_error(&error))?, unread: false })
     }
 
     pub(super) fn is_shaking_hands(&self) -> bool {
@@ -78,7 +78,7 @@ impl Records {
             Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             Err(error) => return Err(TlsError::Cut(error.to_string())),
         }
-        self.connection.process_new_packets().map(|_| ()).map_err(|error| handshake_trouble(&error))
+        self.connection.process_new_packets().map(|_| ()).map_err(|error| handshake_error(&error))
     }
 
     /// Decrypted bytes. None: there are none yet; 0: there will be none.

@@ -208,8 +208,8 @@ fn a_scheduler_that_does_not_end_is_told_so_ever_more_strongly() {
     let now = Instant::now();
     let close = Duration::from_secs(10);
     let told = ladder(QueueEvent::EndAsked { urgency: Urgency::Finish, then: stay(), now, close }, now);
-    let rungs: Vec<Urgency> = told.iter().map(|(urgency, _)| *urgency).collect();
-    assert_eq!(rungs[..3], [Urgency::Finish, Urgency::Cancel, Urgency::Kill]);
+    let urgencies: Vec<Urgency> = told.iter().map(|(urgency, _)| *urgency).collect();
+    assert_eq!(urgencies[..3], [Urgency::Finish, Urgency::Cancel, Urgency::Kill]);
     assert_eq!(told[1].1, close + END_STEP);
 }
 

@@ -71,11 +71,11 @@ fn events(now: Instant) -> [(&'static str, E); 21] {
         ("Unanswered", E::Unanswered { now }),
         ("SessionLost", E::SessionLost { now }),
         ("DataLost", E::DataLost { now }),
-        ("Ended (finished)", ended(Outcome::Finished)),
-        ("Ended (result)", ended(Outcome::Result)),
-        ("Ended (unrecordable)", ended(Outcome::Unrecordable)),
-        ("Ended (unrecorded)", ended(Outcome::Unrecorded)),
-        ("Ended (unknown)", ended(Outcome::Unknown)),
+        ("Ended (finished)", ended(WorkerOutcome::Finished)),
+        ("Ended (result)", ended(WorkerOutcome::Result)),
+        ("Ended (unrecordable)", ended(WorkerOutcome::Unrecordable)),
+        ("Ended (unrecorded)", ended(WorkerOutcome::Unrecorded)),
+        ("Ended (unknown)", ended(WorkerOutcome::Unknown)),
     ]
 }
 
@@ -131,7 +131,7 @@ fn a_backend_that_does_not_heed_a_cancel_is_terminated() {
     let mut now = Instant::now();
     let mut state = S::Killed;
     let mut asked = Vec::new();
-    let mut event = E::Ended { outcome: Outcome::Unknown };
+    let mut event = E::Ended { outcome: WorkerOutcome::Unknown };
     for _ in 0..12 {
         let step = step(state, event);
         asked.extend(step.effects.iter().filter_map(|effect| match effect {
@@ -155,7 +155,7 @@ fn a_worker_that_does_not_read_its_order_in_time_is_killed_and_its_row_settled()
     let now = Instant::now();
     let killed = step(S::Assigned { ack_by: Some(now) }, E::Passed { now });
     assert_eq!(killed.effects, [Effect::Kill]);
-    let settling = step(killed.next, E::Ended { outcome: Outcome::Unknown });
+    let settling = step(killed.next, E::Ended { outcome: WorkerOutcome::Unknown });
     assert_eq!(settling.effects, [Effect::FreeCell, Effect::Settle { terminate: false }]);
     assert_eq!(step(settling.next, E::Granted).next, S::Over);
 }
@@ -194,8 +194,8 @@ fn is_possible(state: S, event: E) -> bool {
         E::Forked(_) | E::NotForked { .. } => state == S::Claimed,
         E::Connected => state == S::Assigned { ack_by: None },
         E::Acknowledged => matches!(state, S::Assigned { ack_by: Some(_) } | S::Cancelling { .. }),
-        E::Ended { outcome: Outcome::Unrecorded } => has_worker(state) && has_result(state),
-        E::Ended { outcome: Outcome::Finished } => has_worker(state),
+        E::Ended { outcome: WorkerOutcome::Unrecorded } => has_worker(state) && has_result(state),
+        E::Ended { outcome: WorkerOutcome::Finished } => has_worker(state),
         E::Ended { .. } => has_worker(state) && !has_result(state),
         E::Asked => {
             matches!(state, S::Connected { asked: false } | S::Reported | S::Returning { next: Some(_) })
@@ -223,7 +223,7 @@ proptest! {
             let process_starts = matches!(event, E::Forked(_));
             prop_assert_eq!(has_worker(next), has_worker(state) && !process_ends || process_starts, "{:?} {:?}", state, event);
             if has_result(state) && !has_result(next) {
-                let recorded = matches!(event, E::Granted | E::Ended { outcome: Outcome::Finished });
+                let recorded = matches!(event, E::Granted | E::Ended { outcome: WorkerOutcome::Finished });
                 let given_up = matches!(event, E::DataLost { .. } | E::CancelAsked { .. });
                 prop_assert!(recorded || given_up, "{:?} {:?}", state, event);
             }
@@ -251,8 +251,8 @@ proptest! {
             let event = match state {
                 S::Claimed => E::Forked(Door::Pooled),
                 S::RecordRetry { under_way: false } => E::Forked(Door::Recorder),
-                S::RecordRetry { under_way: true } => E::Ended { outcome: Outcome::Finished },
-                state if has_worker(state) => E::Ended { outcome: Outcome::Unknown },
+                S::RecordRetry { under_way: true } => E::Ended { outcome: WorkerOutcome::Finished },
+                state if has_worker(state) => E::Ended { outcome: WorkerOutcome::Unknown },
                 S::Reported | S::Returning { next: Some(_) } => E::Asked,
                 _ => E::Granted,
             };

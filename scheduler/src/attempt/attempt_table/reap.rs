@@ -2,11 +2,11 @@
 
 use super::{Attempt, AttemptTable, CRASHED, INTERRUPTED, ToSettle};
 use crate::attempt::attempt_id::AttemptId;
-use crate::attempt::attempt_state::{AttemptEvent, AttemptState, Outcome};
+use crate::attempt::attempt_state::{AttemptEvent, AttemptState, WorkerOutcome};
 use crate::attempt::death::Death;
 use shared::process::exit_code::ExitCode;
-use shared::region::{Phase, Returned, SlotHandle, TaskResult};
-use shared::sys::wait::End;
+use shared::region::{ConnectionReceipt, Phase, SlotHandle, TaskResult};
+use shared::sys::wait::ProcessEnd;
 use std::time::{Duration, Instant};
 
 /// A worker that is gone.
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub struct WorkerEnd {
     pub run: AttemptId,
     pub task: i64,
-    pub end: End,
+    pub end: ProcessEnd,
     pub slot: SlotHandle,
     pub pid: i32,
     /// Its server process, if it died without having finished: rows that name it are not run by anybody now.
@@ -22,7 +22,7 @@ pub struct WorkerEnd {
     /// Why it could not begin, as it left it in its slot.
     pub reason: Option<String>,
     /// What it noted last about its connection.
-    pub returned: Option<Returned>,
+    pub returned: Option<ConnectionReceipt>,
     /// How long it took, if it has left a result to be recorded.
     pub took: Option<Duration>,
     /// It was to record a result and has not.
@@ -35,7 +35,7 @@ impl AttemptTable {
     /// Sweeps and reaps the workers that have ended.
     pub fn reap(&mut self, now: Instant) -> (Vec<WorkerEnd>, Vec<ToSettle>) {
         let is_ended = |attempt: &Attempt| attempt.worker.as_ref()?.child.ended();
-        let ended: Vec<(AttemptId, End)> =
+        let ended: Vec<(AttemptId, ProcessEnd)> =
             self.attempts.iter().filter_map(|(id, attempt)| Some((*id, is_ended(attempt)?))).collect();
         let mut questions = Vec::new();
         let mut ends = Vec::new();
@@ -45,26 +45,32 @@ impl AttemptTable {
         (ends, questions)
     }
 
-    fn reap_one(&mut self, id: AttemptId, end: End, questions: &mut Vec<ToSettle>, now: Instant) -> Option<WorkerEnd> {
+    fn reap_one(
+        &mut self,
+        id: AttemptId,
+        end: ProcessEnd,
+        questions: &mut Vec<ToSettle>,
+        now: Instant,
+    ) -> Option<WorkerEnd> {
         let current = self.current_of(id);
         let (slot, returned, result) = self.left_by(id)?;
-        let phase = self.region.slots().notes(slot).phase();
+        let phase = self.region.slots().slot_status(slot).phase();
         let attempt = self.attempts.get_mut(&id)?;
         let outcome = attempt.outcome(end, result.is_some());
-        if let (Outcome::Unknown | Outcome::Unrecordable, Some((task, number, _))) = (outcome, current) {
+        if let (WorkerOutcome::Unknown | WorkerOutcome::Unrecordable, Some((task, number, _))) = (outcome, current) {
             (attempt.task, attempt.attempt) = (task, number);
         }
         if phase == Some(Phase::Stopping) {
             attempt.why = INTERRUPTED;
         }
-        if outcome == Outcome::Unknown && current.is_some() && attempt.was_left_alone() {
-            attempt.death = Death::of(end, self.region.slots().notes(slot).severed());
+        if outcome == WorkerOutcome::Unknown && current.is_some() && attempt.was_left_alone() {
+            attempt.death = Death::of(end, self.region.slots().slot_status(slot).severed());
         }
-        let took = (outcome == Outcome::Result).then(|| now.saturating_duration_since(attempt.began));
-        if outcome == Outcome::Result {
+        let took = (outcome == WorkerOutcome::Result).then(|| now.saturating_duration_since(attempt.began));
+        if outcome == WorkerOutcome::Result {
             attempt.result = result.map(Box::new);
         }
-        if outcome == Outcome::Unrecordable {
+        if outcome == WorkerOutcome::Unrecordable {
             attempt.result = None;
             let key = attempt.key();
             self.forget_unrecordable(key, id);
@@ -78,12 +84,12 @@ impl AttemptTable {
         let attempt = self.attempts.get_mut(&id)?;
         let worker = attempt.worker.take()?;
         let (task, stray) = (attempt.task, attempt.stray);
-        let reason = self.region.slots().notes(slot).reason();
-        let unrecorded = outcome == Outcome::Unrecorded;
+        let reason = self.region.slots().slot_status(slot).reason();
+        let unrecorded = outcome == WorkerOutcome::Unrecorded;
         let pid = worker.child.pid();
         self.region.sweep(pid);
         worker.child.reap();
-        let left = current.filter(|_| outcome == Outcome::Unknown).map(|(_, _, backend)| backend);
+        let left = current.filter(|_| outcome == WorkerOutcome::Unknown).map(|(_, _, backend)| backend);
         if attempt.state == AttemptState::Over {
             self.attempts.remove(&id);
         }
@@ -92,7 +98,7 @@ impl AttemptTable {
     }
 
     /// The slot of a worker that has ended, what it noted last about its connection, and the result of its own task.
-    fn left_by(&self, id: AttemptId) -> Option<(SlotHandle, Option<Returned>, Option<TaskResult<'static>>)> {
+    fn left_by(&self, id: AttemptId) -> Option<(SlotHandle, Option<ConnectionReceipt>, Option<TaskResult<'static>>)> {
         let attempt = self.attempts.get(&id)?;
         let slot = attempt.worker.as_ref()?.slot;
         let result = self.region.take_result(slot);
@@ -115,19 +121,19 @@ impl AttemptTable {
 
 impl Attempt {
     /// A task with a result has run, however its worker ended; and a recorder's result that is not recorded stays here.
-    fn outcome(&self, end: End, result: bool) -> Outcome {
+    fn outcome(&self, end: ProcessEnd, result: bool) -> WorkerOutcome {
         let records = self.worker.as_ref().is_some_and(|worker| worker.records);
-        let finished = end == End::Exited(ExitCode::Asked.status());
-        if end == End::Exited(ExitCode::Permanent.status()) {
-            Outcome::Unrecordable
+        let finished = end == ProcessEnd::Exited(ExitCode::Asked.status());
+        if end == ProcessEnd::Exited(ExitCode::Permanent.status()) {
+            WorkerOutcome::Unrecordable
         } else if records {
-            if finished { Outcome::Finished } else { Outcome::Unrecorded }
+            if finished { WorkerOutcome::Finished } else { WorkerOutcome::Unrecorded }
         } else if result {
-            if self.is_plain() { Outcome::Result } else { Outcome::Finished }
+            if self.is_plain() { WorkerOutcome::Result } else { WorkerOutcome::Finished }
         } else if finished {
-            Outcome::Finished
+            WorkerOutcome::Finished
         } else {
-            Outcome::Unknown
+            WorkerOutcome::Unknown
         }
     }
 

@@ -18,7 +18,7 @@ impl AttemptTable {
     }
 
     fn status_of(&self, worker: &WorkerProcess) -> Option<(i64, i32, i32)> {
-        self.region.slots().notes(worker.slot).running()
+        self.region.slots().slot_status(worker.slot).running()
     }
 
     /// The present task of an entry.
@@ -48,8 +48,8 @@ impl AttemptTable {
         let (task, number) = unwanted;
         for attempt in self.attempts.values().filter(|attempt| self.at_work(attempt) == Some(unwanted)) {
             if let Some(worker) = &attempt.worker {
-                let notes = self.region.slots().notes(worker.slot);
-                notes.request(Request { cancel: Cancel::Unwanted, task, attempt: number });
+                let slot_status = self.region.slots().slot_status(worker.slot);
+                slot_status.request(Request { cancel: Cancel::Unwanted, task, attempt: number });
                 worker.child.signal(Signal::SIGUSR1);
             }
         }
@@ -78,7 +78,7 @@ impl AttemptTable {
             // A list that moved while it was read is read again.
             (0..3).any(|_| {
                 self.region.batch_sent(worker.slot).contains(&(task, attempt))
-                    || self.region.batch_in_hand(worker.slot).contains(&(task, attempt))
+                    || self.region.batch_held(worker.slot).contains(&(task, attempt))
             })
         };
         let is_it = |own: &Attempt| match own.state {
@@ -113,7 +113,7 @@ impl AttemptTable {
     pub fn running(&self) -> Vec<(i64, i32)> {
         let mut all: Vec<(i64, i32)> = self.attempts.values().filter_map(|attempt| self.at_work(attempt)).collect();
         for worker in self.workers() {
-            all.extend(self.region.batch_in_hand(worker.slot));
+            all.extend(self.region.batch_held(worker.slot));
         }
         all.sort_unstable();
         all.dedup();
@@ -137,7 +137,7 @@ impl AttemptTable {
     pub fn batch_around(&self, unwanted: (i64, i32)) -> Vec<(i64, i32)> {
         let around = self.workers().filter(|worker| {
             self.status_of(worker).is_none_or(|(task, attempt, _)| (task, attempt) != unwanted)
-                && self.region.batch_in_hand(worker.slot).contains(&unwanted)
+                && self.region.batch_held(worker.slot).contains(&unwanted)
         });
         around.flat_map(|worker| self.region.close_batch(worker.slot)).collect()
     }

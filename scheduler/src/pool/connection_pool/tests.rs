@@ -17,12 +17,13 @@ fn checked_out() -> (ConnectionPool, UnixStream, SlotHandle) {
     let (ours, server) = UnixStream::pair().unwrap();
     server.set_nonblocking(true).unwrap();
     let parameters = Vec::new();
-    let facts = Lent { backend: BACKEND, began: "1".into(), key: (0, 0), place: 0, address: None, parameters };
+    let facts =
+        PooledConnection { backend: BACKEND, began: "1".into(), key: (0, 0), place: 0, address: None, parameters };
     let facts = Rc::new(facts);
-    let (made, state) = (Instant::now(), State::CheckedOut(slot));
+    let (made, state) = (Instant::now(), ConnectionState::CheckedOut(slot));
     let mut pool = ConnectionPool::open().unwrap();
     let (socket, outdated) = (ours.into(), false);
-    pool.connections.push(Connection { socket, facts, _seat: None, made, uses: 1, outdated, state });
+    pool.connections.push(Connection { socket, facts, _permit: None, made, uses: 1, outdated, state });
     (pool, server, slot)
 }
 
@@ -219,7 +220,7 @@ fn one_to_close_is_closed_only_when_its_backend_is_gone() {
 fn one_that_is_idle_is_given_up_at_the_first_word_that_is_no_chat_and_when_it_is_worn() {
     let idle = || {
         let (mut pool, server, _) = checked_out();
-        pool.connections[0].state = State::Idle;
+        pool.connections[0].state = ConnectionState::Idle;
         (pool, server)
     };
     let (mut pool, mut server) = idle();
@@ -233,7 +234,7 @@ fn one_that_is_idle_is_given_up_at_the_first_word_that_is_no_chat_and_when_it_is
     let (mut pool, mut server) = idle();
     pool.connections[0].uses = POOL_USES;
     turn(&mut pool, Instant::now());
-    assert!(pool.idle() == 0 && pool.connections.len() == 1, "its seat is kept until the server has hung up");
+    assert!(pool.idle() == 0 && pool.connections.len() == 1, "its permit is kept until the server has closed it");
     assert_eq!(sent(&mut server), TERMINATE);
     drop(server);
     turn(&mut pool, Instant::now());
@@ -256,8 +257,8 @@ fn a_backend_is_a_stranger_to_every_task_but_the_one_that_runs_on_it() {
     assert!(pool.strangers_to(1, |_| Some(1)).is_empty());
     assert!(pool.strangers_to(1, |_| None).is_empty());
     assert_eq!(pool.strangers_to(2, |held| (held == slot).then_some(1)), [BACKEND]);
-    pool.connections[0].state = State::Idle;
+    pool.connections[0].state = ConnectionState::Idle;
     assert_eq!(pool.strangers_to(1, |_| Some(1)), [BACKEND]);
-    pool.connections[0].state = State::Terminating { due: None };
+    pool.connections[0].state = ConnectionState::Terminating { due: None };
     assert!(pool.strangers_to(2, |_| Some(1)).is_empty());
 }

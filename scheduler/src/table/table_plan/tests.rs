@@ -7,20 +7,20 @@ fn queue() -> Queue {
     Queue { schema: "public".into(), table: "task".into() }
 }
 
-fn column(name: &str, base: &str) -> Column {
+fn column(name: &str, base: &str) -> TableColumn {
     let category = match base {
         "text" | "character varying" => "S",
         "public.state" => "E",
         _ => "X",
     };
     let labels = if category == "E" { LABELS.map(str::to_owned).to_vec() } else { Vec::new() };
-    Column {
+    TableColumn {
         name: name.into(),
         type_name: base.into(),
         base: base.into(),
         category: category.into(),
         labels,
-        ..Column::default()
+        ..TableColumn::default()
     }
 }
 
@@ -28,15 +28,15 @@ fn column(name: &str, base: &str) -> Column {
 fn ours() -> Shape {
     let columns = TASK_COLUMNS.iter().map(|ours| {
         let base = match ours.kind {
-            Kind::Integer => "integer",
-            Kind::State => "public.state",
-            Kind::Moment => "timestamp with time zone",
-            Kind::Interval => "interval",
-            Kind::Boolean => "boolean",
-            Kind::Text | Kind::Own => "text",
+            ColumnKind::Integer => "integer",
+            ColumnKind::State => "public.state",
+            ColumnKind::Moment => "timestamp with time zone",
+            ColumnKind::Interval => "interval",
+            ColumnKind::Boolean => "boolean",
+            ColumnKind::Text | ColumnKind::Own => "text",
         };
         let checked = ours.check.map(|_| true);
-        Column { commented: true, checked, generated: ours.is_generated(), ..column(ours.name, base) }
+        TableColumn { commented: true, checked, generated: ours.is_generated(), ..column(ours.name, base) }
     });
     let triggers = OUR_TRIGGERS.map(|name| Trigger { name: name.into(), ..Trigger::default() });
     let indexes = INDEXES.iter().map(|place| Index {
@@ -65,7 +65,7 @@ fn ours() -> Shape {
     }
 }
 
-fn planned(shape: &Shape) -> Plan {
+fn planned(shape: &Shape) -> TablePlan {
     plan(shape, &queue(), &ColumnDefaults::default()).expect("not refused")
 }
 
@@ -81,7 +81,7 @@ fn without(names: &[&str]) -> Shape {
 
 #[test]
 fn a_table_of_ours_needs_nothing() {
-    assert_eq!(planned(&ours()), Plan { state_type: "public.state".into(), ..Plan::default() });
+    assert_eq!(planned(&ours()), TablePlan { state_type: "public.state".into(), ..TablePlan::default() });
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_missing_column_is_added_as_it_would_be_made_but_for_its_check() {
         "interval NOT NULL DEFAULT COALESCE(NULLIF(current_setting('pg_task.active', true), ''), '1 hour')::interval";
     let add = |name: &str, definition: &str| Reshape::AddColumn { name: name.into(), definition: definition.into() };
     assert_eq!(plan.reshape, [add("active", active), add("job", "int")]);
-    assert!(plan.mends.contains(&Mend::Check { column: "active", condition: "> '0'", there: false }));
+    assert!(plan.repairs.contains(&Repair::Check { column: "active", condition: "> '0'", there: false }));
 }
 
 #[test]
@@ -100,12 +100,12 @@ fn a_missing_hash_is_generated_in_a_small_table_and_kept_by_a_trigger_in_a_large
     shape.bytes = SMALL_BYTES;
     let small = planned(&shape);
     assert!(matches!(&small.reshape[..], [Reshape::AddColumn { definition, .. }] if definition.contains("STORED")));
-    assert!(!small.mends.contains(&Mend::FillHash));
+    assert!(!small.repairs.contains(&Repair::FillHash));
     shape.bytes += 1;
     let large = planned(&shape);
     let add = Reshape::AddColumn { name: "hash".into(), definition: "int".into() };
-    assert_eq!(large.reshape, [add, Reshape::HangHash]);
-    assert!(large.mends.contains(&Mend::FillHash));
+    assert_eq!(large.reshape, [add, Reshape::MakeHashTrigger]);
+    assert!(large.repairs.contains(&Repair::FillHash));
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn defaults_of_the_extension_are_replaced_and_those_of_users_are_not() {
 
 #[test]
 fn triggers_of_the_extension_go_and_those_of_users_stay() {
-    let ring =
+    let wake_up =
         "BEGIN PERFORM pg_catalog.pg_cancel_backend(pid) FROM pg_locks WHERE locktype = 'userlock'; RETURN NULL; END";
     let trigger = |name: &str, function: &str, source: &str| Trigger {
         name: name.into(),
@@ -176,10 +176,10 @@ fn triggers_of_the_extension_go_and_those_of_users_stay() {
     };
     let mut shape = ours();
     shape.triggers.extend([
-        trigger("wake_up", "task_wake_up", ring),
+        trigger("wake_up", "task_wake_up", wake_up),
         trigger("task_state", "task_state", "RAISE EXCEPTION 'invalid state transition'"),
         trigger("audit", "audit", "INSERT INTO log"),
-        trigger("stop_them", "canceller", ring),
+        trigger("stop_them", "canceller", wake_up),
     ]);
     let drop = |name: &str, function: &str| Reshape::DropTrigger {
         name: name.into(),
@@ -189,12 +189,22 @@ fn triggers_of_the_extension_go_and_those_of_users_stay() {
 }
 
 #[test]
+fn wake_up_triggers_by_an_earlier_name_are_replaced() {
+    let mut shape = ours();
+    shape.triggers.retain(|trigger| !trigger.name.starts_with("mill_wakeup"));
+    shape.triggers.push(Trigger { name: FORMER_TRIGGERS[0].into(), ..Trigger::default() });
+    assert_eq!(planned(&shape).repairs, [Repair::MakeTriggers { former: vec![FORMER_TRIGGERS[0]] }]);
+    shape.triggers.extend(OUR_TRIGGERS.map(|name| Trigger { name: name.into(), ..Trigger::default() }));
+    assert_eq!(planned(&shape).repairs, [Repair::MakeTriggers { former: vec![FORMER_TRIGGERS[0]] }]);
+}
+
+#[test]
 fn an_index_that_is_missing_or_broken_is_made() {
     let mut shape = ours();
     shape.indexes[0].valid = false;
     shape.indexes.remove(3);
-    let broken = Mend::Index { place: &INDEXES[0], broken: Some("group".into()) };
-    assert_eq!(planned(&shape).mends, [broken, Mend::Index { place: &INDEXES[3], broken: None }]);
+    let broken = Repair::Index { place: &INDEXES[0], broken: Some("group".into()) };
+    assert_eq!(planned(&shape).repairs, [broken, Repair::Index { place: &INDEXES[3], broken: None }]);
     assert_eq!(
         INDEXES[0].definition(),
         r#"("hash", "max" DESC, "priority" DESC, "id") WHERE state = 'PLAN' AND NOT held"#
@@ -206,7 +216,7 @@ fn an_index_that_leaves_out_more_rows_is_another_one() {
     let mut shape = ours();
     shape.indexes[2].uses.push("remote".into());
     shape.indexes[2].predicate += " AND (remote IS NULL)";
-    assert_eq!(planned(&shape).mends, [Mend::Index { place: &INDEXES[2], broken: None }]);
+    assert_eq!(planned(&shape).repairs, [Repair::Index { place: &INDEXES[2], broken: None }]);
 }
 
 #[test]
@@ -240,16 +250,16 @@ fn domains_and_other_sizes_fit_and_other_kinds_do_not() {
     ] {
         assert_eq!(fits(&column(name, base), task_column(name).expect("known").kind), fit, "{name} {base}");
     }
-    assert_eq!(task_column("data").map(|column| column.kind), Some(Kind::Own));
+    assert_eq!(task_column("data").map(|column| column.kind), Some(ColumnKind::Own));
 }
 
 #[test]
 fn tasks_of_others_are_not_run_as_the_queues_user_unasked() {
     let mut shape = without(&["attempt"]);
-    shape.columns.push(Column { expression: Some("CURRENT_USER".into()), ..column("user", "name") });
+    shape.columns.push(TableColumn { expression: Some("CURRENT_USER".into()), ..column("user", "name") });
     assert!(planned(&shape).reshape.contains(&Reshape::CommentUser));
-    shape.writers = vec!["clerk".into()];
-    assert!(refused(&shape).contains("clerk may write into it"), "{}", refused(&shape));
+    shape.writers = vec!["reporter".into()];
+    assert!(refused(&shape).contains("reporter may write into it"), "{}", refused(&shape));
     shape.columns.push(column("attempt", "integer"));
     assert_eq!(planned(&shape).reshape, []);
 }

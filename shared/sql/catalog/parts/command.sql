@@ -32,7 +32,7 @@ COMMENT ON COLUMN mill.command.made_by IS 'the role that wrote the row, and for 
 COMMENT ON COLUMN mill.command.result IS 'what the command has done';
 COMMENT ON COLUMN mill.command.run IS 'the run that it has ordered or ended, if it was one run';
 ALTER TABLE mill.command ENABLE ROW LEVEL SECURITY;
-CREATE POLICY by_maker ON mill.command FOR SELECT USING (mill_private.is_member(made_by)
+CREATE POLICY by_author ON mill.command FOR SELECT USING (mill_private.is_member(made_by)
     OR EXISTS (SELECT FROM mill.job j WHERE j.name = command.job) OR EXISTS (SELECT FROM mill.flow f WHERE f.name = command.flow));
 CREATE POLICY inserts ON mill.command FOR INSERT WITH CHECK (true);
 
@@ -243,12 +243,12 @@ $function$;
 COMMENT ON FUNCTION mill_private.skip_job(int, timestamptz) IS 'pgmill: skips the open runs of a job, or its next activation if none is open';
 
 -- Returns the id of the run.
-CREATE FUNCTION mill_private.mark_job(job_row mill.job, at timestamptz, success bool, maker name) RETURNS bigint
+CREATE FUNCTION mill_private.mark_job(job_row mill.job, at timestamptz, success bool, author name) RETURNS bigint
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     run_row record;
     marked bigint;
-    error text := CASE WHEN NOT success THEN format('ERROR:  marked as failed by %s', maker) END;
+    error text := CASE WHEN NOT success THEN format('ERROR:  marked as failed by %s', author) END;
 BEGIN
     FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(ARRAY[job_row.id], mark_job.at) open_run LOOP
         PERFORM mill_private.close_run(run_row.id, success, 'marked', error);

@@ -70,7 +70,7 @@ CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE (name na
             'PERFORM mill_private.fill_next_start(%s, job, stamp, next, wrong)'),
         ('delete_old_runs', 'behind int', 'TABLE (tasks bigint[], runs bigint[], last int)',
             'RETURN QUERY SELECT * FROM mill_private.delete_old_runs(%s, behind)'),
-        ('note_trouble', 'reason text', 'void', 'UPDATE mill.queue q SET trouble = reason WHERE q.relid = %s'),
+        ('record_error', 'reason text', 'void', 'UPDATE mill.queue q SET trouble = reason WHERE q.relid = %s'),
         -- for the SQL of a run
         ('set_next_start', 'job int, next timestamptz', 'bool', 'RETURN mill_private.set_next_start(%s, job, next)'),
         ('get_stash', 'job int, at timestamptz, key text', 'text', 'RETURN mill_private.get_stash(%s, job, at, key)'),

@@ -149,14 +149,14 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.wake_keeper() IS 'pgmill: wakes the keeper of the graph up after a change';
-CREATE TRIGGER ring AFTER INSERT OR UPDATE OR DELETE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
-CREATE TRIGGER ring AFTER INSERT OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup, catchup_age,
+CREATE TRIGGER wake_keeper AFTER INSERT OR UPDATE OR DELETE ON mill.flow FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR UPDATE OF name, flow, start, stop, period, cron, timezone, shift, catchup, catchup_age,
     enabled OR DELETE ON mill.timer FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
-CREATE TRIGGER ring AFTER INSERT OR UPDATE OR DELETE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
-CREATE TRIGGER ring AFTER INSERT OR UPDATE OF lo, hi, "order", paused OR DELETE ON mill.backfill FOR EACH STATEMENT
+CREATE TRIGGER wake_keeper AFTER INSERT OR UPDATE OR DELETE ON mill.edge FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER INSERT OR UPDATE OF lo, hi, "order", paused OR DELETE ON mill.backfill FOR EACH STATEMENT
     EXECUTE FUNCTION mill_private.wake_keeper();
 
-CREATE TRIGGER ring AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
+CREATE TRIGGER wake_keeper AFTER UPDATE OF clock ON mill.meta FOR EACH STATEMENT EXECUTE FUNCTION mill_private.wake_keeper();
 
 -- Runs as the writer.
 CREATE FUNCTION mill_private.check_flow() RETURNS trigger

@@ -124,13 +124,13 @@ COMMENT ON FUNCTION mill_private.apply_deltas(int) IS 'pgmill: adds the deltas o
 CREATE FUNCTION mill_private.lock_job_state(job int) RETURNS mill_private.job_state
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    book mill_private.job_state;
+    counters mill_private.job_state;
 BEGIN
-    SELECT * INTO book FROM mill_private.job_state b WHERE b.job = lock_job_state.job FOR NO KEY UPDATE;
+    SELECT * INTO counters FROM mill_private.job_state b WHERE b.job = lock_job_state.job FOR NO KEY UPDATE;
     IF FOUND AND mill_private.apply_deltas(lock_job_state.job) THEN
-        SELECT * INTO book FROM mill_private.job_state b WHERE b.job = lock_job_state.job;
+        SELECT * INTO counters FROM mill_private.job_state b WHERE b.job = lock_job_state.job;
     END IF;
-    RETURN book;
+    RETURN counters;
 END
 $function$;
 COMMENT ON FUNCTION mill_private.lock_job_state(int) IS 'pgmill: locks the state of a job and adds its deltas; NULL: it has none';

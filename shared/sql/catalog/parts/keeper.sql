@@ -28,13 +28,13 @@ $function$;
 COMMENT ON FUNCTION mill_private.s_list_timers(int, int[]) IS 'pgmill: timers that the keeper has to see to';
 
 -- Skips timers that were edited again meanwhile. Returns the number of timers.
-CREATE FUNCTION mill_private.s_set_timers(ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], troubles text[]) RETURNS int
+CREATE FUNCTION mill_private.s_set_timers(ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], reasons text[]) RETURNS int
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     done int;
 BEGIN
     UPDATE mill.timer t SET next = u.next, due = CASE WHEN t.enabled THEN u.due END, stale = NULL, trouble = u.trouble
-      FROM unnest(ids, revisions, nexts, dues, troubles) AS u (id, revision, next, due, trouble)
+      FROM unnest(ids, revisions, nexts, dues, reasons) AS u (id, revision, next, due, trouble)
      WHERE t.id = u.id AND t.revision = u.revision AND t.stale IS NOT NULL;
     GET DIAGNOSTICS done = ROW_COUNT;
     RETURN done;

@@ -5,7 +5,7 @@ assigned AS (
                THEN (:reserved_backends::int[])[(count(*) FILTER (WHERE l.plain) OVER (ORDER BY l.capacity DESC, l.priority DESC, l.id))::int] END AS backend
       FROM locked l
 ), claimed AS (
-    -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
+    -- t.state is never taken: it gives its type, which is not the same in every table, to the other two
     UPDATE {queue} t SET state = CASE WHEN l.backend IS NOT NULL THEN 'WORK' WHEN true THEN 'TAKE' ELSE t.state END,
            attempt = {next_attempt}, pid = COALESCE(l.backend, t.pid),
            start = CASE WHEN l.backend IS NULL THEN t.start ELSE statement_timestamp() END,

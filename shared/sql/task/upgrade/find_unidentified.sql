@@ -2,7 +2,7 @@
 -- The index that could be the identity, if there is one.
 -- parameters: none
 -- locks: none
--- caller: scheduler, with look_shape
+-- caller: scheduler, with read_shape
 SELECT l.oid::pg_catalog.regclass::text AS name,
        (SELECT pg_catalog.quote_ident(x.relname) FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
          WHERE i.indrelid = l.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL AND i.indexprs IS NULL

@@ -1,7 +1,7 @@
 -- The columns of the queue: what they hold, what fills them, and what guards them.
 -- parameters: none
 -- locks: none
--- caller: scheduler, with look_shape
+-- caller: scheduler, with read_shape
 WITH RECURSIVE types AS (
     SELECT a.attnum, t.oid, t.typbasetype, 0 AS depth FROM pg_catalog.pg_attribute a
       JOIN pg_catalog.pg_type t ON t.oid = a.atttypid

@@ -2,7 +2,7 @@
 -- predicate too; and what they leave out, without the quotes that a server may put around names.
 -- parameters: none
 -- locks: none
--- caller: scheduler, with look_shape
+-- caller: scheduler, with read_shape
 SELECT c.relname::text AS name, i.indisvalid AS valid,
        pg_catalog.replace(pg_catalog.pg_get_expr(i.indpred, i.indrelid), '"', '') AS predicate,
        ARRAY(SELECT DISTINCT a.attname::text FROM pg_catalog.pg_depend d

@@ -1,7 +1,7 @@
 -- The triggers of the queue with the text of their functions, and whether a function serves another table as well.
 -- parameters: none
 -- locks: none
--- caller: scheduler, with look_shape
+-- caller: scheduler, with read_shape
 SELECT g.tgname::text AS name, n.nspname::text AS schema, p.proname::text AS function, p.prosrc AS source,
        EXISTS (SELECT FROM pg_catalog.pg_trigger o WHERE o.tgfoid = p.oid AND o.oid <> g.oid
                   AND o.tgparentid <> g.oid) AS shared

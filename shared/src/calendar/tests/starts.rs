@@ -6,8 +6,8 @@ use proptest::prelude::{Strategy, any, prop_assert, prop_assert_eq, proptest};
 
 const MINUTE: i64 = 60_000_000;
 
-fn columns<'a>() -> Columns<'a> {
-    Columns {
+fn columns<'a>() -> JobColumns<'a> {
+    JobColumns {
         schedule_interval: None,
         cron: None,
         timezone: None,
@@ -19,13 +19,13 @@ fn columns<'a>() -> Columns<'a> {
     }
 }
 
-fn hourly<'a>() -> Columns<'a> {
-    Columns { schedule_interval: Some(Interval::from_seconds(3_600)), ..columns() }
+fn hourly<'a>() -> JobColumns<'a> {
+    JobColumns { schedule_interval: Some(Interval::from_seconds(3_600)), ..columns() }
 }
 
 #[track_caller]
-fn start(columns: Columns<'_>, occasion: Occasion) -> Option<String> {
-    let plan = Plan::read(columns).unwrap_or_else(|error| panic!("{error}"));
+fn start(columns: JobColumns<'_>, occasion: Occasion) -> Option<String> {
+    let plan = StartPlan::read(columns).unwrap_or_else(|error| panic!("{error}"));
     next_start(&plan, occasion).unwrap_or_else(|error| panic!("{error}")).map(|moment| moment.to_string())
 }
 
@@ -39,25 +39,25 @@ fn a_job_that_has_never_run_starts_at_its_initial_start_or_now() {
     let never = Occasion::NeverRun { now };
     let later = Some(moment("2026-06-01T00:00:00Z"));
     assert_eq!(start(columns(), never), None, "it has no schedule");
-    let drifting = Columns { fixed_schedule: false, ..hourly() };
+    let drifting = JobColumns { fixed_schedule: false, ..hourly() };
     assert_eq!(start(drifting, never).as_deref(), Some("2026-05-01T12:34:56Z"));
-    assert_eq!(start(Columns { initial_start: later, ..drifting }, never).as_deref(), Some("2026-06-01T00:00:00Z"));
-    assert_eq!(start(Columns { origin: now, ..hourly() }, never).as_deref(), Some("2026-05-01T12:34:56Z"));
-    assert_eq!(start(Columns { initial_start: later, ..hourly() }, never).as_deref(), Some("2026-06-01T00:00:00Z"));
-    let cron = Columns { cron: Some("0 * * * *"), ..columns() };
+    assert_eq!(start(JobColumns { initial_start: later, ..drifting }, never).as_deref(), Some("2026-06-01T00:00:00Z"));
+    assert_eq!(start(JobColumns { origin: now, ..hourly() }, never).as_deref(), Some("2026-05-01T12:34:56Z"));
+    assert_eq!(start(JobColumns { initial_start: later, ..hourly() }, never).as_deref(), Some("2026-06-01T00:00:00Z"));
+    let cron = JobColumns { cron: Some("0 * * * *"), ..columns() };
     assert_eq!(start(cron, never).as_deref(), Some("2026-05-01T13:00:00Z"));
     // the first slot counts
-    assert_eq!(start(Columns { initial_start: later, ..cron }, never).as_deref(), Some("2026-06-01T00:00:00Z"));
+    assert_eq!(start(JobColumns { initial_start: later, ..cron }, never).as_deref(), Some("2026-06-01T00:00:00Z"));
 }
 
 #[test]
 fn after_a_success_a_drifting_job_waits_its_interval_and_a_fixed_one_skips_missed_slots() {
     let done = Occasion::Succeeded { finish: moment("2026-05-01T12:34:56Z"), own: None };
-    let drifting = Columns { fixed_schedule: false, ..hourly() };
+    let drifting = JobColumns { fixed_schedule: false, ..hourly() };
     assert_eq!(start(drifting, done).as_deref(), Some("2026-05-01T13:34:56Z"));
     assert_eq!(start(hourly(), done).as_deref(), Some("2026-05-01T13:00:00Z"));
     assert_eq!(start(columns(), done), None);
-    let cron = Columns { cron: Some("0 3 * * *"), timezone: Some("Europe/Paris"), ..columns() };
+    let cron = JobColumns { cron: Some("0 3 * * *"), timezone: Some("Europe/Paris"), ..columns() };
     assert_eq!(start(cron, done).as_deref(), Some("2026-05-02T01:00:00Z"));
     // a finish on the slot itself: strictly after
     let sharp = Occasion::Succeeded { finish: moment("2026-05-01T13:00:00Z"), own: None };
@@ -76,10 +76,10 @@ fn what_the_run_has_set_for_itself_wins() {
 
 #[test]
 fn waits_after_failures_double_up_to_the_cap() {
-    let daily = Columns { schedule_interval: Some(Interval::from_days(1)), fixed_schedule: false, ..columns() };
+    let daily = JobColumns { schedule_interval: Some(Interval::from_days(1)), fixed_schedule: false, ..columns() };
     let noon = moment("2026-05-01T12:00:00Z");
     let wait = |columns, failures, jitter| {
-        let plan = Plan::read(columns).expect("a good plan");
+        let plan = StartPlan::read(columns).expect("a good plan");
         let next = next_start(&plan, Occasion::Failed { finish: noon, own: None, failures, jitter });
         (next.expect("in range").expect("a retry").us() - noon.us()) / MINUTE
     };
@@ -98,7 +98,7 @@ fn a_fixed_schedule_never_retries_later_than_its_next_slot() {
     assert_eq!(start(hourly(), failed("2026-05-01T12:10:00Z", 1, 0.0)).as_deref(), Some("2026-05-01T12:15:00Z"));
     assert_eq!(start(hourly(), failed("2026-05-01T12:58:00Z", 1, 0.0)).as_deref(), Some("2026-05-01T13:00:00Z"));
     assert_eq!(start(hourly(), failed("2026-05-01T12:10:00Z", 9, 1.0)).as_deref(), Some("2026-05-01T13:00:00Z"));
-    let cron = Columns { cron: Some("0 * * * *"), ..columns() };
+    let cron = JobColumns { cron: Some("0 * * * *"), ..columns() };
     assert_eq!(start(cron, failed("2026-05-01T12:58:00Z", 20, 0.0)).as_deref(), Some("2026-05-01T13:00:00Z"));
 }
 
@@ -107,9 +107,9 @@ fn after_a_crash_the_operator_has_time_also_where_a_slot_is_near() {
     let now = moment("2026-05-01T12:58:00Z");
     let crashed = |crashes| Occasion::Crashed { now, crashes, jitter: 0.0 };
     assert_eq!(start(hourly(), crashed(1)).as_deref(), Some("2026-05-01T13:03:00Z"));
-    let drifting = Columns { fixed_schedule: false, ..hourly() };
+    let drifting = JobColumns { fixed_schedule: false, ..hourly() };
     assert_eq!(start(drifting, crashed(3)).as_deref(), Some("2026-05-01T13:18:00Z"), "the back-off is longer");
-    let patient = Columns { crash_wait: Interval::from_days(2), ..hourly() };
+    let patient = JobColumns { crash_wait: Interval::from_days(2), ..hourly() };
     assert_eq!(start(patient, crashed(1)).as_deref(), Some("2026-05-03T12:58:00Z"));
     assert_eq!(start(columns(), crashed(1)).as_deref(), Some("2026-05-01T13:03:00Z"), "edges started it");
 }
@@ -125,39 +125,45 @@ fn an_interrupted_job_is_still_due() {
 #[test]
 fn a_changed_schedule_moves_the_next_start() {
     let (now, finish) = (moment("2026-05-01T12:10:00Z"), Some(moment("2026-05-01T11:50:00Z")));
-    let drifting = Columns { fixed_schedule: false, ..hourly() };
+    let drifting = JobColumns { fixed_schedule: false, ..hourly() };
     let changed = |last_finish| Occasion::Changed { now, last_finish };
     assert_eq!(start(drifting, changed(finish)).as_deref(), Some("2026-05-01T12:50:00Z"));
     assert_eq!(start(drifting, changed(None)).as_deref(), Some("2026-05-01T12:10:00Z"));
     assert_eq!(start(hourly(), changed(finish)).as_deref(), Some("2026-05-01T13:00:00Z"));
-    let later = Columns { initial_start: Some(moment("2026-07-01T00:00:00Z")), ..hourly() };
+    let later = JobColumns { initial_start: Some(moment("2026-07-01T00:00:00Z")), ..hourly() };
     assert_eq!(start(later, changed(finish)).as_deref(), Some("2026-07-01T00:00:00Z"));
     assert_eq!(start(columns(), changed(finish)), None);
 }
 
 #[test]
 fn columns_that_make_no_schedule_are_refused() {
-    let every = |schedule_interval| Columns { schedule_interval: Some(schedule_interval), ..columns() };
+    let every = |schedule_interval| JobColumns { schedule_interval: Some(schedule_interval), ..columns() };
     let mixed = Interval { months: 1, days: 1, us: 0 };
-    assert_eq!(Plan::read(every(mixed)), Err(Error::Mixed));
-    assert!(Plan::read(Columns { fixed_schedule: false, ..every(mixed) }).is_ok(), "drifting may");
+    assert_eq!(StartPlan::read(every(mixed)), Err(Error::Mixed));
+    assert!(StartPlan::read(JobColumns { fixed_schedule: false, ..every(mixed) }).is_ok(), "drifting may");
     for fixed_schedule in [true, false] {
-        assert_eq!(Plan::read(Columns { fixed_schedule, ..every(Interval::default()) }), Err(Error::NotPositive));
-        assert_eq!(Plan::read(Columns { fixed_schedule, ..every(Interval::from_days(-1)) }), Err(Error::NotPositive));
+        assert_eq!(
+            StartPlan::read(JobColumns { fixed_schedule, ..every(Interval::default()) }),
+            Err(Error::NotPositive)
+        );
+        assert_eq!(
+            StartPlan::read(JobColumns { fixed_schedule, ..every(Interval::from_days(-1)) }),
+            Err(Error::NotPositive)
+        );
     }
-    let unknown = Columns { timezone: Some("Mars/Olympus"), ..hourly() };
-    assert_eq!(Plan::read(unknown), Err(Error::UnknownZone("Mars/Olympus".into())));
-    assert!(matches!(Plan::read(Columns { cron: Some("0 0 31 2 *"), ..columns() }), Err(Error::Cron { .. })));
+    let unknown = JobColumns { timezone: Some("Mars/Olympus"), ..hourly() };
+    assert_eq!(StartPlan::read(unknown), Err(Error::UnknownZone("Mars/Olympus".into())));
+    assert!(matches!(StartPlan::read(JobColumns { cron: Some("0 0 31 2 *"), ..columns() }), Err(Error::Cron { .. })));
 }
 
 #[test]
 fn a_wait_beyond_the_calendar_is_an_error_unless_a_slot_comes_first() {
-    let long = Columns { retry_period: Interval::from_months(i32::MAX), ..columns() };
+    let long = JobColumns { retry_period: Interval::from_months(i32::MAX), ..columns() };
     let finish = moment("2026-05-01T12:00:00Z");
     let occasion = Occasion::Failed { finish, own: None, failures: 21, jitter: 1.0 };
-    let plan = Plan::read(long).expect("a good plan");
+    let plan = StartPlan::read(long).expect("a good plan");
     assert_eq!(next_start(&plan, occasion), Err(Error::OutOfRange));
-    let cron = Columns { cron: Some("0 * * * *"), ..long };
+    let cron = JobColumns { cron: Some("0 * * * *"), ..long };
     assert_eq!(start(cron, occasion).as_deref(), Some("2026-05-01T13:00:00Z"));
 }
 
@@ -172,7 +178,7 @@ proptest! {
         failures in any::<u32>(), jitter in -1.0f64..=1.0, fixed_schedule in any::<bool>(),
     ) {
         let at = |second| Moment::from_seconds(second).expect("in range");
-        let plan = Plan::read(Columns {
+        let plan = StartPlan::read(JobColumns {
             schedule_interval: Some(Interval::from_seconds(interval)),
             fixed_schedule,
             retry_period: Interval::from_seconds(retry),

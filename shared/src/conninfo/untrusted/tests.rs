@@ -23,7 +23,7 @@ fn a_string_with_host_user_and_password_stands_for_itself() {
 }
 
 #[test]
-fn nothing_of_our_host_is_lent_to_a_stranger() {
+fn nothing_of_our_host_is_given_to_a_stranger() {
     for (more, why) in [
         ("passfile=/root/.pgpass", "passfile"),
         ("service=ours", "service"),
@@ -83,7 +83,7 @@ fn waits_are_bounded_whatever_a_stranger_asks_for() {
     assert!(target.keepalive.on && target.keepalive.idle_s == 60 && target.keepalive.user_timeout_ms == 60_000);
     let hosts = vec!["h"; 16].join(",");
     let many = stranger(&format!("host={hosts} user=a password=b")).unwrap();
-    assert_eq!(many.patience(), REMOTE_CONNECT_TIMEOUT);
+    assert_eq!(many.total_connect_timeout(), REMOTE_CONNECT_TIMEOUT);
 }
 
 #[test]

@@ -1,30 +1,30 @@
-//! How a link comes up: a seat and a permit, the legs of its route, the greeting, and the probe for poolers.
+//! How a link comes up: the two permits, the legs of its route, the greeting, and the probe for poolers.
 
-use super::session::{Session, greet};
+use super::session::{LinkSession, greet};
 use super::{Link, LinkEvent, Role, Stage, UNKNOWN, advised, nowhere};
 use crate::conninfo::{Place, SessionAttributes};
 use crate::db::address::Resolving;
+use crate::db::db_error::DbError;
 use crate::db::dial::{Dialling, Failed};
 use crate::db::route::{Failure, Leg};
-use crate::db::trouble::Trouble;
 use crate::limits::PROBE_TIMEOUT;
 use crate::region::server_key;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Instant;
 
 impl<A> Link<A> {
-    /// A seat first, then a permit: who may not stay need not come.
-    pub(super) fn queue(&mut self, since: Instant, now: Instant) -> Result<(), Trouble> {
+    /// The connection permit first, then the connect permit: without the first the second is of no use.
+    pub(super) fn queue(&mut self, since: Instant, now: Instant) -> Result<(), DbError> {
         if let Some(region) = &self.region {
             let key = server_key(self.route.target());
-            self.seat = self.seat.take().or_else(|| region.take_seat());
-            if self.seat.is_some() {
-                self.permit = region.take_permit(key);
+            self.connection_permit = self.connection_permit.take().or_else(|| region.take_connection_permit());
+            if self.connection_permit.is_some() {
+                self.connect_permit = region.take_connect_permit(key);
             }
-            if self.seat.is_none() && now >= since + self.route.target().connect_timeout() {
-                return Err(Trouble::passing("the budget of connections is used up; raise connections in the config"));
+            if self.connection_permit.is_none() && now >= since + self.route.target().connect_timeout() {
+                return Err(DbError::passing("the budget of connections is used up; raise connections in the config"));
             }
-            if self.permit.is_none() {
+            if self.connect_permit.is_none() {
                 return Ok(());
             }
         }
@@ -33,21 +33,21 @@ impl<A> Link<A> {
     }
 
     /// What the route says next.
-    pub(super) fn follow(&mut self, now: Instant, mut leg: Leg<Trouble>) -> Result<(), Trouble> {
+    pub(super) fn follow(&mut self, now: Instant, mut leg: Leg<DbError>) -> Result<(), DbError> {
         // Bounded: each turn of it uses up an address, a host, or the one change of cover.
         loop {
             self.deadline = now + self.route.target().connect_timeout();
             self.woken.0.store(true, SeqCst);
             leg = match leg {
-                Leg::Over(trouble) => return Err(trouble),
+                Leg::Over(db_error) => return Err(db_error),
                 Leg::Resolve { host, port } => match Resolving::start(&host, port) {
                     Ok(resolving) => {
                         self.stage = Stage::Resolving(resolving);
                         return Ok(());
                     }
                     Err(error) => {
-                        let trouble = Trouble::passing(format!("cannot resolve \"{host}\": {error}{UNKNOWN}"));
-                        self.route.failed(&Failure::Unreachable, trouble)
+                        let db_error = DbError::passing(format!("cannot resolve \"{host}\": {error}{UNKNOWN}"));
+                        self.route.failed(&Failure::Unreachable, db_error)
                     }
                 },
                 Leg::Dial(attempt) => match Dialling::begin(self.route.target(), &attempt, &self.application_name) {
@@ -55,48 +55,48 @@ impl<A> Link<A> {
                         self.stage = Stage::Dialling(Box::new(dialling));
                         return Ok(());
                     }
-                    Err(Failed { failure, trouble }) => {
-                        let trouble = self.located(advised(&failure, trouble));
-                        self.tell_gate(&failure);
-                        self.route.failed(&failure, trouble)
+                    Err(Failed { failure, db_error }) => {
+                        let db_error = self.located(advised(&failure, db_error));
+                        self.adjust_connect_limit(&failure);
+                        self.route.failed(&failure, db_error)
                     }
                 },
             };
         }
     }
 
-    pub(super) fn go_on(&mut self, now: Instant, failure: Failure, trouble: Trouble) -> Result<(), Trouble> {
-        let trouble = self.located(trouble);
-        self.tell_gate(&failure);
-        let leg = self.route.failed(&failure, trouble);
+    pub(super) fn go_on(&mut self, now: Instant, failure: Failure, db_error: DbError) -> Result<(), DbError> {
+        let db_error = self.located(db_error);
+        self.adjust_connect_limit(&failure);
+        let leg = self.route.failed(&failure, db_error);
         self.follow(now, leg)
     }
 
     /// A server that is away is approached by one, then by two, then by four.
-    pub(super) fn tell_gate(&self, failure: &Failure) {
+    pub(super) fn adjust_connect_limit(&self, failure: &Failure) {
         let away = match failure {
             Failure::Unreachable | Failure::Broken => true,
             Failure::Refused { code, .. } => code.starts_with("57P") || code.starts_with("53"),
             Failure::Tls | Failure::SettingsRefused | Failure::Unsuitable => false,
         };
-        if let (Some(permit), true) = (&self.permit, away) {
-            permit.narrow();
+        if let (Some(connect_permit), true) = (&self.connect_permit, away) {
+            connect_permit.narrow();
         }
     }
 
     pub(super) fn greet(
         &mut self,
         now: Instant,
-        session: Session,
+        session: LinkSession,
         events: &mut Vec<LinkEvent<A>>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), DbError> {
         let parameter = |name| session.conversation.parameter(name);
         let suits = self.route.suits(parameter("in_hot_standby"), parameter("default_transaction_read_only"));
         if let Err(why) = suits {
-            return self.go_on(now, Failure::Unsuitable, Trouble::passing(why));
+            return self.go_on(now, Failure::Unsuitable, DbError::passing(why));
         }
-        if let Some(permit) = self.permit.take() {
-            permit.widen();
+        if let Some(connect_permit) = self.connect_permit.take() {
+            connect_permit.widen();
         }
         let late = self.route.target().late_settings && !self.route.target().foreign;
         if !late && self.role == Role::Trusted && self.proof.is_none() {
@@ -134,7 +134,7 @@ impl<A> Link<A> {
         self.woken.0.store(true, SeqCst);
     }
 
-    pub(super) fn probed(&mut self, said: &[LinkEvent<()>], events: &mut Vec<LinkEvent<A>>) -> Result<(), Trouble> {
+    pub(super) fn probed(&mut self, said: &[LinkEvent<()>], events: &mut Vec<LinkEvent<A>>) -> Result<(), DbError> {
         let Stage::Probing { probe, .. } = &self.stage else { return Ok(()) };
         let failed = said.iter().any(|event| matches!(event, LinkEvent::Lost(_)));
         let theirs = probe.backend;
@@ -142,8 +142,8 @@ impl<A> Link<A> {
             return Ok(());
         }
         if theirs.is_some() && theirs == self.backend {
-            return Err(Trouble::standing(
-                "a pooler between us and the server lends sessions by transaction, so locks do not hold; connect \
+            return Err(DbError::standing(
+                "a pooler between us and the server assigns sessions by transaction, so locks do not hold; connect \
                  to the server itself, or set pool_mode=session for this database and user",
             ));
         }

@@ -1,6 +1,6 @@
 //! Every form in which a statement is sent, for people and for tests.
 
-use super::queue::{Claim, Rows, Scan};
+use super::queue::{ClaimForm, Rows, Scan};
 use super::queue_name::Queue;
 use super::render::{bare, parameters};
 use crate::config::ColumnDefaults;
@@ -9,7 +9,7 @@ use crate::limits::CLAIM_WALKS;
 
 /// A statement as it is sent.
 #[derive(Clone, Debug)]
-pub struct Form {
+pub struct StatementForm {
     /// What it is made for; empty where there is only one form.
     pub about: String,
     pub text: String,
@@ -19,13 +19,15 @@ pub struct Form {
 const PROOF: i64 = (1 << 32) | 2;
 
 /// The forms of a statement of the list. Where the OID of the table or of the queue's user has to stand, `{oid}` and `{user}` are left.
-pub fn forms(path: &str, text: &str, queue: &Queue) -> Vec<Form> {
-    let only = |text: String| vec![Form { about: String::new(), text }];
+pub fn forms(path: &str, text: &str, queue: &Queue) -> Vec<StatementForm> {
+    let only = |text: String| vec![StatementForm { about: String::new(), text }];
     let copied = || TASK_COLUMNS.iter().filter(|column| column.is_copied()).map(|column| column.name.to_owned());
     match path {
         "task/claim_walk" => {
             let walks = CLAIM_WALKS.into_iter();
-            walks.map(|rows| Form { about: format!("{rows} rows"), text: queue.fill_claim_walk(rows) }).collect()
+            walks
+                .map(|rows| StatementForm { about: format!("{rows} rows"), text: queue.fill_claim_walk(rows) })
+                .collect()
         }
         "task/claim_next" => next_forms(queue),
         "task/end" => {
@@ -34,12 +36,12 @@ pub fn forms(path: &str, text: &str, queue: &Queue) -> Vec<Form> {
                 ("many rows", Rows::Many),
                 ("many rows, but for locked ones", Rows::ManyUnlocked),
             ];
-            let form = |(about, rows): (&str, _)| Form { about: about.to_owned(), text: queue.fill_end(rows) };
+            let form = |(about, rows): (&str, _)| StatementForm { about: about.to_owned(), text: queue.fill_end(rows) };
             forms.into_iter().map(form).collect()
         }
         "task/begin" => vec![
-            Form { about: "one row".to_owned(), text: queue.fill_begin_one() },
-            Form { about: "many rows, but for locked ones".to_owned(), text: queue.fill_begin_many() },
+            StatementForm { about: "one row".to_owned(), text: queue.fill_begin_one() },
+            StatementForm { about: "many rows, but for locked ones".to_owned(), text: queue.fill_begin_many() },
         ],
         "task/make_table" => only(queue.fill_make_table(&ColumnDefaults::default())),
         "task/expire_tasks" | "task/repeat_task" | "task/crash_task" => {
@@ -52,12 +54,12 @@ pub fn forms(path: &str, text: &str, queue: &Queue) -> Vec<Form> {
     }
 }
 
-fn next_forms(queue: &Queue) -> Vec<Form> {
+fn next_forms(queue: &Queue) -> Vec<StatementForm> {
     let claims = [
-        ("a batch", Claim::Batch),
-        ("one task", Claim::One),
-        ("one task, with its session setup", Claim::OneSetUp),
-        ("one run, with its session setup", Claim::RunSetUp),
+        ("a batch", ClaimForm::Batch),
+        ("one task", ClaimForm::One),
+        ("one task, with its session setup", ClaimForm::OneSetUp),
+        ("one run, with its session setup", ClaimForm::RunSetUp),
     ];
     let scans = [
         ("", Scan::FromStart),
@@ -66,14 +68,14 @@ fn next_forms(queue: &Queue) -> Vec<Form> {
     ];
     let forms = claims.into_iter().flat_map(|claim| scans.map(|scan| (claim, scan)));
     forms
-        .map(|((what, claim), (place, scan))| Form {
+        .map(|((what, claim), (place, scan))| StatementForm {
             about: format!("{what}{place}"),
             text: queue.fill_claim_next(claim, scan, Some(PROOF)),
         })
         .collect()
 }
 
-impl Form {
+impl StatementForm {
     /// Name and type of each value that is sent with it: a form may leave the last ones out.
     pub fn parameters<'s>(&'s self, statement: &'s str) -> Vec<(&'s str, &'s str)> {
         let mut sent: Vec<_> = parameters(statement).collect();

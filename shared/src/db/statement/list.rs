@@ -10,7 +10,7 @@ macro_rules! statements {
 }
 
 statements! {
-    pub LOOK_QUEUE = "task/look_queue";
+    pub READ_QUEUE = "task/read_queue";
     pub MAKE_SCHEMA = "task/make_schema";
     pub MAKE_STATE = "task/make_state";
     pub MAKE_TABLE = "task/make_table";
@@ -26,7 +26,7 @@ statements! {
     pub LIST_DEFAULTS = "task/list_defaults";
     pub LIST_COLUMNS = "task/list_columns";
     pub NAME_SESSION = "task/name_session";
-    pub LOOK_NAME = "task/look_name";
+    pub READ_NAME = "task/read_name";
     pub FIND_NAME = "task/find_name";
     pub LIST_UNFINISHED = "task/list_unfinished";
     pub CLAIM_WALK = "task/claim_walk";
@@ -37,12 +37,12 @@ statements! {
     pub RELEASE_HELD = "task/release_held";
     pub SESSION_DEFAULTS = "task/session_defaults";
     pub NEXT_PLAN = "task/next_plan";
-    pub LOOK_RUNS = "task/look_runs";
+    pub READ_RUNS = "task/read_runs";
     pub LOCK_SIGN = "task/lock_sign";
     pub UNLOCK_SIGN = "task/unlock_sign";
     pub MEASURE_QUEUE = "task/measure_queue";
     pub DELETE_OLD = "task/delete_old";
-    pub LOOK_TASK = "task/look_task";
+    pub READ_TASK = "task/read_task";
     pub BEGIN_REMOTE = "task/begin_remote";
     pub NAME_REMOTE = "task/name_remote";
     pub END_REMOTE = "task/end_remote";
@@ -53,7 +53,7 @@ statements! {
     pub MARK_UNKNOWN = "task/mark_unknown";
     pub UNMARK_UNKNOWN = "task/unmark_unknown";
     pub END_BACKEND = "task/end_backend";
-    pub RETIRE_BACKEND = "task/retire_backend";
+    pub CLOSE_BACKEND = "task/close_backend";
     pub PLAN_AGAIN = "task/plan_again";
     pub RETURN_BATCH = "task/return_batch";
     pub BEGIN = "task/begin";
@@ -62,7 +62,7 @@ statements! {
     pub REPEAT_TASK = "task/repeat_task";
     pub PAUSE_GROUP = "task/pause_group";
     pub DELETE_FINISHED = "task/delete_finished";
-    pub LOOK_SHAPE = "task/upgrade/look_shape";
+    pub READ_SHAPE = "task/upgrade/read_shape";
     pub LIST_SHAPE_COLUMNS = "task/upgrade/list_shape_columns";
     pub LIST_SHAPE_TRIGGERS = "task/upgrade/list_shape_triggers";
     pub LIST_SHAPE_INDEXES = "task/upgrade/list_shape_indexes";
@@ -70,7 +70,7 @@ statements! {
     pub FIND_UNIDENTIFIED = "task/upgrade/find_unidentified";
     pub LIST_HOLDERS = "task/upgrade/list_holders";
     pub LIST_PARTITIONS = "task/upgrade/list_partitions";
-    pub LOOK_INDEX = "task/upgrade/look_index";
+    pub READ_INDEX = "task/upgrade/read_index";
     pub MISS_HASH = "task/upgrade/miss_hash";
     pub FILL_HASH = "task/upgrade/fill_hash";
     pub(super) MAKE_HASH_TRIGGER = "task/upgrade/make_hash_trigger";
@@ -80,17 +80,17 @@ statements! {
     pub LIST_UNFILLED = "job/list_unfilled";
     pub FILL_NEXT_START = "job/fill_next_start";
     pub DELETE_OLD_RUNS = "job/delete_old_runs";
-    pub LOOK_CLOCK = "job/look_clock";
-    pub LOOK_RUN_TRIGGERS = "job/look_run_triggers";
+    pub READ_CLOCK = "job/read_clock";
+    pub READ_RUN_TRIGGERS = "job/read_run_triggers";
     pub(super) MAKE_RUN_TRIGGERS = "job/make_run_triggers";
-    pub PUT_RUNS = "job/put_runs";
+    pub INSERT_RUNS = "job/insert_runs";
     pub NEXT_ORDER = "job/next_order";
     pub REFUSE_RUN = "job/refuse_run";
-    pub NOTE_TROUBLE = "job/note_trouble";
+    pub RECORD_ERROR = "job/record_error";
     pub RECALL_RUNS = "job/recall_runs";
     pub COMPARE_RUNS = "job/compare_runs";
-    pub LOOK_CATALOG = "catalog/look_catalog";
-    pub LOOK_VERSION = "catalog/look_version";
+    pub READ_CATALOG = "catalog/read_catalog";
+    pub READ_VERSION = "catalog/read_version";
     pub HOLD_QUEUES = "catalog/hold_queues";
     pub REGISTER_QUEUE = "catalog/register_queue";
     pub LIST_TIMERS = "graph/list_timers";
@@ -100,18 +100,18 @@ statements! {
     pub LIST_BACKFILLS = "graph/list_backfills";
     pub FILL_BACK = "graph/fill_back";
     pub STOP_BACKFILL = "graph/stop_backfill";
-    pub LOOK_GRAPH = "graph/look_graph";
+    pub READ_GRAPH = "graph/read_graph";
     pub SWEEP_GRAPH = "graph/sweep_graph";
     pub WATCH_GRAPH = "graph/watch_graph";
-    pub LOOK_CRON = "import/look_cron";
+    pub READ_CRON = "import/read_cron";
     pub LIST_CRON_JOBS = "import/list_cron_jobs";
-    pub LOOK_IMPORT_QUEUE = "import/look_queue";
+    pub READ_IMPORT_QUEUE = "import/read_queue";
     pub LIST_SAME_NAMES = "import/list_same_names";
     pub INSERT_JOB = "import/insert_job";
     pub WAIT_MESSAGE = "catalog/wait_message";
-    pub LOOK_MARKER = "catalog/look_marker";
+    pub READ_MARKER = "catalog/read_marker";
     pub FIND_MARKER = "catalog/find_marker";
-    pub LOOK_META = "catalog/look_meta";
+    pub READ_META = "catalog/read_meta";
     pub WATCH_LOCKS = "launcher/watch_locks";
     pub LIST_DATABASES = "launcher/list_databases";
     pub LIST_QUEUES = "launcher/list_queues";
@@ -119,12 +119,12 @@ statements! {
     pub GIVE_ANSWER = "launcher/give_answer";
     pub TAKE_ANSWER_BACK = "launcher/take_answer_back";
     pub END_BACKENDS = "launcher/end_backends";
-    pub CHECK_ROW = "launcher/check_row";
+    pub CHECK_QUEUE = "launcher/check_queue";
     pub LIST_INSERTERS = "launcher/list_inserters";
     pub CHECK_LAUNCHER = "launcher/check_launcher";
-    pub LOOK_ROW = "launcher/look_row";
+    pub FIND_MISSING = "launcher/find_missing";
     pub HOLD_LEADER = "launcher/hold_leader";
-    pub LOOK_LEADER = "launcher/look_leader";
+    pub READ_LEADER = "launcher/read_leader";
     pub FIND_PROOF = "launcher/find_proof";
     pub END_FORMER = "launcher/end_former";
     pub NAME_SERVER = "server/name_server";

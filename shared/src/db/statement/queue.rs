@@ -37,7 +37,7 @@ pub enum Scan {
 
 /// What a worker claims, and so what of the rows it reads and what its session is set up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claim {
+pub enum ClaimForm {
     /// Several tasks, each of which is set up with its input.
     Batch,
     /// One task, which is set up later.
@@ -78,12 +78,12 @@ impl Queue {
     }
 
     /// `CLAIM_NEXT`. `proof`: it finds nothing where the scheduler's session is not.
-    pub fn fill_claim_next(&self, claim: Claim, scan: Scan, proof: Option<i64>) -> String {
+    pub fn fill_claim_next(&self, claim: ClaimForm, scan: Scan, proof: Option<i64>) -> String {
         let (returned, setup, run) = match claim {
-            Claim::Batch => ("{batch_row}", "", ""),
-            Claim::One => ("{task_row}", "", ""),
-            Claim::OneSetUp => ("{task_row}", "{session_setup}", ""),
-            Claim::RunSetUp => ("{task_row}", "{session_setup}", "{run_setup}"),
+            ClaimForm::Batch => ("{batch_row}", "", ""),
+            ClaimForm::One => ("{task_row}", "", ""),
+            ClaimForm::OneSetUp => ("{task_row}", "{session_setup}", ""),
+            ClaimForm::RunSetUp => ("{task_row}", "{session_setup}", "{run_setup}"),
         };
         let (key, scan) = match scan {
             Scan::FromStart => (KEY, ""),

@@ -159,7 +159,7 @@ fn general(name: &str) -> Option<String> {
     Some(match name {
         "task_key" => lock_key::TASK.to_string(),
         "unknown_key" => lock_key::UNKNOWN.to_string(),
-        "bell_key" => lock_key::BELL.to_string(),
+        "wakeup_key" => lock_key::WAKE_UP.to_string(),
         "server_settings" => Settings::server_settings().map(literal).collect::<Vec<_>>().join(", "),
         _ => return None,
     })

@@ -34,7 +34,7 @@ fn every_name_of_a_parameter_is_listed_and_every_listed_one_is_used() {
         let names: BTreeSet<&str> = parameters(text).map(|(name, _)| name).collect();
         assert_eq!(names.len(), listed, "{path}: a name is listed twice");
         let mut most = 0;
-        for Form { text: form, .. } in forms(path, text, &queue()) {
+        for StatementForm { text: form, .. } in forms(path, text, &queue()) {
             let code = code(&form).replace("::", " ");
             assert_eq!(marked(&code, ":"), BTreeSet::new(), "{path}: these parameters are not listed\n{form}");
             let numbers = marked(&code, "$");
@@ -49,7 +49,7 @@ fn every_name_of_a_parameter_is_listed_and_every_listed_one_is_used() {
 #[test]
 fn every_name_in_braces_is_known() {
     for (path, text) in STATEMENTS {
-        for Form { text: form, .. } in forms(path, text, &queue()) {
+        for StatementForm { text: form, .. } in forms(path, text, &queue()) {
             let left: Vec<&str> = marked(&form, "{").into_iter().collect();
             assert!(
                 left.iter().all(|word| ["SELECT", "oid", "user"].contains(word)),

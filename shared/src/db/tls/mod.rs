@@ -38,13 +38,13 @@ pub enum TlsError {
 
 /// What a handshake with one host needs.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct PreparedTls {
     pub config: Arc<ClientConfig>,
     pub name: ServerName<'static>,
 }
 
 /// Reads the files (or finds them read) and makes the configuration for a host, called as the conninfo calls it.
-pub fn prepare(tls: &Tls, host: &str) -> Result<Prepared, TlsError> {
+pub fn prepare(tls: &Tls, host: &str) -> Result<PreparedTls, TlsError> {
     let trust = trust::read(tls)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions: Vec<&'static rustls::SupportedProtocolVersion> =
@@ -73,11 +73,11 @@ pub fn prepare(tls: &Tls, host: &str) -> Result<Prepared, TlsError> {
     // A host that is no name is told to nobody. The verifier knows what we call it.
     let unnamed = || ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into());
     let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| unnamed());
-    Ok(Prepared { config: Arc::new(config), name })
+    Ok(PreparedTls { config: Arc::new(config), name })
 }
 
 /// A handshake's error in words, with what to do where we know it.
-pub fn handshake_trouble(error: &rustls::Error) -> TlsError {
+pub fn handshake_error(error: &rustls::Error) -> TlsError {
     use rustls::{AlertDescription as A, Error};
     let advice = match error {
         Error::AlertReceived(A::CertificateRequired | A::HandshakeFailure | A::UnknownCA | A::BadCertificate) => {

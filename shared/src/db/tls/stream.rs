@@ -1,6 +1,6 @@
 //! TLS under tokio-postgres: a stream over a socket of ours, driven by whoever polls that socket.
 
-use super::{Prepared, TlsError, end_point, handshake_trouble};
+use super::{PreparedTls, TlsError, end_point, handshake_error};
 use crate::db::frames::Frames;
 use std::cell::Cell;
 use std::future::Future;
@@ -13,10 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-/// What tokio-postgres is given to shake hands with. Without `prepared` it is never asked to.
+/// What tokio-postgres is given for the TLS handshake. Without `prepared` it is never asked to.
 #[derive(Debug)]
 pub struct Handshake {
-    pub prepared: Option<Prepared>,
+    pub prepared: Option<PreparedTls>,
     /// Set once the connection is encrypted.
     pub encrypted: Rc<Cell<bool>>,
 }
@@ -34,7 +34,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + 'static> TlsConnect<S> for Handshake {
             let connector = TlsConnector::from(prepared.config);
             let stream = connector.connect(prepared.name, socket).await.map_err(|error| {
                 let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-                inner.map_or_else(|| TlsError::Cut(error.to_string()), handshake_trouble)
+                inner.map_or_else(|| TlsError::Cut(error.to_string()), handshake_error)
             })?;
             Ok(Encrypted { stream, frames: Frames::new(false, Instant::now()) })
         })

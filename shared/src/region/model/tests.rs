@@ -9,11 +9,11 @@ const SHORT: Payload = Payload { length: 1, words: [21, 0] };
 fn in_every_order_a_child_runs_with_its_own_parameters_or_not_at_all() {
     for (first, second) in [(LONG, SHORT), (SHORT, LONG)] {
         let play = Play::run(first, second, Flaw::None);
-        play.expect_no_trouble();
+        play.expect_no_violation();
         // The walk has been everywhere: each child could run, and each could be too late.
         for (number, own) in [first, second, THIRD].into_iter().enumerate() {
-            assert!(play.verdicts.contains(&(number, Verdict::Ran(own))));
-            assert!(play.verdicts.contains(&(number, Verdict::Stale)));
+            assert!(play.verdicts.contains(&(number, ModelVerdict::Ran(own))));
+            assert!(play.verdicts.contains(&(number, ModelVerdict::Stale)));
         }
     }
 }
@@ -21,7 +21,7 @@ fn in_every_order_a_child_runs_with_its_own_parameters_or_not_at_all() {
 /// The word alone decides; the checksum is for stray writes.
 #[test]
 fn in_every_order_the_word_alone_keeps_parameters_apart() {
-    Play::run(LONG, SHORT, Flaw::NoChecksum).expect_no_trouble();
+    Play::run(LONG, SHORT, Flaw::NoChecksum).expect_no_violation();
 }
 
 /// And for machines on which the wiping may be seen before the word says so.
@@ -29,9 +29,9 @@ fn in_every_order_the_word_alone_keeps_parameters_apart() {
 fn where_wiping_is_seen_early_the_checksum_keeps_parameters_whole() {
     for (first, second) in [(LONG, SHORT), (SHORT, LONG)] {
         let play = Play::run(first, second, Flaw::WipeSeenEarly);
-        assert_eq!(play.trouble.keys().collect::<Vec<_>>(), [&FALSE_ALARM]);
+        assert_eq!(play.violations.keys().collect::<Vec<_>>(), [&FALSE_ALARM]);
         let unchecked = Play::run(first, second, Flaw::WipeSeenEarlyAndNoChecksum);
-        assert!(unchecked.trouble.contains_key(WRONG));
+        assert!(unchecked.violations.contains_key(WRONG));
     }
 }
 
@@ -39,7 +39,7 @@ fn where_wiping_is_seen_early_the_checksum_keeps_parameters_whole() {
 fn the_walk_finds_what_is_wrong_with_a_careless_protocol() {
     let find = |flaw, what| {
         let play = Play::run(LONG, SHORT, flaw);
-        assert!(play.trouble.contains_key(what), "{flaw:?} was not found out: {:?}", play.trouble);
+        assert!(play.violations.contains_key(what), "{flaw:?} was not found out: {:?}", play.violations);
     };
     find(Flaw::AcceptWithoutSwap, FREED);
     find(Flaw::AcceptWithoutSwap, LEFT);
@@ -79,12 +79,12 @@ fn compare(calls: &[usize]) {
             }
             2 | 3 => {
                 let ticket = tickets[call - 2];
-                let mut child = Child::Look;
-                while !matches!(child, Child::Ended(_)) {
+                let mut child = ChildModel::Read;
+                while !matches!(child, ChildModel::Ended(_)) {
                     child = child_step(child, &mut memory, ticket.generation, Flaw::None);
                 }
                 let expected = match child {
-                    Child::Ended(Verdict::Ran(payload)) => Ok(bytes(payload)),
+                    ChildModel::Ended(ModelVerdict::Ran(payload)) => Ok(bytes(payload)),
                     _ => Err(CellError::Stale),
                 };
                 assert_eq!(region.accept(ticket), expected, "{calls:?}");

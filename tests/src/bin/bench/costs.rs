@@ -34,7 +34,7 @@ fn one(rig: &Rig, kind: &Kind) -> Vec<Line> {
     let database = rig.queue(None);
     let launcher = serve_in(&database, true, kind.batch);
     let postmaster = rig.cluster.postmaster().unwrap_or(0);
-    let look = |sql: &str| number(&database, sql);
+    let read = |sql: &str| number(&database, sql);
     let (commits, wal, dead) = (
         "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()",
         "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')",
@@ -43,15 +43,15 @@ fn one(rig: &Rig, kind: &Kind) -> Vec<Line> {
     fill(&database, &rows(kind, 100));
     until_done(&database, 100);
     settle_statistics();
-    let before = (look(commits), look(wal), look(dead), ours(&launcher), servers(postmaster));
+    let before = (read(commits), read(wal), read(dead), ours(&launcher), servers(postmaster));
     database.run(&format!("INSERT INTO public.task (\"group\", input, live, \"max\") {}", rows(kind, kind.tasks)));
-    let inserted = (look(wal), servers(postmaster));
+    let inserted = (read(wal), servers(postmaster));
     until_done(&database, 100 + kind.tasks);
-    let after = (look(wal), ours(&launcher), servers(postmaster));
+    let after = (read(wal), ours(&launcher), servers(postmaster));
     // A session that lives on keeps what it has done to itself for a while; one that ends tells it.
     stop(&launcher);
     settle_statistics();
-    let (commits, dead) = (look(commits), look(dead));
+    let (commits, dead) = (read(commits), read(dead));
     let each = |value: f64| value / kind.tasks as f64;
     let line = |what: &str, unit: &'static str, value: f64| {
         Line::single(

@@ -44,12 +44,12 @@ pub fn nine_jobs(database: &Queue) -> f64 {
     database.run(&format!("SELECT mill.fire('t', '2020-01-01Z'::timestamptz + i * interval '1 hour') FROM generate_series(1, {TIMES}) AS i"));
     database.run("VACUUM ANALYZE");
     let launcher = serve(database, true);
-    // by the books, because old rows are deleted; watched as the reference is
+    // by the counters, because old rows are deleted; watched as the reference is
     let ended = || number(database, "SELECT sum(total_successes) FROM mill.job_stat") as i64;
     until_ended(database, Duration::from_secs(600), || ended() >= 9 * TIMES);
     stop(&launcher);
     let wrong = number(database, "SELECT count(*) FROM mill.integrity");
-    assert_eq!(wrong, 0.0, "the books balance");
+    assert_eq!(wrong, 0.0, "the counters agree");
     let rate = crate::rig::rate(database);
     clear(database);
     rate

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tests::{Database, Supervisor};
 
 const SPAN: Duration = Duration::from_secs(60);
-/// The statements of the one backstop poll that falls into the span: the bell is disarmed, held rows released, what sessions begin
-/// with looked at, the table walked, the bell armed, rows released and walked once more, the next plan asked for, the catalog's
+/// The statements of the one backstop poll that falls into the span: the wake-up lock is released, held rows released, what sessions begin
+/// with looked at, the table walked, the wake-up lock taken, rows released and walked once more, the next plan asked for, the catalog's
 /// marker and the graph's, and once a minute the queue is measured and old rows and old runs are looked for.
 const BACKSTOP_QUERIES: f64 = 13.0;
 
@@ -79,7 +79,7 @@ fn serve<'d>(databases: &'d [Database], program: Option<&Path>) -> Supervisor<'d
     for database in databases {
         launch = launch.and(database);
     }
-    let launcher = by(launch.row_key("idle", json!(1)), program).start();
+    let launcher = by(launch.queue_key("idle", json!(1)), program).start();
     for database in databases {
         let id = database.insert("SELECT 1");
         launcher.finished(database, id);

@@ -123,7 +123,7 @@ fn cron(_: &Rig) -> Result<f64, String> {
     wait("all its jobs have run once").within(Duration::from_secs(180)).until(|| {
         let sql = "SELECT count(*)::float8, (count(*) / nullif(extract(epoch FROM max(end_time) - min(start_time)), 0))::float8 \
                      FROM cron.job_run_details WHERE status = 'succeeded'";
-        let row = client.query_one(sql, &[]).expect("its books");
+        let row = client.query_one(sql, &[]).expect("its counters");
         rate = row.get::<_, Option<f64>>(1).unwrap_or(f64::NAN);
         row.get::<_, f64>(0) >= CRON_JOBS as f64
     });

@@ -158,7 +158,7 @@ pub fn done(database: &Database) -> i64 {
 }
 
 pub fn number(database: &Database, sql: &str) -> f64 {
-    let row = database.look(&format!("SELECT ({sql})::float8"), &[]).expect("the server answers");
+    let row = database.query(&format!("SELECT ({sql})::float8"), &[]).expect("the server answers");
     row[0].get::<_, Option<f64>>(0).unwrap_or(f64::NAN)
 }
 

@@ -76,7 +76,7 @@ pub const ALL: &[Bench] = &[
     },
     Bench {
         name: "P2",
-        what: "a process per task, lent connections; pgbench -C",
+        what: "a process per task, pooled connections; pgbench -C",
         unit: "tasks/s",
         bound: at_least(5.0),
         prepare: twice,
@@ -208,14 +208,14 @@ pub fn fill(database: &Database, rows: &str) {
 }
 
 /// A launcher for eight tasks at once.
-pub fn serve(queue: &Queue, lend: bool) -> Supervisor<'_> {
-    serve_in(queue, lend, false)
+pub fn serve(queue: &Queue, pooled: bool) -> Supervisor<'_> {
+    serve_in(queue, pooled, false)
 }
 
 /// The same, with batches or without.
-pub fn serve_in(queue: &Queue, lend: bool, batch: bool) -> Supervisor<'_> {
-    let launch = queue.launch().key("max_workers", json!(SLOTS)).row_key("lend", json!(lend));
-    launch.row_key("batch", json!(batch)).start()
+pub fn serve_in(queue: &Queue, pooled: bool, batch: bool) -> Supervisor<'_> {
+    let launch = queue.launch().key("max_workers", json!(SLOTS)).queue_key("lend", json!(pooled));
+    launch.queue_key("batch", json!(batch)).start()
 }
 
 fn reused(queue: &Queue, count: i64) -> f64 {
@@ -231,9 +231,9 @@ fn reused_in(queue: &Queue, count: i64, batch: bool) -> f64 {
     rate(queue)
 }
 
-fn single(queue: &Queue, lend: bool, count: i64) -> f64 {
+fn single(queue: &Queue, pooled: bool, count: i64) -> f64 {
     queue.run("TRUNCATE public.task");
-    let launcher = serve(queue, lend);
+    let launcher = serve(queue, pooled);
     fill(queue, &format!("SELECT 'group', 'SELECT 1', interval '0', 7 FROM generate_series(1, {count})"));
     until_done(queue, count);
     stop(&launcher);
@@ -252,7 +252,7 @@ fn usual(queue: &Queue) -> f64 {
 /// Milliseconds from the INSERT's arrival at the server to the task's start, one at a time, each into a sleep.
 fn latencies(queue: &Queue) -> Vec<f64> {
     queue.run("TRUNCATE public.task");
-    let launcher = queue.launch().row_key("idle", json!(0)).start();
+    let launcher = queue.launch().queue_key("idle", json!(0)).start();
     let mut client = queue.connect();
     let mut all = Vec::new();
     for round in 0..101 {
@@ -270,7 +270,7 @@ fn latencies(queue: &Queue) -> Vec<f64> {
     all
 }
 
-/// The scheduler holds its bell and has been doing nothing for a while.
+/// The scheduler holds its wake-up lock and has been doing nothing for a while.
 fn asleep(database: &Database) -> bool {
     let sql = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid \
                 WHERE l.locktype = 'advisory' AND l.classid = 1835597827 AND l.mode = 'ExclusiveLock' \

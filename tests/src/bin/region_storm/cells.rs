@@ -8,22 +8,22 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
-use shared::region::{Kind, Ticket};
+use shared::region::{ProcessKind, Ticket};
 use shared::sys::signal;
-use shared::sys::wait::End;
+use shared::sys::wait::ProcessEnd;
 
-const BAD_CELL: End = End::Exited(ExitCode::BadCell.status());
+const BAD_CELL: ProcessEnd = ProcessEnd::Exited(ExitCode::BadCell.status());
 
 /// A child is killed before it has looked at its cell.
 pub fn killed_before_accept(rounds: u64) -> Value {
     let top = Top::open(2);
     for _ in 0..rounds {
-        let (child, ticket) = top.spawn(Kind::Worker, top::live_without_accepting);
+        let (child, ticket) = top.spawn(ProcessKind::Worker, top::live_without_accepting);
         assert_eq!((top.region.slots().used(), top.region.cells_in_use()), (2, 1));
         assert!(!top.region.cells_are_wiped());
         child.signal(Signal::SIGKILL);
         top::await_readable(&child, None);
-        assert_eq!(child.ended(), Some(End::Killed(Signal::SIGKILL)));
+        assert_eq!(child.ended(), Some(ProcessEnd::Killed(Signal::SIGKILL)));
         assert!(!top.region.accepted(ticket));
         assert_eq!(top.region.sweep(child.pid()), 1);
         // Free as soon as it is swept, while the zombie is still there.
@@ -48,7 +48,7 @@ pub fn late_child(rounds: u64) -> Value {
         let slot = top.reserve();
         let stale = top.region.fill(slot, b"\"meant for the late one\"").expect("an empty cell");
         let late = by_hand.fork(slot, stale, stop_then_accept);
-        top.region.slots().hand_over(slot, late.pid()).expect("our slot");
+        top.region.slots().transfer(slot, late.pid()).expect("our slot");
         await_stopped(late.pid());
         top.region.free(stale);
         assert!(top.region.cells_are_wiped());
@@ -95,7 +95,7 @@ pub fn wrong_ticket() -> Value {
         let slot = top.reserve();
         let ticket = top.region.fill(slot, &payload(slot)).expect("an empty cell");
         let child = by_hand.fork(slot, wrong(ticket), top::accept_and_live);
-        top.region.slots().hand_over(slot, child.pid()).expect("our slot");
+        top.region.slots().transfer(slot, child.pid()).expect("our slot");
         assert_eq!(top.await_end(child.pid()), BAD_CELL, "{what}");
         top.expect_nothing_left();
     }
@@ -103,7 +103,7 @@ pub fn wrong_ticket() -> Value {
     let ticket = top.region.fill(slot, &payload(slot)).expect("an empty cell");
     top.region.damage(ticket);
     let child = by_hand.fork(slot, ticket, top::accept_and_live);
-    top.region.slots().hand_over(slot, child.pid()).expect("our slot");
+    top.region.slots().transfer(slot, child.pid()).expect("our slot");
     assert_eq!(top.await_end(child.pid()), BAD_CELL, "a damaged cell");
     top.expect_nothing_left();
     assert_eq!((marks::get(Mark::Accepted), marks::get(Mark::Mixed)), (0, 0));
@@ -125,7 +125,7 @@ fn await_stopped(pid: Pid) {
 }
 
 /// How it ended; the zombie and its slot stay.
-fn top_end_without_sweep(child: &shared::sys::wait::Child) -> End {
+fn top_end_without_sweep(child: &shared::sys::wait::Child) -> ProcessEnd {
     top::await_readable(child, None);
     child.ended().expect("it has ended")
 }

@@ -7,9 +7,9 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
-use shared::region::Kind;
-use shared::sys::signal::Bell;
-use shared::sys::wait::End;
+use shared::region::ProcessKind;
+use shared::sys::signal::SignalPipe;
+use shared::sys::wait::ProcessEnd;
 use std::time::Instant;
 
 /// In the order of a child's start and end. The name says where the parent (or the child itself) dies.
@@ -20,9 +20,9 @@ const STEPS: [&str; 13] = [
     "before_fork",
     "after_fork",
     "child_before_accept",
-    "child_before_accept_and_hand_over",
+    "child_before_accept_and_transfer",
     "child_after_accept",
-    "after_hand_over",
+    "after_transfer",
     "after_accepted",
     "after_free",
     "after_sweep_before_reap",
@@ -36,11 +36,11 @@ pub fn run(rounds: u64) -> Value {
         for (number, step) in STEPS.iter().enumerate() {
             marks::set(Mark::Reached, 0);
             marks::set(Mark::Told, number as u64);
-            let (child, ticket) = top.spawn(Kind::Scheduler, sub_parent);
+            let (child, ticket) = top.spawn(ProcessKind::Scheduler, sub_parent);
             tests::eventually("the sub-parent has its order", || top.region.accepted(ticket));
             top.region.free(ticket);
             let end = top.await_end(child.pid());
-            assert_eq!(end, End::Killed(Signal::SIGKILL), "{step}");
+            assert_eq!(end, ProcessEnd::Killed(Signal::SIGKILL), "{step}");
             assert_eq!(marks::get(Mark::Reached), number as u64 + 1, "died elsewhere than {step}");
             top.expect_nothing_left();
         }
@@ -50,10 +50,10 @@ pub fn run(rounds: u64) -> Value {
     json!({ "steps": STEPS.len(), "rounds": rounds, "total_ms": began.elapsed().as_millis() as u64 })
 }
 
-/// What the nursery does, one call at a time.
+/// What the spawner does, one call at a time.
 fn sub_parent(start: Start) -> ExitCode {
-    // Nobody listens to it, but the grandchild's answer would end a process without a bell.
-    let _bell = Bell::hang(&[Signal::SIGUSR2]).expect("a bell");
+    // Nobody listens to it, but the grandchild's answer would end a process without a handler.
+    let _signals = SignalPipe::open(&[Signal::SIGUSR2]).expect("a signal pipe");
     let region = &start.region;
     let by_hand = ByHand::open(region);
     let wanted = STEPS[marks::get(Mark::Told) as usize];
@@ -65,30 +65,30 @@ fn sub_parent(start: Start) -> ExitCode {
 
     let slot = region.slots().reserve().expect("a free slot");
     here("after_reserve");
-    region.slots().notes(slot).open(Kind::Worker, start.slot.index(), 0, "grandchild");
+    region.slots().slot_status(slot).open(ProcessKind::Worker, start.slot.index(), 0, "grandchild");
     here("after_notes");
     let ticket = region.fill(slot, &payload(slot)).expect("an empty cell");
     here("after_fill");
     let entry = match wanted {
-        "child_before_accept" | "child_before_accept_and_hand_over" => dies_before_accept,
+        "child_before_accept" | "child_before_accept_and_transfer" => dies_before_accept,
         "child_after_accept" => dies_after_accept,
         _ => top::accept_and_live,
     };
     here("before_fork");
     let child = by_hand.fork(slot, ticket, entry);
     here("after_fork");
-    if wanted == "child_before_accept_and_hand_over" {
+    if wanted == "child_before_accept_and_transfer" {
         // The child is dead before the slot stands in its name.
         await_readable(&child, None);
     }
-    region.slots().hand_over(slot, child.pid()).expect("our slot");
+    region.slots().transfer(slot, child.pid()).expect("our slot");
     if wanted.starts_with("child_") {
         // Dead, and not reaped by us: it becomes the top's.
         await_readable(&child, None);
-        assert_eq!(child.ended(), Some(End::Killed(Signal::SIGKILL)));
+        assert_eq!(child.ended(), Some(ProcessEnd::Killed(Signal::SIGKILL)));
         here(wanted);
     }
-    here("after_hand_over");
+    here("after_transfer");
     tests::eventually("the grandchild has its order", || region.accepted(ticket));
     here("after_accepted");
     region.free(ticket);

@@ -9,9 +9,9 @@ use nix::unistd::{Pid, getpid};
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
-use shared::process::spawn::Nursery;
-use shared::region::{Kind, Region, Ticket};
-use shared::sys::signal::{self, Bell};
+use shared::process::spawn::Spawner;
+use shared::region::{ProcessKind, Region, Ticket};
+use shared::sys::signal::{self, SignalPipe};
 use shared::sys::wait::Child;
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,8 @@ pub fn run(kills: u64) -> Value {
     let mut ends = 0;
     let mut progress = (0, Instant::now());
     while marks::get(Mark::Kills) < kills {
-        start_missing(&top, &mut sub_parents, SUB_PARENTS, Kind::Scheduler, sub_parent);
-        start_missing(&top, &mut leaves, LEAVES, Kind::Worker, leaf);
+        start_missing(&top, &mut sub_parents, SUB_PARENTS, ProcessKind::Scheduler, sub_parent);
+        start_missing(&top, &mut leaves, LEAVES, ProcessKind::Worker, leaf);
         pass_time(800);
         kill_somebody(&top, &sub_parents, &leaves);
         ends += look_after(&top, &mut sub_parents, &mut leaves);
@@ -85,11 +85,11 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
 }
 
-fn start_missing(top: &Top, young: &mut Young, wanted: usize, kind: Kind, entry: fn(Start) -> ExitCode) {
+fn start_missing(top: &Top, young: &mut Young, wanted: usize, kind: ProcessKind, entry: fn(Start) -> ExitCode) {
     while young.len() < wanted {
         let Some(slot) = top.region.slots().reserve() else { return };
         marks::add(Mark::Spawned);
-        young.push(top.nursery.spawn(slot, kind, "child", &order(slot), entry).expect("a child of the top"));
+        young.push(top.spawner.spawn(slot, kind, "child", &order(slot), entry).expect("a child of the top"));
     }
 }
 
@@ -132,20 +132,20 @@ fn free_accepted(region: &Region, young: &Young) {
 }
 
 fn sub_parent(start: Start) -> ExitCode {
-    let mut bell = Bell::hang(&[Signal::SIGCHLD, Signal::SIGUSR2]).expect("a bell");
+    let mut signals = SignalPipe::open(&[Signal::SIGCHLD, Signal::SIGUSR2]).expect("a signal pipe");
     if !top::accept(&start) {
         return ExitCode::BadCell;
     }
-    let nursery = Nursery::open(&start.region, start.slot, POINTS).expect("a nursery");
+    let spawner = Spawner::open(&start.region, start.slot, POINTS).expect("a spawner");
     let mut young: Young = Vec::new();
     loop {
         if marks::get(Mark::Hold) == 0 {
-            start_one(&start.region, &nursery, &mut young);
+            start_one(&start.region, &spawner, &mut young);
             kill_one(&young);
             pass_time(400);
         } else {
-            top::await_readable(&bell, Some(Duration::from_millis(20)));
-            bell.rung();
+            top::await_readable(&signals, Some(Duration::from_millis(20)));
+            signals.received();
         }
         let (ended, living): (Young, Young) = young.into_iter().partition(|(child, _)| child.ended().is_some());
         for (child, _) in ended {
@@ -157,7 +157,7 @@ fn sub_parent(start: Start) -> ExitCode {
     }
 }
 
-fn start_one(region: &Region, nursery: &Nursery, young: &mut Young) {
+fn start_one(region: &Region, spawner: &Spawner, young: &mut Young) {
     if young.len() >= CHILDREN {
         return;
     }
@@ -169,7 +169,7 @@ fn start_one(region: &Region, nursery: &Nursery, young: &mut Young) {
         return;
     }
     marks::add(Mark::Spawned);
-    match nursery.spawn(slot, Kind::Worker, "grandchild", &order(slot), leaf) {
+    match spawner.spawn(slot, ProcessKind::Worker, "grandchild", &order(slot), leaf) {
         Ok(child) => young.push(child),
         Err(error) => {
             eprintln!("a sub-parent could not start a child: {error}");

@@ -31,7 +31,7 @@ const COUNT: usize = Mark::Told as usize + 1;
 static MARKS: OnceLock<Words> = OnceLock::new();
 
 /// By the first process, before its first fork.
-pub fn hang() {
+pub fn register() {
     MARKS.get_or_init(|| Words::create("marks", COUNT).expect("a few words of memory"));
 }
 
@@ -48,5 +48,5 @@ pub fn get(mark: Mark) -> u64 {
 }
 
 fn marks() -> &'static Words {
-    MARKS.get().expect("marks are hung first")
+    MARKS.get().expect("marks are registered first")
 }

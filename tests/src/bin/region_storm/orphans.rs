@@ -11,10 +11,10 @@ use nix::unistd::{Pid, getpid};
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
-use shared::process::spawn::Nursery;
-use shared::region::Kind;
+use shared::process::spawn::Spawner;
+use shared::region::ProcessKind;
 use shared::sys::signal;
-use shared::sys::wait::End;
+use shared::sys::wait::ProcessEnd;
 use std::time::{Duration, Instant};
 
 const GONE_WITHIN: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub fn run(rounds: u64) -> Value {
     let mut slowest = Duration::ZERO;
     for _ in 0..rounds {
         let accepted = marks::get(Mark::Accepted);
-        let (head, _) = top.spawn(Kind::Launcher, head);
+        let (head, _) = top.spawn(ProcessKind::Launcher, head);
         tests::wait("four are alive").telling(|| top.tell()).until(|| marks::get(Mark::Accepted) == accepted + 4);
         assert_eq!((top.region.slots().used(), top::descendants().len()), (5, 4));
         let stubborn = Pid::from_raw(marks::get(Mark::Told) as i32);
@@ -41,7 +41,7 @@ pub fn run(rounds: u64) -> Value {
         for (pid, end) in ends {
             // The stubborn one saw end of file on its life pipe, and left by itself.
             let by_pipe = pid == stubborn;
-            assert_eq!(end, if by_pipe { End::Exited(0) } else { End::Killed(Signal::SIGKILL) }, "{pid}");
+            assert_eq!(end, if by_pipe { ProcessEnd::Exited(0) } else { ProcessEnd::Killed(Signal::SIGKILL) }, "{pid}");
         }
         top.expect_nothing_left();
     }
@@ -77,13 +77,13 @@ fn stubborn(start: Start) -> ExitCode {
     top::live_on(&start)
 }
 
-/// Starts the entries and lives until it is killed. Their bell means nothing to it.
+/// Starts the entries and lives until it is killed. Their signal means nothing to it.
 fn spawn_below(start: &Start, entries: &[fn(Start) -> ExitCode]) -> ExitCode {
-    let _bell = signal::Bell::hang(&[Signal::SIGUSR2]).expect("a bell");
-    let nursery = Nursery::open(&start.region, start.slot, POINTS).expect("a nursery");
+    let _signals = signal::SignalPipe::open(&[Signal::SIGUSR2]).expect("a signal pipe");
+    let spawner = Spawner::open(&start.region, start.slot, POINTS).expect("a spawner");
     for entry in entries {
         let slot = start.region.slots().reserve().expect("a free slot");
-        nursery.spawn(slot, Kind::Worker, "below", &order(slot), *entry).expect("a child");
+        spawner.spawn(slot, ProcessKind::Worker, "below", &order(slot), *entry).expect("a child");
     }
     if !top::accept(start) {
         return ExitCode::BadCell;

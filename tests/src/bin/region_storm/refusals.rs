@@ -4,9 +4,9 @@ use crate::top::Top;
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::Start;
-use shared::region::Kind;
+use shared::region::ProcessKind;
 use shared::sys::fork::{self, ForkError};
-use shared::sys::wait::End;
+use shared::sys::wait::ProcessEnd;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -25,9 +25,9 @@ pub fn panicking_child() -> Value {
     let (connection, mut server) = UnixStream::pair().expect("a socket pair");
     server.set_nonblocking(true).expect("a socket that does not block");
     let client = Client(connection);
-    for entry in [panics as fn(Start) -> ExitCode, panics_with_a_guest] {
-        let (child, _) = top.spawn(Kind::Worker, entry);
-        assert_eq!(top.await_end(child.pid()), End::Exited(ExitCode::Panic.status()));
+    for entry in [panics as fn(Start) -> ExitCode, panics_with_a_client] {
+        let (child, _) = top.spawn(ProcessKind::Worker, entry);
+        assert_eq!(top.await_end(child.pid()), ProcessEnd::Exited(ExitCode::Panic.status()));
         top.expect_nothing_left();
         let silence = server.read(&mut [0u8; 8]);
         assert!(
@@ -49,9 +49,9 @@ fn panics(_: Start) -> ExitCode {
 }
 
 /// The same with a panic that carries no text, after the child has opened things of its own.
-fn panics_with_a_guest(start: Start) -> ExitCode {
+fn panics_with_a_client(start: Start) -> ExitCode {
     let (own, _peer) = UnixStream::pair().expect("a socket pair");
-    let _guest = Client(own);
+    let _client = Client(own);
     let _ = start.region.accept(start.ticket);
     std::panic::panic_any(7)
 }
@@ -63,7 +63,7 @@ pub fn thread() -> Value {
     let refused = fork::start(|(): ()| ExitCode::Asked, (), &[]);
     assert!(matches!(refused, Err(ForkError::Threads(2))), "{refused:?}");
     let slot = top.reserve();
-    let refused = top.nursery.spawn(slot, Kind::Worker, "", &"order", panics);
+    let refused = top.spawner.spawn(slot, ProcessKind::Worker, "", &"order", panics);
     assert!(refused.is_err(), "{refused:?}");
     top.expect_nothing_left();
 
@@ -76,7 +76,7 @@ pub fn thread() -> Value {
             Err(ForkError::Threads(_)) => None,
             Err(error) => panic!("{error}"),
         });
-    assert_eq!(top.await_end(child.pid()), End::Exited(0));
+    assert_eq!(top.await_end(child.pid()), ProcessEnd::Exited(0));
     top.close();
     json!({ "refused": 2 })
 }

@@ -8,25 +8,25 @@ use nix::unistd::{Pid, getpid};
 use serde_json::{Value, json};
 use shared::process::exit_code::ExitCode;
 use shared::process::order::{Start, encode};
-use shared::process::spawn::Nursery;
-use shared::region::{Kind, Region, SlotHandle, Ticket};
-use shared::sys::signal::Bell;
-use shared::sys::wait::{self, Child, End};
+use shared::process::spawn::Spawner;
+use shared::region::{ProcessKind, Region, SlotHandle, Ticket};
+use shared::sys::signal::SignalPipe;
+use shared::sys::wait::{self, Child, ProcessEnd};
 use shared::sys::{fork, signal};
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 use tests::process::{self, Process};
 
-/// The scenarios kill by themselves; the nursery's named points stay unused.
-pub const POINTS: [&str; 3] = ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_hand_over"];
+/// The scenarios kill by themselves; the spawner's named points stay unused.
+pub const POINTS: [&str; 3] = ["scheduler.before_fork", "scheduler.after_fork", "scheduler.after_transfer"];
 
 #[derive(Debug)]
 pub struct Top {
     pub region: Region,
     pub slot: SlotHandle,
-    pub nursery: Nursery,
-    pub bell: Bell,
+    pub spawner: Spawner,
+    pub signals: SignalPipe,
 }
 
 impl Top {
@@ -35,10 +35,10 @@ impl Top {
         nix::sys::prctl::set_child_subreaper(true).expect("orphans come to us");
         let region = Region::create(limit).expect("a region");
         let slot = region.slots().reserve().expect("the first slot");
-        region.slots().notes(slot).open(Kind::Launcher, slot.index(), 0, "top");
-        let nursery = Nursery::open(&region, slot, POINTS).expect("a nursery");
-        let bell = Bell::hang(&[Signal::SIGCHLD, Signal::SIGUSR2]).expect("a bell");
-        Top { region, slot, nursery, bell }
+        region.slots().slot_status(slot).open(ProcessKind::Launcher, slot.index(), 0, "top");
+        let spawner = Spawner::open(&region, slot, POINTS).expect("a spawner");
+        let signals = SignalPipe::open(&[Signal::SIGCHLD, Signal::SIGUSR2]).expect("a signal pipe");
+        Top { region, slot, spawner, signals }
     }
 
     pub fn reserve(&self) -> SlotHandle {
@@ -46,14 +46,14 @@ impl Top {
     }
 
     /// Starts `entry` with the order of its slot.
-    pub fn spawn(&self, kind: Kind, entry: fn(Start) -> ExitCode) -> (Child, Ticket) {
+    pub fn spawn(&self, kind: ProcessKind, entry: fn(Start) -> ExitCode) -> (Child, Ticket) {
         let slot = self.reserve();
         marks::add(Mark::Spawned);
-        self.nursery.spawn(slot, kind, "child", &order(slot), entry).expect("a child")
+        self.spawner.spawn(slot, kind, "child", &order(slot), entry).expect("a child")
     }
 
     /// Look, sweep, reap: every descendant of ours that has ended by now.
-    pub fn sweep_ended(&self) -> Vec<(Pid, End)> {
+    pub fn sweep_ended(&self) -> Vec<(Pid, ProcessEnd)> {
         let mut ended = Vec::new();
         while let Some((pid, end)) = wait::any_ended() {
             self.region.sweep(pid);
@@ -64,7 +64,7 @@ impl Top {
     }
 
     /// Waits for the end of one descendant, sweeping it and whoever ends meanwhile.
-    pub fn await_end(&self, pid: Pid) -> End {
+    pub fn await_end(&self, pid: Pid) -> ProcessEnd {
         tests::wait("a child has ended").telling(|| self.tell()).until(|| {
             let ended = self.sweep_ended();
             ended.into_iter().find(|(ended, _)| *ended == pid).map(|(_, end)| end)
@@ -121,7 +121,7 @@ pub fn descendants() -> Vec<Process> {
 /// kill -9 of a process that is not ours to reap: only while it is somebody's child below us, because its pid may
 /// have gone to a stranger since we read it.
 pub fn kill_below(pid: Pid, parents: &[Pid]) {
-    let is_ours = process::look(pid.as_raw())
+    let is_ours = process::find(pid.as_raw())
         .is_some_and(|process| !process.zombie && parents.contains(&Pid::from_raw(process.parent)));
     if is_ours && kill(pid, Signal::SIGKILL).is_ok() {
         marks::add(Mark::Kills);
@@ -142,7 +142,7 @@ pub fn order(slot: SlotHandle) -> Value {
     json!({ "slot": slot.index(), "generation": slot.generation(), "filler": filler })
 }
 
-/// The bytes that a parent puts in the cell when it does not use the nursery.
+/// The bytes that a parent puts in the cell when it does not use the spawner.
 pub fn payload(slot: SlotHandle) -> Vec<u8> {
     encode(&order(slot))
 }
@@ -200,7 +200,7 @@ pub fn await_readable(fd: &impl AsFd, limit: Option<Duration>) -> bool {
     }
 }
 
-/// What a child starts with when its parent forks by hand, step by step, instead of through the nursery.
+/// What a child starts with when its parent forks by hand, step by step, instead of through the spawner.
 #[derive(Debug)]
 pub struct ByHand {
     pub region: Region,

@@ -47,7 +47,7 @@ impl Chronicle {
         let runs = "SELECT concat_ws(' ', 'run', r.id, j.name, r.at, coalesce(r.outcome, 'open'), 'attempt', r.attempt, 'of', r.activation, 'due', r.due, \
              CASE WHEN r.ordered THEN 'ordered' END, CASE WHEN r.held THEN 'held' END, r.recall, 'task', r.task, 'start', r.start, 'stop', r.stop, \
              r.reason, left(r.error, 60)) FROM mill_private.run r LEFT JOIN mill.job j ON j.id = r.job ORDER BY j.name, r.id";
-        let rows = [sql, runs].map(|sql| database.look(sql, &[]).unwrap_or_default());
+        let rows = [sql, runs].map(|sql| database.query(sql, &[]).unwrap_or_default());
         let lines: Vec<String> = rows.iter().flatten().map(|row| row.get::<_, String>(0).replace('\n', " ")).collect();
         fs::write(folder.join(format!("runs-{}.log", database.name())), lines.join("\n")).expect("write the runs");
     }

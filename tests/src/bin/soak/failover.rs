@@ -3,8 +3,8 @@
 //! stand-by. First with a synchronous stand-by, then with an asynchronous one, then with an old primary that comes back as a
 //! primary of its own before it is rebuilt (split brain): nothing may run there.
 //!
-//! Every task writes a ledger in its own database, so the server that wins has the books: what began, what came to its end, and
-//! what an atomic task did. All processes are on one host, so the moments of both servers can be compared.
+//! Every task writes a ledger in its own database, so the server that wins has the ledger: what began, what came to its
+//! end, and what an atomic task did. All processes are on one host, so the moments of both servers can be compared.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -25,7 +25,7 @@ const STANDSTILL: Duration = Duration::from_secs(40);
 /// Chains of repeating tasks, and jobs.
 const CHAINS: i64 = 3;
 
-const BOOKS: &str = "CREATE TABLE public.began (task bigint, attempt int, alone bool, at timestamptz DEFAULT clock_timestamp()); \
+const LEDGER: &str = "CREATE TABLE public.began (task bigint, attempt int, alone bool, at timestamptz DEFAULT clock_timestamp()); \
     CREATE TABLE public.ended (task bigint, attempt int, at timestamptz DEFAULT clock_timestamp()); \
     CREATE TABLE public.tick (job text, at text, ran timestamptz DEFAULT clock_timestamp()); \
     CREATE TABLE public.death (task bigint, attempt int); \
@@ -91,13 +91,13 @@ fn storm(kind: Kind, rounds: u32) -> bool {
         .key("connect", pair.conninfo(database.login()))
         .key("max_workers", WORKERS + 8)
         .start();
-    let tables = || database.look("SELECT FROM mill.queue, public.task LIMIT 0", &[]).is_some();
+    let tables = || database.query("SELECT FROM mill.queue, public.task LIMIT 0", &[]).is_some();
     wait("the tables are made").within(Duration::from_secs(60)).telling(|| mill.describe()).until(tables);
-    database.run(BOOKS);
+    database.run(LEDGER);
     database.connect().batch_execute(JOBS).expect("the user of a queue makes jobs");
     let chains = "INSERT INTO public.task (input, repeat, active, \"group\") SELECT 'SELECT 1', '250 ms', '1 day', 'chain ' || i \
          FROM generate_series(1, $1::bigint) AS i";
-    database.look(chains, &[&CHAINS]).expect("the server is there");
+    database.query(chains, &[&CHAINS]).expect("the server is there");
     pair.catch_up();
     let (stop, conninfo) =
         (AtomicBool::new(false), format!("{} dbname={}", pair.conninfo(database.owner()), quote(&database)));
@@ -144,7 +144,7 @@ fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round:
     let sql = "INSERT INTO public.task (input, \"group\", max, live, atomic, active) \
          SELECT CASE WHEN i % 3 = 0 THEN $1 ELSE $2 END, 'batch ' || i % 30, 2, \
                 CASE WHEN i % 3 = 1 THEN interval '1 minute' ELSE '0' END, i % 3 = 0, '1 day' FROM generate_series(1, 60) AS i";
-    seen.look(sql, &[&input(true, 1.5), &input(false, 1.5)]).expect("the server is there");
+    seen.query(sql, &[&input(true, 1.5), &input(false, 1.5)]).expect("the server is there");
     let flying = "SELECT count(*) FROM public.task WHERE state = 'WORK'";
     wait("enough tasks are in flight")
         .within(Duration::from_secs(60))
@@ -155,13 +155,13 @@ fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round:
     let killed = Instant::now();
     pair.promote();
     let (promoted, seen) = (Instant::now(), pair.on_primary(database));
-    let at: String =
-        wait("the promoted server answers").until(|| Some(seen.look("SELECT clock_timestamp()::text", &[])?[0].get(0)));
+    let at: String = wait("the promoted server answers")
+        .until(|| Some(seen.query("SELECT clock_timestamp()::text", &[])?[0].get(0)));
     let began = "SELECT count(*) FROM public.began WHERE at > $1::text::timestamptz";
     wait("a task begins after the promotion")
         .within(Duration::from_secs(60))
         .telling(|| format!("{}\n{}", seen.describe(), mill.log().tail(100)))
-        .until(|| seen.look(began, &[&at]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 0));
+        .until(|| seen.query(began, &[&at]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 0));
     println!(
         "{} round {round}: {in_flight} in flight, promoted {:.2?} after the death, first task {:.2?} after the promotion",
         kind.name(),
@@ -182,7 +182,7 @@ fn fail_over(pair: &mut Pair, database: &Database, mill: &Supervisor<'_>, round:
              WHERE ran > $1::text::timestamptz \
              UNION ALL SELECT concat('round ', $2::int, ' row ', id, ' ', state, ' started at ', start) FROM public.task \
              WHERE start > $1::text::timestamptz";
-        let rows = former.look(began, &[&at, &(round as i32)]).unwrap_or_default();
+        let rows = former.query(began, &[&at, &(round as i32)]).unwrap_or_default();
         astray.extend(rows.iter().map(|row| row.get::<_, String>(0)));
     }
     pair.rebuild_old_as_standby();
@@ -257,7 +257,7 @@ fn close(seen: &Database, acknowledged: &[i64], synchronous: bool) -> Findings {
     if synchronous {
         let gone = "SELECT concat(a, ' was acknowledged and is not there') FROM unnest($1::bigint[]) AS a \
                      WHERE NOT EXISTS (SELECT FROM public.task t WHERE t.id = a)";
-        let rows = seen.look(gone, &[&acknowledged]).unwrap_or_default();
+        let rows = seen.query(gone, &[&acknowledged]).unwrap_or_default();
         lost.extend(rows.iter().map(|row| row.get::<_, String>(0)));
     }
     lost.extend(lines(
@@ -315,10 +315,10 @@ fn close(seen: &Database, acknowledged: &[i64], synchronous: bool) -> Findings {
 }
 
 fn count(database: &Database, sql: &str) -> i64 {
-    database.look(sql, &[]).map_or(-1, |rows| rows[0].get(0))
+    database.query(sql, &[]).map_or(-1, |rows| rows[0].get(0))
 }
 
 fn lines(database: &Database, sql: &str) -> BTreeSet<String> {
-    let rows = database.look(sql, &[]).unwrap_or_default();
+    let rows = database.query(sql, &[]).unwrap_or_default();
     rows.iter().filter_map(|row| row.get::<_, Option<String>>(0)).collect()
 }

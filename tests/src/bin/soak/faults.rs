@@ -254,5 +254,5 @@ impl Faults {
 
 /// A process may have ended since it was seen, and then the number is nobody's, or a stranger's.
 fn is_ours(pid: i32) -> bool {
-    process::look(pid).is_some_and(|one| one.title.starts_with("pgmill: "))
+    process::find(pid).is_some_and(|one| one.title.starts_with("pgmill: "))
 }

@@ -17,7 +17,7 @@ fn input(name: &str, atomic: bool) -> String {
     }
 }
 
-const BOOK: &str = "CREATE TABLE public.node (job text, at timestamptz, alone bool, pid int DEFAULT pg_backend_pid(), \
+const LEDGER: &str = "CREATE TABLE public.node (job text, at timestamptz, alone bool, pid int DEFAULT pg_backend_pid(), \
     moment timestamptz DEFAULT clock_timestamp()); GRANT ALL ON public.node TO PUBLIC";
 
 /// Name, atomic, max_retries. Cancelling a session fails a run: but for `broken`, which fails at once
@@ -34,7 +34,7 @@ const NODES: [(&str, bool, &str); 7] = [
 
 /// Declares it, as the queue's own user.
 pub fn declare(database: &Database) {
-    database.run(BOOK);
+    database.run(LEDGER);
     let mut sql = "BEGIN; INSERT INTO mill.flow (name, \"window\") VALUES ('storm', 8); \
         INSERT INTO mill.job (flow, name, input) VALUES ('storm', 'empty', NULL);"
         .to_owned();
@@ -55,7 +55,7 @@ pub fn declare(database: &Database) {
     database.connect().batch_execute(&sql).expect("the user of a queue draws a graph");
 }
 
-/// The timer fires no more; what it has fired goes on to its end, a stretch that is being filled too.
+/// The timer fires no more; what it has fired goes on to its end, a range that is being filled too.
 pub fn stop(database: &Database) {
     database.run("UPDATE mill.timer SET stop = clock_timestamp()");
 }
@@ -73,7 +73,7 @@ pub const TIMES: &str = "SELECT count(DISTINCT at) FROM public.node";
 const DUE: &str = "WITH due AS (SELECT j.id, j.name, j.atomic, j.input IS NOT NULL AS writes, g.at \
         FROM mill.timer t CROSS JOIN LATERAL generate_series(t.start, t.last, t.period) AS g (at) CROSS JOIN mill.job j \
         WHERE t.name = 'beat' AND j.flow = 'storm'), \
-    book AS (SELECT n.job, n.at, count(*) AS lines FROM public.node n GROUP BY 1, 2), \
+    done AS (SELECT n.job, n.at, count(*) AS lines FROM public.node n GROUP BY 1, 2), \
     ended AS (SELECT d.name, d.n AS due, CASE d.name WHEN 'broken' THEN s.total_failures ELSE s.total_successes END AS n \
         FROM (SELECT id, name, count(*) AS n FROM due GROUP BY 1, 2) d JOIN mill.job_stat s ON s.job = d.id) ";
 
@@ -83,7 +83,7 @@ pub fn lost() -> String {
     format!(
         "{DUE} SELECT concat_ws(' ', 'graph:', d.name, 'for', d.at, 'activated', coalesce(k.activations, 0), 'times, wrote', \
              coalesce(b.lines, 0), 'lines;', mill.why(d.name, d.at)) \
-         FROM due d LEFT JOIN mill.token k ON k.job = d.id AND k.at = d.at LEFT JOIN book b ON b.job = d.name AND b.at = d.at \
+         FROM due d LEFT JOIN mill.token k ON k.job = d.id AND k.at = d.at LEFT JOIN done b ON b.job = d.name AND b.at = d.at \
          WHERE k.activations IS NULL OR k.activations < 1 OR k.waiting <> '{{}}' \
             OR d.writes AND b.lines IS NULL AND NOT (d.name = 'broken' AND EXISTS (SELECT FROM public.task t \
                 WHERE t.job = d.id AND t.at = d.at AND t.state = 'FAIL' AND t.error NOT LIKE '%division by zero%')) \
@@ -95,9 +95,9 @@ pub fn lost() -> String {
 pub fn doubled() -> String {
     format!(
         "{DUE} SELECT concat_ws(' ', 'graph:', d.name, 'for', d.at, 'activated', k.activations, 'times, wrote', b.lines, 'lines') \
-         FROM due d JOIN mill.token k ON k.job = d.id AND k.at = d.at LEFT JOIN book b ON b.job = d.name AND b.at = d.at \
+         FROM due d JOIN mill.token k ON k.job = d.id AND k.at = d.at LEFT JOIN done b ON b.job = d.name AND b.at = d.at \
          WHERE k.activations > 1 OR d.atomic AND b.lines > 1 \
-         UNION ALL SELECT format('graph: %s ran for %s, which nobody fired', b.job, b.at) FROM book b \
+         UNION ALL SELECT format('graph: %s ran for %s, which nobody fired', b.job, b.at) FROM done b \
          WHERE NOT EXISTS (SELECT FROM due d WHERE d.name = b.job AND d.at = b.at) \
          UNION ALL SELECT format('graph: %s ended %s times, but was due for %s', name, n, due) FROM ended WHERE n > due"
     )

@@ -1,4 +1,4 @@
-//! The soak: everything at once, for as long as one likes, and the books at the end.
+//! The soak: everything at once, for as long as one likes, and the audit at the end.
 //!
 //! `soak [minutes] [tasks per second] [folder for logs]`: a server of its own, four databases, two launchers of one name (one leads, one
 //! stands by), tasks of a millisecond to two seconds, plain and atomic, jobs, and a graph, that write an append-only ledger;
@@ -9,11 +9,11 @@
 //!
 //! `soak failover [rounds] [synchronous] [asynchronous] [split]`: a primary that is killed under load and a stand-by that is promoted, again and again (`failover`).
 //!
-//! `world` is server and launchers, `work` inserts tasks, `graph` draws a graph, `faults` breaks things, `books` adds up,
+//! `world` is server and launchers, `work` inserts tasks, `graph` draws a graph, `faults` breaks things, `audit` adds up,
 //! `chronicle` keeps the logs.
 #![forbid(unsafe_code)]
 
-mod books;
+mod audit;
 mod chronicle;
 mod failover;
 mod faults;
@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use books::Sizes;
+use audit::Sizes;
 use chronicle::Chronicle;
 use failover::Kind;
 use faults::Faults;
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         most = most.larger(Sizes::of(world));
     }
     let inserted = work.end(world);
-    let sound = books::close(world, &faults, &inserted, before, most);
+    let sound = audit::close(world, &faults, &inserted, before, most);
     world.with_launchers(|launchers| launchers.iter().for_each(|launcher| world.chronicle.keep(launcher)));
     world.databases.iter().for_each(|database| world.chronicle.keep_runs(database));
     if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -17,7 +17,7 @@ use tests::{Database, Server};
 use crate::graph;
 use crate::world::World;
 
-const BOOKS: &str = "CREATE TABLE public.ledger (task bigint, attempt int, pid int DEFAULT pg_backend_pid(), alone bool, \
+const LEDGER: &str = "CREATE TABLE public.ledger (task bigint, attempt int, pid int DEFAULT pg_backend_pid(), alone bool, \
     at timestamptz DEFAULT clock_timestamp()); CREATE TABLE public.work (task bigint, attempt int, \
     pid int DEFAULT pg_backend_pid(), at timestamptz DEFAULT clock_timestamp()); \
     CREATE TABLE public.tick (job text, at text, pid int DEFAULT pg_backend_pid()); \
@@ -36,7 +36,7 @@ const JOBS: &str = "INSERT INTO mill.job (name, input, schedule_interval, atomic
     ('failing', 'SELECT 1 / 0', '3 s', false, '1 s', '1 s', 0)";
 
 /// How long a database that has come may wait for its table and for its tasks; time without a server does not count.
-const PASSING_PATIENCE: Duration = Duration::from_secs(120);
+const PASSING_TIMEOUT: Duration = Duration::from_secs(120);
 const PASSING_TASKS: i64 = 5;
 
 /// What became of databases that came and went.
@@ -68,7 +68,7 @@ impl Work {
         let stop = Arc::new(AtomicBool::new(false));
         let pause = Duration::from_secs_f64(world.databases.len() as f64 / rate);
         let inserters = world.databases.iter().map(|database| {
-            database.run(BOOKS);
+            database.run(LEDGER);
             database.connect().batch_execute(JOBS).expect("the user of a queue makes jobs");
             graph::declare(database);
             let stop = stop.clone();
@@ -164,7 +164,7 @@ fn is_served(server: &Server, owner: &str, name: &str) -> bool {
     const PAUSE: Duration = Duration::from_millis(200);
     let tasks = format!("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, {PASSING_TASKS})");
     let (mut inserted, mut waited) = (false, Duration::ZERO);
-    while waited < PASSING_PATIENCE {
+    while waited < PASSING_TIMEOUT {
         sleep(PAUSE);
         let Ok(mut client) = server.try_connect("postgres", name) else { continue };
         waited += PAUSE;

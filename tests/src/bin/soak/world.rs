@@ -54,7 +54,7 @@ impl World {
             lock(&world.launchers).push(launcher);
             if number == 0 {
                 for database in &world.databases {
-                    let table = || database.look("SELECT FROM mill.queue, public.task LIMIT 0", &[]).is_some();
+                    let table = || database.query("SELECT FROM mill.queue, public.task LIMIT 0", &[]).is_some();
                     wait("the tables are made")
                         .within(Duration::from_secs(180))
                         .telling(|| world.describe())
@@ -104,7 +104,7 @@ impl World {
         });
     }
 
-    /// Waits until one of the two leads and serves every row.
+    /// Waits until one of the two leads and serves every queue.
     pub fn settle(&self) {
         wait("somebody leads").within(Duration::from_secs(180)).telling(|| self.describe()).until(|| {
             self.with_launchers(|launchers| {

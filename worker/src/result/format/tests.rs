@@ -14,12 +14,12 @@ const VOID: u32 = 2278;
 const KEY: TaskKey = TaskKey { task: 1, attempt: 1 };
 
 #[derive(Default)]
-struct Heard {
+struct Collected {
     overflows: usize,
     notices: Vec<String>,
 }
 
-impl Watch for Heard {
+impl Watch for Collected {
     fn overflowed(&mut self) {
         self.overflows += 1;
     }
@@ -33,8 +33,8 @@ fn run_limited(
     format: &Format,
     limit: usize,
     feed: impl FnOnce(&mut Output<'_>),
-) -> (TaskResult<'static>, bool, Heard) {
-    let mut heard = Heard::default();
+) -> (TaskResult<'static>, bool, Collected) {
+    let mut heard = Collected::default();
     let mut output = Output::new(format, Verbosity::Default, b"SELECT 1/0", limit, &mut heard);
     feed(&mut output);
     let overflowed = output.overflowed();
@@ -287,7 +287,7 @@ fn a_header_goes_with_its_first_row_or_not_at_all() {
 #[test]
 fn the_memory_of_the_output_stays_within_the_limit() {
     let limit = 100_000;
-    let mut heard = Heard::default();
+    let mut heard = Collected::default();
     let format = Format::default();
     let mut output = Output::new(&format, Verbosity::Default, b"", limit, &mut heard);
     columns(&mut output, &[("a", TEXT)]);

@@ -1,10 +1,10 @@
 //! What is found, what is not, and that no quoting hides or forges a statement.
 
-use super::{Found, transaction_control};
+use super::{ForbiddenStatement, transaction_control};
 use proptest::prelude::*;
 
 fn found(input: &str) -> Option<String> {
-    transaction_control(input.as_bytes(), false).map(|Found { word, .. }| word)
+    transaction_control(input.as_bytes(), false).map(|ForbiddenStatement { word, .. }| word)
 }
 
 #[test]

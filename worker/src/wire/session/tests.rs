@@ -53,10 +53,10 @@ fn target() -> Target {
 }
 
 fn log_in(ours: UnixStream) -> Result<Session, ConnectError> {
-    let link = Link::new(ours.into(), Some(Instant::now() + Duration::from_secs(20)));
+    let link = WireLink::new(ours.into(), Some(Instant::now() + Duration::from_secs(20)));
     let target = target();
-    let attempt = Attempt { place: target.places[0].clone(), address: None, cover: Cover::Plain };
-    let login = Login {
+    let attempt = ConnectAttempt { place: target.places[0].clone(), address: None, cover: Cover::Plain };
+    let login = LoginTarget {
         target: &target,
         parameters: &[("application_name", "x"), ("options", "-c c=d")],
         attempt: &attempt,
@@ -74,25 +74,25 @@ fn session(script: &[Vec<u8>]) -> Session {
 }
 
 /// A session whose server has one answer for each request, and then closes.
-fn session_in_turns(turns: Vec<Vec<u8>>) -> Session {
+fn session_in_turns(rounds: Vec<Vec<u8>>) -> Session {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     thread::spawn(move || {
         let mut request = [0; 4096];
-        for turn in std::iter::once(greeting()).chain(turns) {
+        for round in std::iter::once(greeting()).chain(rounds) {
             // A client that gave up makes these fail, as it should.
-            let _ = theirs.read(&mut request).and_then(|_| theirs.write_all(&turn));
+            let _ = theirs.read(&mut request).and_then(|_| theirs.write_all(&round));
         }
     });
     log_in(ours).unwrap()
 }
 
 #[derive(Default)]
-struct Heard {
+struct Received {
     said: Vec<String>,
     room: usize,
 }
 
-impl Sink for Heard {
+impl Sink for Received {
     fn columns(&mut self, columns: &[Column<'_>]) {
         self.said.push(format!("columns {}", columns.len()));
     }
@@ -124,7 +124,7 @@ impl Sink for Heard {
 }
 
 fn refused(script: &[Vec<u8>]) -> LinkError {
-    session(script).run(b"SELECT 1", &mut Heard { room: 1000, ..Heard::default() }).unwrap_err()
+    session(script).run(b"SELECT 1", &mut Received { room: 1000, ..Received::default() }).unwrap_err()
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn answers_reach_the_sink_in_order_and_what_is_too_long_does_not() {
         message(b'E', b"SERROR\0VERROR\0C22012\0Mdivision by zero\0\0"),
         ready,
     ]);
-    let mut heard = Heard { room: 100, ..Heard::default() };
+    let mut heard = Received { room: 100, ..Received::default() };
     session.run(b"..", &mut heard).unwrap();
     let wanted = [
         "columns 2",
@@ -267,7 +267,7 @@ fn a_server_that_never_answers_our_own_statement_is_left() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&greeting()).unwrap();
     let mut session = log_in(ours).unwrap();
-    session.set_patience(Duration::from_millis(30));
+    session.set_answer_timeout(Duration::from_millis(30));
     let error = session.execute("SELECT 1", &[]).unwrap_err();
     assert!(error.to_string().contains("time is up"), "{error}");
 }
@@ -284,7 +284,7 @@ fn an_endless_error_is_kept_in_part_and_the_session_goes_on() {
     let mut body = b"SERROR\0VERROR\0CP0001\0M".to_vec();
     body.extend("€".repeat(1 << 20).as_bytes());
     let mut session = session(&[message(b'E', &body), message(b'Z', b"I")]);
-    let mut heard = Heard::default();
+    let mut heard = Received::default();
     session.run(b"..", &mut heard).unwrap();
     assert!(heard.said[0].len() <= 1 << 20 && heard.said[0].ends_with('€'));
 }
@@ -292,7 +292,7 @@ fn an_endless_error_is_kept_in_part_and_the_session_goes_on() {
 #[test]
 fn statements_that_cannot_be_sent_touch_nothing() {
     let mut session = session(&[]);
-    let mut heard = Heard::default();
+    let mut heard = Received::default();
     session.run(b"SELECT '\0'", &mut heard).unwrap();
     assert!(heard.said[0].starts_with("ERROR: invalid byte sequence"));
     assert!(matches!(session.execute("\0", &[]), Err(QueryError::Server(_))));
@@ -356,11 +356,11 @@ proptest! {
             (log_in(ours), theirs)
         };
         if let (Ok(mut session), _theirs) = say(&login) {
-            let _ = session.run(b"SELECT 1", &mut Heard { room: 50, ..Heard::default() });
+            let _ = session.run(b"SELECT 1", &mut Received { room: 50, ..Received::default() });
         }
         let (session, _theirs) = say(&[greeting(), first, second].concat());
         let mut session = session.unwrap();
-        let mut heard = Heard { room: 50, ..Heard::default() };
+        let mut heard = Received { room: 50, ..Received::default() };
         let _ = session.run(b"SELECT 1", &mut heard);
         let statement = Statement { sql: "s", params: &[None, Some(b"x")], prepared: false };
         let _ = session.transaction(&[statement, statement]);

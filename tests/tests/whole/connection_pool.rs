@@ -14,7 +14,7 @@ const PROBE: &str = "SELECT concat_ws('|', current_user, session_user, current_s
     (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()), \
     (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'))";
 
-/// Ends of a task after which its connection may be lent again, if it is made as new.
+/// Ends of a task after which its connection may be used again, if it is reset.
 const ORDERLY: [&str; 13] = [
     "SET work_mem = '77MB'; SET app.secret = 'x'; SET TimeZone = 'Asia/Tokyo'; SET search_path = nowhere",
     "PREPARE left_over AS SELECT 1",
@@ -46,12 +46,12 @@ fn probe(mill: &Supervisor<'_>, database: &Database) -> (String, i64) {
 }
 
 /// A connection has been left, and is as new: the next plain task gets it.
-fn lent_soon(mill: &Supervisor<'_>, database: &Database) -> i64 {
+fn pooled_soon(mill: &Supervisor<'_>, database: &Database) -> i64 {
     let (_, backend) = probe(mill, database);
     let kept = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle' \
         AND application_name = 'pg_task public task' AND query LIKE 'SELECT%' AND state_change < clock_timestamp() - interval '50 ms'";
     mill.eventually("a connection is kept", || {
-        database.look(kept, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 0)
+        database.query(kept, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) > 0)
     });
     backend
 }
@@ -59,7 +59,7 @@ fn lent_soon(mill: &Supervisor<'_>, database: &Database) -> i64 {
 #[test]
 fn the_next_worker_finds_an_inherited_session_as_new_whatever_the_one_before_did() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
     let (new, mut backend) = probe(&mill, &database);
     let mut inherited = 0;
     for input in ORDERLY {
@@ -79,9 +79,9 @@ fn the_next_worker_finds_an_inherited_session_as_new_whatever_the_one_before_did
 }
 
 #[test]
-fn without_lending_every_task_has_a_session_of_its_own() {
+fn without_the_pool_every_task_has_a_session_of_its_own() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", false).start();
+    let mill = Supervisor::of(&database).queue_key("pool", false).start();
     let backends: BTreeSet<i64> = (0..5).map(|_| probe(&mill, &database).1).collect();
     assert_eq!(backends.len(), 5);
     mill.eventually("none is kept", || {
@@ -93,14 +93,14 @@ fn without_lending_every_task_has_a_session_of_its_own() {
 fn a_connection_that_was_cut_while_nobody_used_it_costs_no_attempt() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
     for round in 0..5 {
         let (_, backend) = probe(&mill, &database);
         if round == 2 {
             cluster.restart(ShutdownMode::Fast);
         } else {
             let backend = i32::try_from(backend).unwrap();
-            database.look("SELECT pg_terminate_backend($1)", &[&backend]);
+            database.query("SELECT pg_terminate_backend($1)", &[&backend]);
         }
         let row = mill.finished(&database, database.insert("SELECT 1"));
         assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &1.into()), "{row}");
@@ -110,7 +110,7 @@ fn a_connection_that_was_cut_while_nobody_used_it_costs_no_attempt() {
 #[test]
 fn a_task_planned_again_by_its_owner_does_not_wait_for_the_backend_that_is_kept() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     database.run(&format!("UPDATE public.task SET state = 'PLAN' WHERE id = {id}"));
@@ -152,30 +152,30 @@ fn the_same_ways_and_kills_do_no_harm_where_every_task_has_a_connection_of_its_o
     storm(false, sized(17 * 4, 2_000));
 }
 
-fn storm(lend: bool, tasks: i64) {
+fn storm(pooled: bool, tasks: i64) {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", lend).start();
+    let mill = Supervisor::of(&database).queue_key("pool", pooled).start();
     for (kind, input) in KINDS.iter().enumerate() {
-        // Some of them are no errands, but workers that write their results themselves.
+        // Some of them are workers that write their results themselves.
         database.run(&format!(
             "INSERT INTO public.task (\"group\", input, data, \"max\", count) \
              SELECT 'g' || n % 5, replace($in${input}$in$, '{{n}}', n::text), n, 2, (n / 17 % 4 = 3)::int \
                FROM generate_series(1, {tasks}) n WHERE n % 17 = {kind} ORDER BY random()"
         ));
     }
-    // One that is surely hit, before the others, on a connection that was lent.
+    // One that is surely hit, before the others, on a pooled connection.
     let hit = database.insert_with("SELECT pg_sleep(2)", "group = 'hit', max = 9");
-    crate::asking::running(&mill, &database, hit);
-    mill.kill9(mill.eventually("its worker has a title", || crate::asking::worker_of(&mill, hit)));
-    let count = |sql: &str| database.look(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
+    crate::queries::running(&mill, &database, hit);
+    mill.kill9(mill.eventually("its worker has a title", || crate::queries::worker_of(&mill, hit)));
+    let count = |sql: &str| database.query(sql, &[]).map_or(-1, |rows| rows[0].get::<_, i64>(0));
     let mut killed = 0;
     mill.wait("all tasks have ended").within(Duration::from_secs(sized(90, 3600))).until(|| {
-        crate::asking::forgive(&database);
+        crate::queries::forgive(&database);
         let ended = count("SELECT count(*) FROM public.task WHERE state IN ('DONE', 'FAIL')");
         // A fifth of them, and then no more, so that it comes to an end; one that sleeps is surely at work.
         let asleep = "SELECT id::bigint FROM public.task WHERE state = 'WORK' AND input LIKE '%pg_sleep%' LIMIT 1";
-        let asleep = database.look(asleep, &[]).and_then(|rows| Some(rows.first()?.get::<_, i64>(0)));
-        let asleep = asleep.and_then(|task| crate::asking::worker_of(&mill, task));
+        let asleep = database.query(asleep, &[]).and_then(|rows| Some(rows.first()?.get::<_, i64>(0)));
+        let asleep = asleep.and_then(|task| crate::queries::worker_of(&mill, task));
         let victims = mill.workers();
         let any = || victims.get(killed as usize % victims.len().max(1)).map(|victim| victim.pid);
         if let (true, Some(victim)) = (killed < tasks / 5, asleep.or_else(any)) {
@@ -187,7 +187,7 @@ fn storm(lend: bool, tasks: i64) {
     assert_eq!(count(OUT_OF_STEP), 0, "{}", mill.describe());
     assert!(count("SELECT count(*) FROM public.task WHERE attempt > 1") > 0, "somebody was killed");
     // What is kept is idle, has nothing of anybody, and is not more than could be used.
-    mill.eventually("what was lent to the dead is ended", || {
+    mill.eventually("the connections of the dead are ended", || {
         let kept = database.sessions().into_iter().filter(|session| session.application_name.starts_with("pg_task"));
         let kept: Vec<_> = kept.collect();
         kept.len() <= 16 && kept.iter().all(|session| session.state == "idle")
@@ -201,14 +201,14 @@ fn storm(lend: bool, tasks: i64) {
 }
 
 #[test]
-fn a_result_that_was_handed_in_counts_though_its_worker_dies() {
+fn a_result_that_was_left_counts_though_its_worker_dies() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).fault("worker.after_hand_in:kill").start();
-    let first = lent_soon(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("pool", true).fault("worker.after_result:kill").start();
+    let first = pooled_soon(&mill, &database);
     let row = mill.finished(&database, database.insert("SELECT 42"));
     assert_eq!((&row["state"], &row["attempt"], &row["output"]), (&"DONE".into(), &1.into(), &"42".into()), "{row}");
-    assert_eq!(row["pid"], first, "it ran on the connection that was lent");
-    mill.eventually("the connection of the dead is not lent again", || {
+    assert_eq!(row["pid"], first, "it ran on the pooled connection");
+    mill.eventually("the connection of the dead is not used again", || {
         database.sessions().iter().all(|session| i64::from(session.pid) != first)
     });
 }
@@ -216,21 +216,21 @@ fn a_result_that_was_handed_in_counts_though_its_worker_dies() {
 #[test]
 fn a_scheduler_that_dies_before_it_has_written_a_result_has_the_task_run_again() {
     let database = Cluster::shared().database();
-    let fault = "scheduler.before_booking:kill@1";
-    let mill = Supervisor::of(&database).row_key("lend", true).fault(fault).start();
-    lent_soon(&mill, &database);
+    let fault = "scheduler.before_recording:kill@1";
+    let mill = Supervisor::of(&database).queue_key("pool", true).fault(fault).start();
+    pooled_soon(&mill, &database);
     let row = mill.finished(&database, database.insert("SELECT 42"));
     assert_eq!((&row["state"], &row["attempt"], &row["output"]), (&"DONE".into(), &2.into(), &"42".into()), "{row}");
 }
 
 #[test]
-fn whatever_dies_around_a_task_on_a_lent_connection_costs_one_attempt_and_nothing_else() {
+fn whatever_dies_around_a_task_on_a_pooled_connection_costs_one_attempt_and_nothing_else() {
     // The second fork and the second task: the first worker has made the connection.
     let faults = ["scheduler.before_fork", "scheduler.after_fork", "worker.after_begin", "worker.before_finish"];
     for (point, action) in faults.into_iter().flat_map(|point| [(point, "kill"), (point, "panic")]) {
         let database = Cluster::shared().database();
-        let mill = Supervisor::of(&database).row_key("lend", true).fault(&format!("{point}:{action}@2")).start();
-        lent_soon(&mill, &database);
+        let mill = Supervisor::of(&database).queue_key("pool", true).fault(&format!("{point}:{action}@2")).start();
+        pooled_soon(&mill, &database);
         let row = mill.finished(&database, database.insert("SELECT 42"));
         assert!(mill.log_contains("fault point="), "{point} was never met:\n{}", mill.describe());
         assert_eq!((&row["state"], &row["output"]), (&"DONE".into(), &"42".into()), "{point}:{action} {row}");
@@ -242,7 +242,7 @@ fn whatever_dies_around_a_task_on_a_lent_connection_costs_one_attempt_and_nothin
 #[test]
 fn a_change_of_what_sessions_begin_with_reaches_the_next_task() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
     let (role, name) = (database.owner(), database.name());
     let changes = [
         (format!("ALTER ROLE {role} SET work_mem = '11MB'"), "11MB"),
@@ -251,7 +251,7 @@ fn a_change_of_what_sessions_begin_with_reaches_the_next_task() {
         (format!("ALTER ROLE {role} RESET work_mem; ALTER DATABASE {name} SET work_mem = '13MB'"), "13MB"),
     ];
     for (change, expected) in changes {
-        let before = lent_soon(&mill, &database);
+        let before = pooled_soon(&mill, &database);
         database.run(&change);
         let row = mill.finished(&database, database.insert("SHOW work_mem"));
         assert_eq!(row["output"], expected, "after {change}");
@@ -265,8 +265,8 @@ fn a_change_of_what_sessions_begin_with_reaches_the_next_task() {
 #[test]
 fn a_result_is_written_in_the_end_though_its_row_is_locked_or_has_come_to_repeat() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
-    lent_soon(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
+    pooled_soon(&mill, &database);
     let (locked, repeats) =
         (database.insert("SELECT pg_sleep(1)"), database.insert_with("SELECT pg_sleep(1)", "group = 'r'"));
     for id in [locked, repeats] {
@@ -279,7 +279,7 @@ fn a_result_is_written_in_the_end_though_its_row_is_locked_or_has_come_to_repeat
     let row = mill.finished(&database, repeats);
     assert_eq!((&row["state"], &row["attempt"]), (&"DONE".into(), &1.into()), "{row}");
     let again = format!("SELECT count(*) FROM public.task WHERE parent = {repeats} AND state = 'PLAN'");
-    assert_eq!(database.look(&again, &[]).expect("rows")[0].get::<_, i64>(0), 1, "it is repeated");
+    assert_eq!(database.query(&again, &[]).expect("rows")[0].get::<_, i64>(0), 1, "it is repeated");
     // Nobody else waits for the row that is locked.
     assert_eq!(mill.finished(&database, database.insert_with("SELECT 1", "group = 'o'"))["state"], "DONE");
     hold.rollback().expect("let go");
@@ -290,18 +290,18 @@ fn a_result_is_written_in_the_end_though_its_row_is_locked_or_has_come_to_repeat
 /// A hundred tasks, of which every tenth has a result that the database refuses: only those fail.
 fn only_what_is_refused_fails(refusal: &str) {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
-    lent_soon(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
+    pooled_soon(&mill, &database);
     database.run(refusal);
     database.run("INSERT INTO public.task (input, \"max\") SELECT 'SELECT ' || n, 9 FROM generate_series(1, 100) n");
     mill.wait("all have ended").within(Duration::from_secs(60)).until(|| {
         let sql = "SELECT count(*) FROM public.task WHERE state IN ('DONE', 'FAIL') AND input ~ '^SELECT \\d+$'";
-        database.look(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 100)
+        database.query(sql, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 100)
     });
     let sql = "SELECT string_agg(DISTINCT state || reason, ',') || count(*) FROM public.task WHERE input ~ '7$'";
-    assert_eq!(database.look(sql, &[]).expect("rows")[0].get::<_, String>(0), "FAILcompletion10");
+    assert_eq!(database.query(sql, &[]).expect("rows")[0].get::<_, String>(0), "FAILcompletion10");
     let sql = "SELECT count(*) FROM public.task WHERE state = 'DONE' AND attempt = 1 AND input = 'SELECT ' || output";
-    assert_eq!(database.look(sql, &[]).expect("rows")[0].get::<_, i64>(0), 90);
+    assert_eq!(database.query(sql, &[]).expect("rows")[0].get::<_, i64>(0), 90);
 }
 
 #[test]
@@ -322,10 +322,10 @@ fn what_the_database_refuses_only_at_the_commit_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn an_end_waits_for_the_disk_whatever_the_take_behind_it_finds() {
+fn an_end_waits_for_the_disk_whatever_the_claim_behind_it_finds() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
-    lent_soon(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
+    pooled_soon(&mill, &database);
     database.run(
         "CREATE TABLE public.wait (how text); GRANT ALL ON public.wait TO PUBLIC; \
          CREATE FUNCTION public.note_wait() RETURNS trigger LANGUAGE plpgsql AS \
@@ -337,26 +337,26 @@ fn an_end_waits_for_the_disk_whatever_the_take_behind_it_finds() {
     let rows = "SELECT 'SELECT 1', (n / 8) % 2, 9 FROM generate_series(1, 600) AS n";
     database.run(&format!("INSERT INTO public.task (input, count, \"max\") {rows}"));
     mill.wait("they have ended").within(Duration::from_secs(60)).until(|| {
-        let rows = database.look("SELECT count(*) FROM public.wait", &[]);
+        let rows = database.query("SELECT count(*) FROM public.wait", &[]);
         rows.is_some_and(|rows| rows[0].get::<_, i64>(0) == 600)
     });
-    let rows = database.look("SELECT string_agg(DISTINCT how, ', ') FROM public.wait", &[]);
+    let rows = database.query("SELECT string_agg(DISTINCT how, ', ') FROM public.wait", &[]);
     assert_eq!(rows.expect("rows")[0].get::<_, String>(0), "on");
 }
 
 #[test]
-fn a_long_task_on_a_lent_connection_is_cancelled_stopped_and_timed_out_like_any_other() {
+fn a_long_task_on_a_pooled_connection_is_cancelled_stopped_and_timed_out_like_any_other() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("lend", true).start();
-    lent_soon(&mill, &database);
+    let mill = Supervisor::of(&database).queue_key("pool", true).start();
+    pooled_soon(&mill, &database);
     let row = mill.finished(&database, database.insert_with("SELECT pg_sleep(30)", "timeout = '200 ms'"));
     assert_eq!((&row["state"], &row["attempt"]), (&"FAIL".into(), &1.into()), "{row}");
-    lent_soon(&mill, &database);
+    pooled_soon(&mill, &database);
     let id = database.insert("SELECT pg_sleep(600)");
     mill.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {id}"));
     mill.eventually("its worker is gone", || mill.workers().is_empty());
-    lent_soon(&mill, &database);
+    pooled_soon(&mill, &database);
     let id = database.insert("SELECT pg_sleep(600)");
     mill.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     mill.signal(Signal::SIGINT);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Supervisor, sized, steadily};
 
-use crate::asking::{all, all_are, most_at_once, one, one_with, running, state};
+use crate::queries::{all, all_are, most_at_once, one, one_with, running, state};
 
 #[test]
 fn groups_that_share_a_hash_do_not_wait_for_each_other() {
@@ -57,7 +57,7 @@ fn max_is_how_many_others_of_the_group_may_run_and_each_row_has_its_own() {
 fn free_capacity_comes_first_then_priority_then_the_order_of_arrival() {
     let database = Cluster::shared().database();
     // one process at a time, so that the order is seen
-    let mill = Supervisor::of(&database).row_key("run", 1).start();
+    let mill = Supervisor::of(&database).queue_key("run", 1).start();
     let blocker = database.insert("SELECT pg_sleep(600)");
     let backend = running(&mill, &database, blocker);
     database.run(
@@ -74,7 +74,7 @@ fn free_capacity_comes_first_then_priority_then_the_order_of_arrival() {
 #[test]
 fn a_group_that_has_something_running_has_less_free_capacity() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("run", 3).start();
+    let mill = Supervisor::of(&database).queue_key("run", 3).start();
     for _ in 0..2 {
         let id = database.insert_with("SELECT pg_sleep(600)", "group = 'busy', max = 5");
         running(&mill, &database, id);
@@ -95,7 +95,7 @@ fn a_group_that_has_something_running_has_less_free_capacity() {
 #[test]
 fn a_finished_task_starts_its_successor_at_once() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("sleep", "60 s").start();
+    let mill = Supervisor::of(&database).queue_key("sleep", "60 s").start();
     let began = Instant::now();
     database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 100)");
     all_are(&mill, &database, "state = 'DONE'", 60);
@@ -104,9 +104,9 @@ fn a_finished_task_starts_its_successor_at_once() {
 }
 
 #[test]
-fn run_caps_what_runs_at_once_and_limit_what_is_taken_at_once() {
+fn run_caps_what_runs_at_once_and_limit_what_is_claimed_at_once() {
     let database = Cluster::shared().database();
-    let mill = Supervisor::of(&database).row_key("run", 2).row_key("limit", 1).start();
+    let mill = Supervisor::of(&database).queue_key("run", 2).queue_key("limit", 1).start();
     database.run(
         "INSERT INTO public.task (input, \"group\") SELECT 'SELECT pg_sleep(0.3)', 'g' || i FROM generate_series(1, 8) AS i",
     );
@@ -195,7 +195,7 @@ fn a_queue_that_waits_for_another_queues_slot_gets_it_soon() {
     let cluster = Cluster::shared();
     let (busy, starved) = (cluster.database(), cluster.database());
     // the starved queue has nothing but its poll, and that is a minute long
-    let mill = Supervisor::of(&busy).and(&starved).row_key("idle", 0).key("max_workers", 4);
+    let mill = Supervisor::of(&busy).and(&starved).queue_key("idle", 0).key("max_workers", 4);
     busy.run(&format!("GRANT {} TO {}", starved.owner(), busy.login()));
     let mill = mill.start();
     let blocker = busy.insert("SELECT pg_sleep(600)");
@@ -228,7 +228,7 @@ fn a_queue_with_a_long_backlog_leaves_a_slot_to_one_that_has_none() {
 /// compiles what it thinks expensive. A quarter of a second for each look, and a long queue was served at five tasks
 /// per second.
 #[test]
-fn no_look_at_the_queue_is_compiled_or_reads_the_whole_table() {
+fn no_statement_about_the_queue_is_compiled_or_reads_the_whole_table() {
     let cluster = Cluster::configure()
         .setting("session_preload_libraries", "auto_explain")
         .setting("auto_explain.log_min_duration", "0")
@@ -264,7 +264,7 @@ fn rows_read(plan: &str) -> impl Iterator<Item = u64> {
 /// Statistics know nothing of rows that have just come: those of the table say that all tasks are done, so the server thinks that
 /// the few that wait are quickly sorted. Half a second for each take, until somebody analyzed the table.
 #[test]
-fn no_take_reads_all_that_wait_whatever_the_statistics_say() {
+fn no_claim_reads_all_that_wait_whatever_the_statistics_say() {
     let cluster = Cluster::configure()
         .setting("session_preload_libraries", "auto_explain")
         .setting("auto_explain.log_min_duration", "0")
@@ -272,7 +272,7 @@ fn no_take_reads_all_that_wait_whatever_the_statistics_say() {
         .start();
     for (batch, columns) in [(false, "interval '0'"), (false, "interval '1 hour'"), (true, "interval '1 hour'")] {
         let database = cluster.database();
-        let mill = Supervisor::of(&database).row_key("batch", batch).start();
+        let mill = Supervisor::of(&database).queue_key("batch", batch).start();
         database.run(&format!(
             "ALTER TABLE public.task SET (autovacuum_enabled = off); \
              INSERT INTO public.task (input, state) SELECT 'SELECT 0', 'DONE' FROM generate_series(1, 3000); \
@@ -295,7 +295,7 @@ fn no_take_reads_all_that_wait_whatever_the_statistics_say() {
 }
 
 #[test]
-fn no_take_or_end_reads_the_whole_table_however_small_it_was_when_that_was_planned() {
+fn no_claim_or_end_reads_the_whole_table_however_small_it_was_when_that_was_planned() {
     let cluster = Cluster::configure()
         .setting("session_preload_libraries", "auto_explain")
         .setting("auto_explain.log_min_duration", "0")
@@ -303,7 +303,7 @@ fn no_take_or_end_reads_the_whole_table_however_small_it_was_when_that_was_plann
         .start();
     for (batch, live) in [(false, "interval '0'"), (true, "interval '1 hour'")] {
         let database = cluster.database();
-        let mill = Supervisor::of(&database).row_key("batch", batch).start();
+        let mill = Supervisor::of(&database).queue_key("batch", batch).start();
         let ended = || one::<i64>(&database, "SELECT count(*) FROM public.task WHERE output IS NOT NULL");
         database.run(&format!(
             "ALTER TABLE public.task SET (autovacuum_enabled = off); \

@@ -1,8 +1,8 @@
-//! What a worker says, last of all, about the connection that it leaves to its parent.
+//! What a worker reports, last of all, about the connection that it leaves to its parent.
 //!
 //! The parent wipes the words before the fork, the worker writes them before it leaves, and the parent reads them when
 //! it has seen the end: so there is one writer at a time. The mark comes last and carries the generation of the slot;
-//! without it, or with another generation in it, nothing is known about the connection, and it must not be lent again.
+//! without it, or with another generation in it, nothing is known about the connection, and it must not be used again.
 
 use super::slot::SlotHandle;
 use super::{Region, layout};
@@ -13,7 +13,7 @@ const CLEAN: u64 = 1;
 
 /// How a worker has left a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Returned {
+pub struct ConnectionReceipt {
     /// The transaction status: I, T or E.
     pub status: u8,
     /// Bytes received and not read.
@@ -23,7 +23,7 @@ pub struct Returned {
     pub answered: u64,
 }
 
-impl Returned {
+impl ConnectionReceipt {
     /// Nothing is under way: the next word on it is the parent's.
     pub fn is_quiet(self) -> bool {
         self.status == b'I' && self.unread == 0 && self.asked == self.answered
@@ -33,31 +33,31 @@ impl Returned {
 impl Region {
     /// By the parent, before the fork.
     pub fn expect_return(&self, slot: SlotHandle) {
-        self.returned_word(slot, layout::RETURNED_MARK).store(0, Release);
+        self.receipt_word(slot, layout::RECEIPT_MARK).store(0, Release);
     }
 
     /// By the worker, last of all.
-    pub fn leave_clean(&self, slot: SlotHandle, returned: Returned) {
-        self.returned_word(slot, layout::RETURNED_STATUS).store(u64::from(returned.status), Relaxed);
-        self.returned_word(slot, layout::RETURNED_UNREAD).store(returned.unread, Relaxed);
-        self.returned_word(slot, layout::RETURNED_ASKED).store(returned.asked, Relaxed);
-        self.returned_word(slot, layout::RETURNED_ANSWERED).store(returned.answered, Relaxed);
-        self.returned_word(slot, layout::RETURNED_MARK).store(u64::from(slot.generation()) << 8 | CLEAN, Release);
+    pub fn leave_clean(&self, slot: SlotHandle, receipt: ConnectionReceipt) {
+        self.receipt_word(slot, layout::RECEIPT_STATUS).store(u64::from(receipt.status), Relaxed);
+        self.receipt_word(slot, layout::RECEIPT_UNREAD).store(receipt.unread, Relaxed);
+        self.receipt_word(slot, layout::RECEIPT_ASKED).store(receipt.asked, Relaxed);
+        self.receipt_word(slot, layout::RECEIPT_ANSWERED).store(receipt.answered, Relaxed);
+        self.receipt_word(slot, layout::RECEIPT_MARK).store(u64::from(slot.generation()) << 8 | CLEAN, Release);
     }
 
     /// By the parent, once the worker is gone. None: it did not come to its end, or it was another use of the slot.
-    pub fn left_clean(&self, slot: SlotHandle) -> Option<Returned> {
-        let mark = self.returned_word(slot, layout::RETURNED_MARK).load(Acquire);
-        (mark == u64::from(slot.generation()) << 8 | CLEAN).then(|| Returned {
-            status: self.returned_word(slot, layout::RETURNED_STATUS).load(Relaxed) as u8,
-            unread: self.returned_word(slot, layout::RETURNED_UNREAD).load(Relaxed),
-            asked: self.returned_word(slot, layout::RETURNED_ASKED).load(Relaxed),
-            answered: self.returned_word(slot, layout::RETURNED_ANSWERED).load(Relaxed),
+    pub fn left_clean(&self, slot: SlotHandle) -> Option<ConnectionReceipt> {
+        let mark = self.receipt_word(slot, layout::RECEIPT_MARK).load(Acquire);
+        (mark == u64::from(slot.generation()) << 8 | CLEAN).then(|| ConnectionReceipt {
+            status: self.receipt_word(slot, layout::RECEIPT_STATUS).load(Relaxed) as u8,
+            unread: self.receipt_word(slot, layout::RECEIPT_UNREAD).load(Relaxed),
+            asked: self.receipt_word(slot, layout::RECEIPT_ASKED).load(Relaxed),
+            answered: self.receipt_word(slot, layout::RECEIPT_ANSWERED).load(Relaxed),
         })
     }
 
-    fn returned_word(&self, slot: SlotHandle, word: usize) -> &AtomicU64 {
-        self.words.at(layout::returned_start(self.limit, slot.index()) + word)
+    fn receipt_word(&self, slot: SlotHandle, word: usize) -> &AtomicU64 {
+        self.words.at(layout::receipt_start(self.limit, slot.index()) + word)
     }
 }
 
@@ -65,7 +65,7 @@ impl Region {
 mod tests {
     use super::*;
 
-    const QUIET: Returned = Returned { status: b'I', unread: 0, asked: 4, answered: 4 };
+    const QUIET: ConnectionReceipt = ConnectionReceipt { status: b'I', unread: 0, asked: 4, answered: 4 };
 
     #[test]
     fn only_the_mark_of_this_use_of_the_slot_counts() {
@@ -88,11 +88,11 @@ mod tests {
     fn whatever_is_under_way_is_not_quiet() {
         assert!(QUIET.is_quiet());
         for odd in [
-            Returned { status: b'T', ..QUIET },
-            Returned { status: b'E', ..QUIET },
-            Returned { unread: 1, ..QUIET },
-            Returned { asked: 5, ..QUIET },
-            Returned { answered: 5, ..QUIET },
+            ConnectionReceipt { status: b'T', ..QUIET },
+            ConnectionReceipt { status: b'E', ..QUIET },
+            ConnectionReceipt { unread: 1, ..QUIET },
+            ConnectionReceipt { asked: 5, ..QUIET },
+            ConnectionReceipt { answered: 5, ..QUIET },
         ] {
             assert!(!odd.is_quiet(), "{odd:?}");
         }

@@ -2,5 +2,5 @@
 -- parameters: trouble text
 -- locks: the queue's row in the catalog
 -- caller: scheduler
-SELECT mill_private.q{oid}_note_trouble(:trouble::text)
+SELECT mill_private.q{oid}_record_error(:trouble::text)
  WHERE (SELECT q.trouble FROM mill.queue q WHERE q.relid = {oid}) IS DISTINCT FROM :trouble::text

@@ -1,7 +1,7 @@
--- What a row's user may do in its database.
+-- What a queue's user may do in its database.
 -- parameters: schema name, table name
 -- locks: none
--- caller: launcher check --connect, as the row's user
+-- caller: launcher check --connect, as the queue's user
 SELECT r.rolsuper AS superuser,
        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE') AS makes_schemas,
        s.oid IS NOT NULL AS schema,

@@ -1,4 +1,4 @@
-//! The books: what was asked for, what was done, and whether the two agree.
+//! The audit: what was asked for, what was done, and whether the two agree.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
@@ -32,8 +32,8 @@ impl Sizes {
         });
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ '^pg_(conf|work|task)'";
         // the first look after a crash of the server finds its own session gone
-        let look = || world.databases[0].look(sql, &[]);
-        let sessions = look().or_else(look).map_or(0, |rows| rows[0].get(0));
+        let count = || world.databases[0].query(sql, &[]);
+        let sessions = count().or_else(count).map_or(0, |rows| rows[0].get(0));
         Sizes {
             memory_kib: pids.iter().filter_map(|pid| memory_kib(*pid)).sum(),
             descriptors: pids.iter().filter_map(|pid| descriptors(*pid)).sum(),
@@ -59,7 +59,7 @@ impl Sizes {
 
 /// What one database's tables say.
 #[derive(Debug, Default)]
-struct Book {
+struct Audit {
     tasks: i64,
     done: i64,
     cancelled: i64,
@@ -78,14 +78,14 @@ struct Book {
 pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes, most: Sizes) -> bool {
     let drained = drain(world);
     let after = Sizes::of(world);
-    let books: Vec<Book> =
+    let audit: Vec<Audit> =
         world.databases.iter().zip(&inserted.tasks).map(|(database, tasks)| read(database, tasks)).collect();
     let (used, wanted) = slots(world);
-    let found = |what: fn(&Book) -> &BTreeSet<String>| -> Vec<String> {
-        let numbered = books.iter().enumerate();
-        numbered.flat_map(|(number, book)| what(book).iter().map(move |line| format!("t{number}: {line}"))).collect()
+    let found = |what: fn(&Audit) -> &BTreeSet<String>| -> Vec<String> {
+        let numbered = audit.iter().enumerate();
+        numbered.flat_map(|(number, audit)| what(audit).iter().map(move |line| format!("t{number}: {line}"))).collect()
     };
-    print_counts(faults, &books);
+    print_counts(faults, &audit);
     println!("  drained after {drained:?}");
     print_jobs(world);
     let passed = &inserted.passed;
@@ -102,12 +102,12 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
         lines.iter().take(10).for_each(|line| println!("    {line}"));
         sound &= lines.is_empty();
     };
-    none("lost", found(|book| &book.lost));
-    none("doubled", found(|book| &book.doubled));
-    none("overlapping", found(|book| &book.overlapping));
-    none("failed without a cause", found(|book| &book.wrong));
-    none("stuck", found(|book| &book.stuck));
-    none("differences by mill.fsck", found(|book| &book.fsck));
+    none("lost", found(|audit| &audit.lost));
+    none("doubled", found(|audit| &audit.doubled));
+    none("overlapping", found(|audit| &audit.overlapping));
+    none("failed without a cause", found(|audit| &audit.wrong));
+    none("stuck", found(|audit| &audit.stuck));
+    none("differences by mill.fsck", found(|audit| &audit.fsck));
     let leaked = (used != wanted).then(|| format!("{used} used, {wanted} wanted"));
     none("slots leaked", leaked.into_iter().collect());
     let over = (most.sessions > BUDGET).then(|| format!("{} sessions, {BUDGET} are the budget", most.sessions));
@@ -127,8 +127,8 @@ pub fn close(world: &World, faults: &Faults, inserted: &Inserted, before: Sizes,
     sound
 }
 
-fn print_counts(faults: &Faults, books: &[Book]) {
-    let sum = |what: fn(&Book) -> i64| books.iter().map(what).sum::<i64>();
+fn print_counts(faults: &Faults, audit: &[Audit]) {
+    let sum = |what: fn(&Audit) -> i64| audit.iter().map(what).sum::<i64>();
     println!("\nfaults");
     for (fault, count) in &faults.counts {
         println!("  {:<28}{count:>10}", format!("{fault:?}"));
@@ -139,12 +139,12 @@ fn print_counts(faults: &Faults, books: &[Book]) {
     println!("  longest stay of a killed launcher's processes {:?}", faults.longest_afterlife);
     println!("tasks");
     for (name, count) in [
-        ("inserted", sum(|book| book.tasks)),
-        ("done", sum(|book| book.done)),
-        ("ended by a fault (cancelled)", sum(|book| book.cancelled)),
-        ("attempts", sum(|book| book.attempts)),
-        ("runs of jobs", sum(|book| book.runs)),
-        ("logical times of graphs", sum(|book| book.times)),
+        ("inserted", sum(|audit| audit.tasks)),
+        ("done", sum(|audit| audit.done)),
+        ("ended by a fault (cancelled)", sum(|audit| audit.cancelled)),
+        ("attempts", sum(|audit| audit.attempts)),
+        ("runs of jobs", sum(|audit| audit.runs)),
+        ("logical times of graphs", sum(|audit| audit.times)),
     ] {
         println!("  {name:<28}{count:>10}");
     }
@@ -199,15 +199,15 @@ fn unfinished() -> String {
 }
 
 fn count(database: &Database, sql: &str) -> i64 {
-    database.look(sql, &[]).map_or(i64::MAX / 8, |rows| rows[0].get(0))
+    database.query(sql, &[]).map_or(i64::MAX / 8, |rows| rows[0].get(0))
 }
 
 fn lines(database: &Database, sql: &str) -> BTreeSet<String> {
-    let rows = database.look(sql, &[]).unwrap_or_default();
+    let rows = database.query(sql, &[]).unwrap_or_default();
     rows.iter().filter_map(|row| row.get::<_, Option<String>>(0)).collect()
 }
 
-fn read(database: &Database, acknowledged: &[i64]) -> Book {
+fn read(database: &Database, acknowledged: &[i64]) -> Audit {
     let one = "concat_ws(' ', t.id, t.state, CASE WHEN t.atomic THEN 'atomic' END, 'attempt', t.attempt, t.reason, left(t.error, 120))";
     let mut lost = lines(
         database,
@@ -216,7 +216,7 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
         ),
     );
     let gone = "SELECT id::text FROM unnest($1::bigint[]) AS id WHERE NOT EXISTS (SELECT FROM public.task t WHERE t.id = id.id)";
-    for row in database.look(gone, &[&acknowledged]).unwrap_or_default() {
+    for row in database.query(gone, &[&acknowledged]).unwrap_or_default() {
         lost.insert(format!("{} acknowledged and not there", row.get::<_, String>(0)));
     }
     lost.extend(lines(database, &graph::lost()));
@@ -259,7 +259,7 @@ fn read(database: &Database, acknowledged: &[i64]) -> Book {
         std::thread::sleep(Duration::from_millis(1500));
         differences = differences.intersection(&lines(database, fsck)).cloned().collect();
     }
-    Book {
+    Audit {
         tasks: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL"),
         done: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL AND state = 'DONE'"),
         cancelled: count(database, "SELECT count(*) FROM public.task WHERE job IS NULL AND state = 'FAIL'"),

@@ -1,4 +1,4 @@
-//! The tally of jobs: successes of runs are written down beside the books, so that runs of one job do not wait for each
+//! The deltas of jobs: successes of runs are written beside the counters, so that runs of one job do not wait for each
 //! other, and are entered later; what is under way is counted by its row. What people see is exact at every moment.
 
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use postgres::Client;
 use tests::{Cluster, Database, Signal, Supervisor, sized};
 
-use crate::asking::{all, one};
-use crate::job_desk::{self, insert, put_held, running, task_of};
+use crate::job_fixture::{self, insert, put_held, running, task_of};
+use crate::queries::{all, one};
 
 /// A queue that runs jobs, and nobody who serves it: what happens there is what a test does.
 pub fn quiet(database: &Database) {
     let mill = Supervisor::of(database).start();
-    job_desk::open(&mill, database);
+    job_fixture::open(&mill, database);
     mill.signal(Signal::SIGTERM);
     mill.wait_exit(Duration::from_secs(20));
 }
@@ -61,7 +61,7 @@ pub fn left_over(database: &Database) -> (i64, i64) {
 fn runs_of_one_job_end_without_waiting_for_each_other() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let job = insert(&database, "many", "input, \"max\"", "'SELECT pg_sleep(600)', 5");
     let mut client = hasty(&database);
     client.batch_execute(&format!("SELECT mill.run_job({job})")).expect("run_job");
@@ -74,14 +74,14 @@ fn runs_of_one_job_end_without_waiting_for_each_other() {
     let short: i64 = client.query_one(&format!("SELECT mill.run_job({job})"), &[]).expect("run_job").get(0);
     let short = task_of(&mill, &database, short);
     assert_eq!(mill.finished(&database, short)["state"], "DONE");
-    assert_eq!(books(&database, job), [2, 1, 0, 1, 0, 0, 1]);
+    assert_eq!(counters(&database, job), [2, 1, 0, 1, 0, 0, 1]);
     open.commit().expect("COMMIT");
-    assert_eq!(books(&database, job), [2, 2, 0, 0, 0, 0, 0]);
+    assert_eq!(counters(&database, job), [2, 2, 0, 0, 0, 0, 0]);
 }
 
 /// total_runs, total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes, running
 #[track_caller]
-fn books(database: &Database, job: i32) -> [i64; 7] {
+fn counters(database: &Database, job: i32) -> [i64; 7] {
     let sql = format!(
         "SELECT ARRAY[total_runs, total_successes, total_failures, total_crashes, consecutive_failures, consecutive_crashes, running] \
          FROM mill.job_stat WHERE job = {job}"
@@ -93,7 +93,7 @@ fn books(database: &Database, job: i32) -> [i64; 7] {
 #[derive(Default)]
 struct ExpectedCounters {
     job: i32,
-    books: [i64; 7],
+    counters: [i64; 7],
     waiting: Vec<i64>,
     /// With whether no other run has ended since it was taken: then it counts as one more crash in a row.
     taken: Vec<(i64, bool)>,
@@ -103,11 +103,11 @@ struct ExpectedCounters {
 
 impl ExpectedCounters {
     fn add(&mut self, changes: [i64; 6]) {
-        for (number, change) in self.books.iter_mut().zip(changes) {
+        for (number, change) in self.counters.iter_mut().zip(changes) {
             *number += change;
         }
-        self.books[5] = self.crashed + self.taken.iter().filter(|(_, since)| *since).count() as i64;
-        self.books[6] = self.taken.len() as i64;
+        self.counters[5] = self.crashed + self.taken.iter().filter(|(_, since)| *since).count() as i64;
+        self.counters[6] = self.taken.len() as i64;
     }
 
     /// The oldest one is at work no more, and has come to its end: what began before it counts for itself.
@@ -131,7 +131,7 @@ impl ExpectedCounters {
                 change(client, task, &format!("{START}, held = false"));
                 change(client, task, SUCCESS);
                 self.end(0);
-                self.add([0, 1, 0, -1, -self.books[4], 0]);
+                self.add([0, 1, 0, -1, -self.counters[4], 0]);
             }
             (7, Some(task)) => {
                 change(client, task, FAILURE);
@@ -159,7 +159,7 @@ impl ExpectedCounters {
 }
 
 #[test]
-fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
+fn what_people_see_of_a_job_is_exact_before_and_after_its_deltas_are_applied() {
     let database = Cluster::shared().database();
     quiet(&database);
     let mut jobs: Vec<ExpectedCounters> = ["one", "two", "three"]
@@ -169,10 +169,11 @@ fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
         })
         .into();
     // somebody replicates them: that stands in nobody's way
-    database.run("CREATE PUBLICATION books FOR TABLE mill_private.job_state, mill_private.job_delta, mill_private.run");
+    database
+        .run("CREATE PUBLICATION counters FOR TABLE mill_private.job_state, mill_private.job_delta, mill_private.run");
     let mut client = hasty(&database);
     let seen = "SELECT s::text FROM mill.job_stat s ORDER BY s.job";
-    // the same without what is under way, which stands in no book
+    // the same without what is under way, which is in no counter
     let ended = "SELECT n::text FROM mill_private.job_counters n ORDER BY n.job";
     // without a random source: a failure can be looked at again
     let mut dice: u64 = 42;
@@ -182,7 +183,7 @@ fn what_people_see_of_a_job_is_exact_before_and_after_its_tally_is_entered() {
         let job = &mut jobs[(throw % 3) as usize];
         job.act(&mut client, throw / 3, step);
         let job = &jobs[(throw % 3) as usize];
-        assert_eq!(books(&database, job.job), job.books, "job {} at step {step}", job.job);
+        assert_eq!(counters(&database, job.job), job.counters, "job {} at step {step}", job.job);
         if (throw / 7).is_multiple_of(5) {
             let before: Vec<String> = all(&database, seen);
             let entered: Vec<String> = all(&database, ended);
@@ -220,12 +221,12 @@ fn a_run_that_edges_have_begun_is_counted_by_its_row_until_it_ends() {
         activate_in(client, job, minute, "0")
     };
     let first = begin(&mut client);
-    assert_eq!(books(&database, job), [0; 7]);
+    assert_eq!(counters(&database, job), [0; 7]);
     change(&mut client, first, "state = 'TAKE'");
-    assert_eq!((books(&database, job), left_over(&database).0), ([1, 0, 0, 1, 0, 1, 1], 0));
+    assert_eq!((counters(&database, job), left_over(&database).0), ([1, 0, 0, 1, 0, 1, 1], 0));
     assert_eq!(one::<String>(&database, &status), "Running");
     change(&mut client, first, "state = 'PLAN', held = true");
-    assert_eq!(books(&database, job), [0; 7], "given back");
+    assert_eq!(counters(&database, job), [0; 7], "given back");
     let steps = [
         (SUCCESS.to_owned(), [1, 1, 0, 0, 0, 0, 0]),
         (FAILURE.to_owned(), [2, 1, 1, 0, 1, 0, 0]),
@@ -241,17 +242,17 @@ fn a_run_that_edges_have_begun_is_counted_by_its_row_until_it_ends() {
         change(&mut client, task, &format!("{START}, held = false"));
         let [runs, successes, failures, crashes, failed, crashed, _] = before;
         let at_work = [runs + 1, successes, failures, crashes + 1, failed, crashed + 1, 1];
-        assert_eq!(books(&database, job), at_work, "before {end}");
+        assert_eq!(counters(&database, job), at_work, "before {end}");
         change(&mut client, task, &end);
-        assert_eq!(books(&database, job), expected, "after {end}");
+        assert_eq!(counters(&database, job), expected, "after {end}");
         client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
-        assert_eq!(books(&database, job), expected, "entered after {end}");
+        assert_eq!(counters(&database, job), expected, "entered after {end}");
         before = expected;
     }
     let gone = begin(&mut client);
     change(&mut client, gone, &format!("{START}, held = false"));
     client.batch_execute(&format!("DELETE FROM public.task WHERE id = {gone}")).expect("DELETE");
-    assert_eq!(books(&database, job), [7, 2, 3, 2, 1, 0, 0], "deleted is cancelled");
+    assert_eq!(counters(&database, job), [7, 2, 3, 2, 1, 0, 0], "deleted is cancelled");
     let wrong: i64 = one(
         &database,
         "SELECT count(*) FROM mill.job_stat s, LATERAL (
@@ -263,7 +264,7 @@ fn a_run_that_edges_have_begun_is_counted_by_its_row_until_it_ends() {
     assert_eq!(all::<String>(&database, "SELECT problem FROM mill.fsck() WHERE queue IS NULL"), Vec::<String>::new());
     // its owner calls the table by another name, which nobody has noticed yet
     database.run("ALTER TABLE public.task RENAME TO elsewhere");
-    assert_eq!(books(&database, job), [7, 2, 3, 2, 1, 0, 0]);
+    assert_eq!(counters(&database, job), [7, 2, 3, 2, 1, 0, 0]);
 }
 
 #[test]
@@ -287,14 +288,14 @@ fn a_run_neither_starts_nor_ends_late_because_somebody_is_changing_its_job() {
         change(&mut client, tasks[1], START);
         change(&mut client, tasks[1], SUCCESS);
         open.commit().expect("COMMIT");
-        assert_eq!(books(&database, job), [2, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(counters(&database, job), [2, 2, 0, 0, 0, 0, 0]);
         client.batch_execute("DELETE FROM mill.job").expect("DELETE");
         assert_eq!(left_over(&database), (0, 0));
     }
 }
 
 #[test]
-fn entering_the_tally_never_waits() {
+fn applying_deltas_never_waits() {
     let database = Cluster::shared().database();
     quiet(&database);
     let mut client = hasty(&database);
@@ -306,14 +307,14 @@ fn entering_the_tally_never_waits() {
             change(&mut client, task, SUCCESS);
         }
     }
-    let tally = "SELECT array_agg(DISTINCT t.job) FROM mill_private.job_delta t";
+    let left = "SELECT array_agg(DISTINCT t.job) FROM mill_private.job_delta t";
     let mut other = database.connect();
     let mut open = other.transaction().expect("BEGIN");
     open.batch_execute(&format!("UPDATE mill.job SET priority = 1 WHERE id = {}", jobs[0])).expect("UPDATE");
     client
         .batch_execute("SET lock_timeout = '100ms'; SELECT mill_private.apply_all_deltas()")
         .expect("it waits for nobody");
-    assert_eq!(one::<Vec<i32>>(&database, tally), [jobs[0]]);
+    assert_eq!(one::<Vec<i32>>(&database, left), [jobs[0]]);
     open.rollback().expect("ROLLBACK");
     // and a run that fails, which enters what there is: others start and end meanwhile
     let (failing, other_run) = (activate(&mut client, jobs[0], 10), activate(&mut client, jobs[0], 11));
@@ -323,29 +324,29 @@ fn entering_the_tally_never_waits() {
     client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("it waits for nobody");
     change(&mut client, other_run, START);
     change(&mut client, other_run, SUCCESS);
-    assert_eq!(books(&database, jobs[0]), [5, 4, 0, 1, 0, 0, 1]);
+    assert_eq!(counters(&database, jobs[0]), [5, 4, 0, 1, 0, 0, 1]);
     open.commit().expect("COMMIT");
-    assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
+    assert_eq!(counters(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
     client.batch_execute("SELECT mill_private.apply_all_deltas()").expect("fold_all");
-    assert_eq!(one::<Option<Vec<i32>>>(&database, tally), None);
-    assert_eq!(books(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
+    assert_eq!(one::<Option<Vec<i32>>>(&database, left), None);
+    assert_eq!(counters(&database, jobs[0]), [5, 4, 1, 0, 0, 0, 0]);
 }
 
 #[test]
-fn the_scheduler_enters_the_tally_of_a_busy_queue() {
+fn the_scheduler_applies_the_deltas_of_a_busy_queue() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
-    job_desk::open(&mill, &database);
+    job_fixture::open(&mill, &database);
     let job = insert(&database, "busy", "input, live, \"max\"", "'SELECT 1', '1 hour', 3");
     let mut client = database.connect();
     let mut runs: i64 = 0;
     // work goes on until some of it has been entered
-    mill.wait("the book follows").within(Duration::from_secs(30)).until(|| {
+    mill.wait("the counters follow").within(Duration::from_secs(30)).until(|| {
         client.batch_execute(&format!("SELECT mill.run_job({job}) FROM generate_series(1, 20)")).expect("run_job");
         runs += 20;
         one::<i64>(&database, &format!("SELECT total_successes FROM mill_private.job_state WHERE job = {job}")) > 20
     });
-    mill.wait("all have run").within(Duration::from_secs(60)).until(|| books(&database, job)[1] == runs);
-    assert_eq!(books(&database, job), [runs, runs, 0, 0, 0, 0, 0]);
-    mill.wait("nothing is left of the tally").within(Duration::from_secs(60)).until(|| left_over(&database) == (0, 1));
+    mill.wait("all have run").within(Duration::from_secs(60)).until(|| counters(&database, job)[1] == runs);
+    assert_eq!(counters(&database, job), [runs, runs, 0, 0, 0, 0, 0]);
+    mill.wait("no delta is left").within(Duration::from_secs(60)).until(|| left_over(&database) == (0, 1));
 }

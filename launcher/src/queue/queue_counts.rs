@@ -17,7 +17,7 @@ use shared::region::{Phase, Region};
 
 /// How many queues there are to serve, and how many are served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct QueueCounts {
     /// Without those that an operator has switched off or stopped.
     pub wanted: usize,
     pub served: usize,
@@ -30,12 +30,12 @@ pub struct Tally {
 pub fn is_served(entry: &QueueEntry, region: &Region) -> bool {
     let Some(slot) = entry.state.slot() else { return false };
     // A scheduler that loses its session takes its backend back, and keeps its phase.
-    entry.phase(region) == Some(Phase::Running) && region.slots().notes(slot).running().is_some()
+    entry.phase(region) == Some(Phase::Running) && region.slots().slot_status(slot).running().is_some()
 }
 
 /// An operator wants it so.
 fn is_switched_off(entry: &QueueEntry) -> bool {
-    let off = !entry.wanted.row.enabled || entry.memory.left == Some(ExitCode::SwitchedOff);
+    let off = !entry.wanted.config.enabled || entry.memory.left == Some(ExitCode::SwitchedOff);
     entry.state.is_stopped() || entry.state.is_disabled() && off
 }
 
@@ -46,10 +46,10 @@ fn is_no_queue(entry: &QueueEntry) -> bool {
     entry.origin == Origin::Found && entry.state.is_disabled() && (left || refused)
 }
 
-impl Tally {
-    pub fn of(table: &QueueTable) -> Tally {
+impl QueueCounts {
+    pub fn of(table: &QueueTable) -> QueueCounts {
         let region = &table.region;
-        let mut tally = Tally::default();
+        let mut counts = QueueCounts::default();
         let mut off = None;
         for entry in table.entries.iter().filter(|entry| !entry.state.is_removed() && !is_no_queue(entry)) {
             let why = || {
@@ -60,16 +60,16 @@ impl Tally {
                 off.get_or_insert_with(why);
                 continue;
             }
-            tally.wanted += 1;
+            counts.wanted += 1;
             if is_served(entry, region) {
-                tally.served += 1;
+                counts.served += 1;
             } else {
-                tally.starting += usize::from(entry.why(region).is_none());
-                tally.reason.get_or_insert_with(why);
+                counts.starting += usize::from(entry.why(region).is_none());
+                counts.reason.get_or_insert_with(why);
             }
         }
-        tally.reason = tally.reason.or(off);
-        tally
+        counts.reason = counts.reason.or(off);
+        counts
     }
 }
 

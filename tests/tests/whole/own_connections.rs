@@ -1,11 +1,11 @@
-//! Plain tasks whose workers have a connection each (`"lend": false`): the scheduler writes when they begin and how
+//! Plain tasks whose workers have a connection each (`"pooled": false`): the scheduler writes when they begin and how
 //! they end, and still nobody runs what has not begun, and nobody waits for anybody else.
 
 use std::time::Duration;
 use tests::{Cluster, Database, Signal, Supervisor};
 
 fn start<'a>(database: &'a Database, fault: Option<&str>) -> Supervisor<'a> {
-    let launch = Supervisor::of(database).row_key("lend", false).row_key("sleep", 50);
+    let launch = Supervisor::of(database).queue_key("pool", false).queue_key("sleep", 50);
     match fault {
         Some(fault) => launch.fault(fault).start(),
         None => launch.start(),
@@ -47,10 +47,10 @@ fn whoever_dies_around_the_beginning_costs_one_attempt_and_nothing_else() {
         ("worker.before_begin:panic@1", 2),
         ("worker.after_begin:kill@1", 2),
         ("worker.before_finish:kill@1", 2),
-        ("worker.after_hand_in:kill@1", 1),
-        ("scheduler.before_guests:kill@1", 2),
-        ("scheduler.after_guests:kill@1", 2),
-        ("scheduler.before_booking:kill@1", 2),
+        ("worker.after_result:kill@1", 1),
+        ("scheduler.before_begins:kill@1", 2),
+        ("scheduler.after_begins:kill@1", 2),
+        ("scheduler.before_recording:kill@1", 2),
     ];
     for (fault, attempt) in faults {
         let database = Cluster::shared().database();
@@ -68,7 +68,7 @@ fn a_row_that_somebody_holds_when_it_is_to_begin_holds_up_nobody_else() {
     let database = Cluster::shared().database();
     let mill = start(&database, Some("worker.before_begin:stop@1"));
     let held = database.insert("SELECT 1");
-    let worker = mill.eventually("its worker has connected", || crate::asking::worker_of(&mill, held));
+    let worker = mill.eventually("its worker has connected", || crate::queries::worker_of(&mill, held));
     mill.eventually("it stands still before it reports", || mill.log_contains("fault point="));
     let mut owner = database.connect();
     let mut hold = owner.transaction().expect("begin");
@@ -77,7 +77,7 @@ fn a_row_that_somebody_holds_when_it_is_to_begin_holds_up_nobody_else() {
     mill.eventually("it waits for the row itself", || {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' \
                       AND application_name = 'pg_task public task group' AND datname = current_database()";
-        database.look(waits, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
+        database.query(waits, &[]).is_some_and(|rows| rows[0].get::<_, i64>(0) == 1)
     });
     let other = database.insert_with("SELECT 2", "group = 'other'");
     assert_eq!(told(&mill.finished(&database, other)), ("DONE", 1, "2"));

@@ -1,4 +1,4 @@
-//! An operator's desk: a folder with a config file in it, where the launcher's binary is
+//! An operator's working directory: a folder with a config file in it, where the launcher's binary is
 //! run to its end. For commands, and for starts that are to be refused; whoever goes on
 //! running is a `Supervisor`.
 
@@ -15,7 +15,7 @@ use crate::launch::set_environment;
 use crate::log::Log;
 use crate::server_programs::ServerUser;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a run of the binary ended, and what it said.
 #[derive(Debug, Clone)]
@@ -34,17 +34,17 @@ impl Ended {
 }
 
 #[derive(Debug)]
-pub struct Desk {
+pub struct Workdir {
     guardian: Guardian,
     environment: Vec<(String, String)>,
 }
 
-impl Desk {
-    pub fn new() -> Desk {
+impl Workdir {
+    pub fn new() -> Workdir {
         let guardian = Guardian::start(&ServerUser::own_self(), "");
         let folder = guardian.home().to_string_lossy().into_owned();
         let environment = vec![("HOME".to_owned(), folder.clone()), ("RUNTIME_DIRECTORY".to_owned(), folder)];
-        Desk { guardian, environment }
+        Workdir { guardian, environment }
     }
 
     pub fn home(&self) -> &Path {
@@ -56,7 +56,7 @@ impl Desk {
         self
     }
 
-    /// Puts a file on the desk that only its owner may read.
+    /// Puts a file into it that only its owner may read.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         self.write_mode(name, text, 0o600)
     }
@@ -84,7 +84,7 @@ impl Desk {
         self.finish(command)
     }
 
-    /// Runs any program here, in the environment of this desk.
+    /// Runs any program here, in its environment.
     #[track_caller]
     pub fn finish(&self, mut command: Command) -> Ended {
         set_environment(&mut command, &self.environment);
@@ -93,7 +93,7 @@ impl Desk {
         let stdout = Log::read(child.stdout.take().expect("piped"));
         let stderr = Log::read(child.stderr.take().expect("piped"));
         let ended = wait("it has ended")
-            .within(PATIENCE)
+            .within(TIMEOUT)
             .attempt(|| child.try_wait().expect("wait").filter(|_| stdout.is_closed() && stderr.is_closed()));
         let Some(status) = ended else {
             let _ = child.kill();
@@ -104,8 +104,8 @@ impl Desk {
     }
 }
 
-impl Default for Desk {
+impl Default for Workdir {
     fn default() -> Self {
-        Desk::new()
+        Workdir::new()
     }
 }

@@ -2,14 +2,14 @@
 
 use tests::{Cluster, Database, Supervisor};
 
-use crate::asking::{all, running};
+use crate::queries::{all, running};
 
 fn differences(database: &Database) -> Vec<String> {
     all(database, "SELECT concat_ws(' ', queue, task, problem) FROM mill.fsck()")
 }
 
 #[test]
-fn healthy_books_have_no_differences_while_tasks_wait_run_and_are_finished() {
+fn healthy_counters_have_no_differences_while_tasks_wait_run_and_are_finished() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     for columns in ["group = 'a'", "group = 'b', atomic = true", "group = 'c', repeat = '1 hour'"] {
@@ -72,7 +72,7 @@ fn jobs_whose_numbers_do_not_add_up_are_named() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     mill.eventually("the catalog is made", || {
-        database.look("SELECT FROM mill.queue", &[]).is_some_and(|rows| !rows.is_empty())
+        database.query("SELECT FROM mill.queue", &[]).is_some_and(|rows| !rows.is_empty())
     });
     database.run("INSERT INTO mill.job (name, input) VALUES ('a', 'SELECT 1')");
     assert_eq!(differences(&database), Vec::<String>::new());

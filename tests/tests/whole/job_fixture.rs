@@ -7,7 +7,7 @@ use postgres::Client;
 use postgres::types::FromSqlOwned;
 use tests::{Database, Supervisor};
 
-use crate::asking::one;
+use crate::queries::one;
 
 /// Waits until jobs can be inserted.
 #[track_caller]
@@ -17,7 +17,7 @@ pub fn open(mill: &Supervisor<'_>, database: &Database) {
     mill.wait("the queue runs jobs").within(Duration::from_secs(30)).until(|| one::<bool>(database, sql));
 }
 
-/// Inserts a job as the row user; `columns` and `values` are SQL lists.
+/// Inserts a job as the queue's user; `columns` and `values` are SQL lists.
 #[track_caller]
 pub fn insert(database: &Database, name: &str, columns: &str, values: &str) -> i32 {
     let sql = format!("INSERT INTO mill.job (name, {columns}) VALUES ('{name}', {values}) RETURNING id");
@@ -36,7 +36,7 @@ pub fn stat<T: FromSqlOwned>(database: &Database, job: i32, expression: &str) ->
 /// What `mill.job_status` says: status and why.
 #[track_caller]
 pub fn status(database: &Database, job: i32) -> (String, String) {
-    let rows = database.look("SELECT status, why FROM mill.job_status WHERE job = $1", &[&job]);
+    let rows = database.query("SELECT status, why FROM mill.job_status WHERE job = $1", &[&job]);
     let rows = rows.expect("mill.job_status answers");
     let row = rows.first().expect("the job has a status");
     (row.get(0), row.get(1))
@@ -47,7 +47,7 @@ pub fn status(database: &Database, job: i32) -> (String, String) {
 pub fn runs(database: &Database, job: i32) -> Vec<String> {
     let sql = format!("SELECT state FROM mill.run WHERE job = {job} ORDER BY id");
     // none while the server is away
-    database.look(&sql, &[]).unwrap_or_default().iter().map(|row| row.get(0)).collect()
+    database.query(&sql, &[]).unwrap_or_default().iter().map(|row| row.get(0)).collect()
 }
 
 /// Moves the clock of jobs to the next start of a job, and a moment further.
@@ -85,7 +85,7 @@ pub fn put_held(client: &mut Client, activations: &str) -> Vec<i64> {
 #[track_caller]
 pub fn task_of(mill: &Supervisor<'_>, database: &Database, run: i64) -> i64 {
     mill.eventually("the run is in the queue", || {
-        let rows = database.look("SELECT id FROM public.task WHERE run = $1", &[&run])?;
+        let rows = database.query("SELECT id FROM public.task WHERE run = $1", &[&run])?;
         rows.first().map(|row| row.get(0))
     })
 }
@@ -95,9 +95,9 @@ pub fn task_of(mill: &Supervisor<'_>, database: &Database, run: i64) -> i64 {
 pub fn running(mill: &Supervisor<'_>, database: &Database, job: i32) -> (i64, i32, i32) {
     mill.eventually("a run of the job is at work", || {
         let sql = format!("SELECT id, pid FROM public.task WHERE job = {job} AND state = 'WORK'");
-        let rows = database.look(&sql, &[])?;
+        let rows = database.query(&sql, &[])?;
         let row = rows.first()?;
         let (task, pid): (i64, i32) = (row.get(0), row.get(1));
-        Some((task, pid, crate::asking::worker_of(mill, task)?))
+        Some((task, pid, crate::queries::worker_of(mill, task)?))
     })
 }

@@ -1,16 +1,16 @@
-//! Turns: which of a group's live workers looks at all that waits.
+//! Rescans: which of a group's live workers scans all waiting rows.
 //!
 //! A live worker takes its next task behind the last one that it took, past everything that was taken before and is still in
 //! the index. What may start before that (a row that counts for more, one that was committed late, one that came back)
 //! is found by looking from the beginning, which costs the more the more was taken. So of all workers of a group one looks
 //! from the beginning every `RESCAN_PERIOD`, whoever comes first; if it finds something there, it calls the others.
 //!
-//! Between two such looks they go by the farthest that any of them has got to, since whoever looks only behind his own last
-//! task walks over all that the others have taken meanwhile.
+//! Between two such rescans they go by the farthest that any of them has got to, since whoever looks only behind his own
+//! last task walks over all that the others have taken meanwhile.
 //!
-//! The words stand in the slot of the scheduler, where its workers have their batch and it has none: the moment of the last
-//! look from the beginning, in milliseconds, and how far they have got (an id, and of whom it is). Groups share them by their
-//! hash. Each is only a hint about when or from where on to look: an old or a strange one brings a look too many, or one too
+//! The words stand in the slot of the scheduler, where its workers have their batch and it has none: the moment of the
+//! last rescan, in milliseconds, and how far they have got (an id, and of whom it is). Groups share them by their hash.
+//! Each is only a hint about when or from where on to look: an old or a strange one brings a rescan too many, or one too
 //! late for those who do not look by themselves now and then.
 
 use super::lease::HostMoment;
@@ -23,19 +23,19 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 /// An id that is longer is not told.
 const ID_BITS: u32 = 48;
 
-/// The turns of one group of a scheduler.
+/// The rescans of one group of a scheduler.
 #[derive(Clone, Copy, Debug)]
-pub struct Turns {
+pub struct Rescans {
     scheduler: u32,
     place: usize,
     hash: u64,
 }
 
-impl Turns {
+impl Rescans {
     /// Of the group, among the workers of the scheduler in this slot.
-    pub fn of(scheduler: u32, group: &[u8]) -> Turns {
+    pub fn of(scheduler: u32, group: &[u8]) -> Rescans {
         let hash = mixed(0, group);
-        Turns { scheduler, place: (hash % layout::TURN_PLACES as u64) as usize, hash }
+        Rescans { scheduler, place: (hash % layout::RESCAN_PLACES as u64) as usize, hash }
     }
 
     /// By a worker that is about to take: is it to look from the beginning?
@@ -80,11 +80,11 @@ impl Turns {
     }
 
     fn moment(self, region: &Region) -> &AtomicU64 {
-        region.words.at(layout::batch_start(region.limit, self.scheduler) + layout::TURNS + 2 * self.place)
+        region.words.at(layout::batch_start(region.limit, self.scheduler) + layout::RESCANS + 2 * self.place)
     }
 
     fn farthest(self, region: &Region) -> &AtomicU64 {
-        region.words.at(layout::batch_start(region.limit, self.scheduler) + layout::TURNS + 2 * self.place + 1)
+        region.words.at(layout::batch_start(region.limit, self.scheduler) + layout::RESCANS + 2 * self.place + 1)
     }
 }
 
@@ -104,38 +104,42 @@ mod tests {
     }
 
     #[test]
-    fn of_all_workers_of_a_group_one_has_the_turn_until_it_is_due_again() {
+    fn of_all_workers_of_a_group_one_rescans_until_it_is_due_again() {
         let region = Region::create(4).unwrap();
-        let (ours, theirs) = (Turns::of(1, b"group"), Turns::of(2, b"group"));
+        let (ours, theirs) = (Rescans::of(1, b"group"), Rescans::of(2, b"group"));
         assert!(ours.take_at(&region, at(1_000)));
         assert!(!ours.take_at(&region, at(1_000)) && !ours.take_at(&region, at(1_199)));
-        assert!(theirs.take_at(&region, at(1_000)), "another scheduler's workers have turns of their own");
+        assert!(theirs.take_at(&region, at(1_000)), "another scheduler's workers have rescans of their own");
         assert!(ours.take_at(&region, at(1_200)));
     }
 
     #[test]
     fn whoever_finds_something_calls_the_next_one() {
         let region = Region::create(4).unwrap();
-        let turns = Turns::of(0, b"group");
-        assert!(turns.take_at(&region, at(1_000)));
-        turns.call(&region);
-        assert!(turns.take_at(&region, at(1_001)) && !turns.take_at(&region, at(1_002)));
+        let rescans = Rescans::of(0, b"group");
+        assert!(rescans.take_at(&region, at(1_000)));
+        rescans.call(&region);
+        assert!(rescans.take_at(&region, at(1_001)) && !rescans.take_at(&region, at(1_002)));
     }
 
     #[test]
     fn the_farthest_that_any_of_them_has_got_to_counts_for_all_of_the_same_kind() {
         let region = Region::create(4).unwrap();
-        let turns = Turns::of(0, b"group");
-        assert_eq!(turns.reached(&region, b"7 0"), None);
+        let rescans = Rescans::of(0, b"group");
+        assert_eq!(rescans.reached(&region, b"7 0"), None);
         for id in [5, 9, 7] {
-            turns.reach(&region, b"7 0", id);
+            rescans.reach(&region, b"7 0", id);
         }
-        assert_eq!((turns.reached(&region, b"7 0"), turns.reached(&region, b"7 1")), (Some(9), None));
-        turns.reach(&region, b"7 1", 3);
-        assert_eq!((turns.reached(&region, b"7 1"), turns.reached(&region, b"7 0")), (Some(3), None), "the last one's");
+        assert_eq!((rescans.reached(&region, b"7 0"), rescans.reached(&region, b"7 1")), (Some(9), None));
+        rescans.reach(&region, b"7 1", 3);
+        assert_eq!(
+            (rescans.reached(&region, b"7 1"), rescans.reached(&region, b"7 0")),
+            (Some(3), None),
+            "the last one's"
+        );
         for id in [-1, 1 << 48] {
-            turns.reach(&region, b"8 0", id);
-            assert_eq!(turns.reached(&region, b"8 0"), None, "too long to be told");
+            rescans.reach(&region, b"8 0", id);
+            assert_eq!(rescans.reached(&region, b"8 0"), None, "too long to be told");
         }
     }
 
@@ -145,7 +149,7 @@ mod tests {
         let slot = region.slots().reserve().unwrap();
         region.open_batch(slot, &[(i64::MAX, 1); layout::BATCH_TASKS]);
         for group in [&b"a"[..], b"b", b"c", b"d", b"e"] {
-            assert!(Turns::of(slot.index(), group).take_at(&region, at(5_000)));
+            assert!(Rescans::of(slot.index(), group).take_at(&region, at(5_000)));
         }
     }
 }

@@ -5,18 +5,18 @@ use super::server::is_apart;
 use crate::db::tls::TlsError;
 use std::error::Error as _;
 use std::time::Duration;
-use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::error::Severity;
 
 /// Why a connection or a statement failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    pub kind: TroubleKind,
+pub struct DbError {
+    pub kind: DbErrorKind,
     /// One sentence for the log: the server's or the system's own words, and what to do where we know it.
     pub text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TroubleKind {
+pub enum DbErrorKind {
     /// Passes by itself: down, starting up, no connection free, link cut, deadlock.
     Passing,
     /// Two servers where there should be one: it may pass, but somebody has to know.
@@ -31,28 +31,28 @@ pub enum TroubleKind {
     Busy,
 }
 
-impl Trouble {
-    pub fn passing(text: impl Into<String>) -> Trouble {
-        Trouble { kind: TroubleKind::Passing, text: text.into() }
+impl DbError {
+    pub fn passing(text: impl Into<String>) -> DbError {
+        DbError { kind: DbErrorKind::Passing, text: text.into() }
     }
 
-    pub fn standing(text: impl Into<String>) -> Trouble {
-        Trouble { kind: TroubleKind::Standing, text: text.into() }
+    pub fn standing(text: impl Into<String>) -> DbError {
+        DbError { kind: DbErrorKind::Standing, text: text.into() }
     }
 
-    /// Between sessions of ours; a text that names two servers (`server::apart`) is told apart from others.
-    pub fn between(text: impl Into<String>) -> Trouble {
+    /// Between sessions of ours; a text that names two servers (`server::apart`) is known from others.
+    pub fn between(text: impl Into<String>) -> DbError {
         let text = text.into();
-        let kind = if is_apart(&text) { TroubleKind::Apart } else { TroubleKind::Passing };
-        Trouble { kind, text }
+        let kind = if is_apart(&text) { DbErrorKind::Apart } else { DbErrorKind::Passing };
+        DbError { kind, text }
     }
 
-    pub fn of(error: &tokio_postgres::Error) -> Trouble {
+    pub fn of(error: &tokio_postgres::Error) -> DbError {
         match error.as_db_error() {
-            Some(refusal) => Trouble { kind: kind_of(refusal), text: sentence(refusal) },
+            Some(refusal) => DbError { kind: kind_of(refusal), text: sentence(refusal) },
             None => match error.source().and_then(|inner| inner.downcast_ref::<TlsError>()) {
-                Some(TlsError::Cut(why)) => Trouble::passing(format!("TLS: {why}")),
-                Some(tls) => Trouble::standing(tls.to_string()),
+                Some(TlsError::Cut(why)) => DbError::passing(format!("TLS: {why}")),
+                Some(tls) => DbError::standing(tls.to_string()),
                 None => unanswered(chain(error)),
             },
         }
@@ -60,40 +60,40 @@ impl Trouble {
 
     /// It passes by itself: the same statement may succeed later.
     pub fn passes(&self) -> bool {
-        matches!(self.kind, TroubleKind::Passing | TroubleKind::Short | TroubleKind::Busy)
+        matches!(self.kind, DbErrorKind::Passing | DbErrorKind::Short | DbErrorKind::Busy)
     }
 
     /// How far apart tries may grow: a server that is down is asked each second, a wrong password less often.
     pub fn retry_cap(&self) -> Duration {
         match self.kind {
-            TroubleKind::Passing | TroubleKind::Apart | TroubleKind::Short | TroubleKind::Busy => {
+            DbErrorKind::Passing | DbErrorKind::Apart | DbErrorKind::Short | DbErrorKind::Busy => {
                 Duration::from_secs(1)
             }
-            TroubleKind::Standing | TroubleKind::Statement => Duration::from_secs(10),
+            DbErrorKind::Standing | DbErrorKind::Statement => Duration::from_secs(10),
         }
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for DbError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-/// The library says by words alone what somebody has to mend.
-fn unanswered(text: String) -> Trouble {
+/// The library gives only a text where somebody has to change something.
+fn unanswered(text: String) -> DbError {
     if text.contains("server does not support TLS") {
-        Trouble::standing(TlsError::Declined.to_string())
+        DbError::standing(TlsError::Declined.to_string())
     } else if text.contains("password missing") {
-        Trouble::standing(
+        DbError::standing(
             // `refuses_login` knows it by its beginning.
             "password missing; the server asks for one: set it in the config's connect, PGPASSWORD or the password \
              file",
         )
     } else if text.contains("authentication error") || text.contains("unsupported authentication method") {
-        Trouble::standing(text)
+        DbError::standing(text)
     } else {
-        Trouble::passing(text)
+        DbError::passing(text)
     }
 }
 
@@ -103,17 +103,17 @@ pub fn refuses_login(sentence: &str) -> bool {
         || sentence.starts_with("FATAL") && sentence.contains("[42501]")
 }
 
-fn kind_of(error: &DbError) -> TroubleKind {
+fn kind_of(error: &tokio_postgres::error::DbError) -> DbErrorKind {
     let code = error.code().code();
     // After a FATAL error the session is gone.
     let alive = error.parsed_severity().is_none_or(|severity| severity == Severity::Error);
     match (Refusal::of(code, false), code.get(..2).unwrap_or_default()) {
-        (Refusal::Machine, "53" | "58" | "25" | "XX") if alive => TroubleKind::Short,
-        (Refusal::Transient, _) if alive => TroubleKind::Busy,
+        (Refusal::Machine, "53" | "58" | "25" | "XX") if alive => DbErrorKind::Short,
+        (Refusal::Transient, _) if alive => DbErrorKind::Busy,
         // Connection exceptions, deadlocks and the like, insufficient resources, operator intervention, system errors.
-        (_, "08" | "40" | "53" | "57" | "58") => TroubleKind::Passing,
-        (_, "28" | "3D") => TroubleKind::Standing,
-        _ => TroubleKind::Statement,
+        (_, "08" | "40" | "53" | "57" | "58") => DbErrorKind::Passing,
+        (_, "28" | "3D") => DbErrorKind::Standing,
+        _ => DbErrorKind::Statement,
     }
 }
 
@@ -122,14 +122,14 @@ pub fn advice(code: &str) -> &'static str {
     match code {
         "28P01" => "; set the right password in the config's connect, PGPASSWORD or the password file",
         "28000" => "; allow this role in the server's pg_hba.conf, or give it LOGIN",
-        "3D000" => "; create the database, or remove its row from the config",
+        "3D000" => "; create the database, or remove its queue from the config",
         "53300" => "; raise max_connections, or lower connections or max_workers",
-        "42501" => "; grant the right, or run the row as a role that has it",
+        "42501" => "; grant the right, or run the queue as a role that has it",
         _ => "",
     }
 }
 
-fn sentence(error: &DbError) -> String {
+fn sentence(error: &tokio_postgres::error::DbError) -> String {
     let advice = advice(error.code().code());
     let detail = error.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
     format!("{}: {}{detail} [{}]{advice}", error.severity(), error.message(), error.code().code())

@@ -16,14 +16,14 @@ pub fn one<T: FromSqlOwned>(database: &Database, sql: &str) -> T {
 
 #[track_caller]
 pub fn one_with<T: FromSqlOwned>(database: &Database, sql: &str, parameters: &[&(dyn ToSql + Sync)]) -> T {
-    let rows = database.look(sql, parameters).unwrap_or_else(|| panic!("nobody answers {sql}"));
+    let rows = database.query(sql, parameters).unwrap_or_else(|| panic!("nobody answers {sql}"));
     rows.first().unwrap_or_else(|| panic!("no row from {sql}")).get(0)
 }
 
 /// The first column of every row.
 #[track_caller]
 pub fn all<T: FromSqlOwned>(database: &Database, sql: &str) -> Vec<T> {
-    let rows = database.look(sql, &[]).unwrap_or_else(|| panic!("nobody answers {sql}"));
+    let rows = database.query(sql, &[]).unwrap_or_else(|| panic!("nobody answers {sql}"));
     rows.iter().map(|row| row.get(0)).collect()
 }
 
@@ -52,7 +52,7 @@ pub fn all_are(mill: &Supervisor<'_>, database: &Database, condition: &str, seco
     let sql = format!("SELECT count(*) > 0 AND bool_and({condition}) FROM public.task");
     mill.wait(&format!("all tasks are so that {condition}"))
         .within(Duration::from_secs(seconds))
-        .until(|| database.look(&sql, &[]).is_some_and(|rows| rows[0].get::<_, Option<bool>>(0) == Some(true)));
+        .until(|| database.query(&sql, &[]).is_some_and(|rows| rows[0].get::<_, Option<bool>>(0) == Some(true)));
 }
 
 /// How many tasks that meet the condition ran at the same moment, at most: a sweep over their starts and ends.
@@ -70,7 +70,7 @@ pub fn most_at_once(database: &Database, condition: &str) -> i64 {
     )
 }
 
-/// A setting of the row user in its database.
+/// A setting of the queue's user in its database.
 #[track_caller]
 pub fn set_for_owner(database: &Database, name: &str, value: &str) {
     database.run(&format!(
@@ -106,7 +106,7 @@ pub fn wait_until_asleep(mill: &Supervisor<'_>, database: &Database) {
                  WHERE l.locktype = 'advisory' AND l.classid::bigint = $1 AND l.objid = 'public.task'::regclass \
                    AND l.mode = 'ExclusiveLock' AND l.granted AND d.datname = current_database()";
     mill.eventually("the scheduler sleeps", || {
-        database.look(held, &[&i64::from(lock_key::BELL)]).is_some_and(|rows| !rows.is_empty())
+        database.query(held, &[&i64::from(lock_key::WAKE_UP)]).is_some_and(|rows| !rows.is_empty())
     });
 }
 
@@ -114,5 +114,5 @@ pub fn wait_until_asleep(mill: &Supervisor<'_>, database: &Database) {
 pub fn forgive(database: &Database) {
     let sql = "WITH gone AS (UPDATE public.task SET crashes = 0, plan = now() WHERE crashes > 1 AND state = 'PLAN' RETURNING 1) \
                SELECT count(*) FROM gone";
-    let _ = database.look(sql, &[]);
+    let _ = database.query(sql, &[]);
 }

@@ -1,7 +1,7 @@
 -- What kind of table stands under the queue's name, as far as its columns do not say it.
 -- parameters: none
 -- locks: none
--- caller: scheduler, at the start of a session and before it mends the table
+-- caller: scheduler, at the start of a session and before it repairs the table
 SELECT c.oid AS relid, c.relkind = 'p' AS partitioned,
        COALESCE((SELECT sum(pg_catalog.pg_relation_size(i.relid)) FROM pg_catalog.pg_partition_tree(c.oid) i),
                 pg_catalog.pg_relation_size(c.oid))::bigint AS bytes,
