@@ -100,7 +100,7 @@ impl Claimer {
         match self.session.one(&text, &[&tasks]).await {
             Ok(rows) => {
                 let (gone, again): (i64, i64) = (rows.get("gone"), rows.get("again"));
-                shared::info!("tasks not started in time", gone = gone, repeated = again);
+                shared::info!("tasks expired: not started in time", gone = gone, repeated = again);
                 return Ok(());
             }
             Err(trouble) if trouble.passes() => return Err(trouble),
@@ -113,7 +113,7 @@ impl Claimer {
                 if trouble.passes() {
                     return Err(trouble);
                 }
-                shared::warning!("an expired task cannot be repeated", task = task, error = trouble);
+                shared::warning!("cannot repeat an expired task", task = task, error = trouble);
             }
         }
         Ok(())

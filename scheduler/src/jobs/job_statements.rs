@@ -69,7 +69,7 @@ pub async fn put_runs(client: &Client, statements: &JobStatements) -> Result<i32
             Err(trouble) if trouble.passes() => return Err(trouble),
             Err(trouble) => {
                 client.query(&statements.refuse, &[&run, &trouble.text]).await.map_err(|error| Trouble::of(&error))?;
-                shared::warning!("a run cannot be put into its queue", run = run, why = trouble);
+                shared::warning!("cannot insert a run into its queue", run = run, why = trouble);
             }
         }
     }

@@ -9,6 +9,7 @@
 
 mod batch;
 mod cell;
+mod failure_count;
 mod gate;
 mod layout;
 mod leader_server;
@@ -72,12 +73,12 @@ impl Region {
         let (limit, seats) = (head(layout::HEADER_LIMIT) as u32, head(layout::HEADER_SEATS) as u32);
         if magic != layout::MAGIC || version != layout::LAYOUT_VERSION {
             return Err(io::Error::other(format!(
-                "the region has layout {version}, this program knows {}",
+                "the region has layout {version}, this program supports {}",
                 layout::LAYOUT_VERSION
             )));
         }
         if words.count() != layout::total_words(limit, seats) {
-            return Err(io::Error::other("the region has not the size that it says"));
+            return Err(io::Error::other("the region does not have the size in its header"));
         }
         Ok(Region { words, limit, seats })
     }
