@@ -367,7 +367,8 @@ BEGIN
     IF over THEN
         IF NOT success AND began AND mill_private.has_schedule(job_row) AND job_row.scheduled AND allowed >= 0
                 AND tries >= GREATEST(allowed, 1) THEN
-            PERFORM mill_private.pause_job(ended.job, format('failed %s times in a row, max_retries = %s', tries, allowed));
+            PERFORM mill_private.pause_job(ended.job, format('failed %s in a row, max_retries = %s',
+                                           mill_private.count_of(tries, 'time'), allowed));
         END IF;
         PERFORM mill_private.finish_activation(ended.job, ended.at, ended.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
     ELSE
@@ -376,7 +377,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.settle_run(mill_private.run, bool, bool) IS
-    'pgmill: what the end of a run means for its job: numbers, plan, and the next run or the end of the activation';
+    'pgmill: settles the end of a run: numbers and plan of its job, and the next run or the end of the activation';
 
 -- A run that has not begun ends here, and its row, if it is in the queue, is recalled. One that is under way is ended by the
 -- scheduler of its queue.
@@ -404,4 +405,4 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.close_run(bigint, bool, text, text) IS
-    'pgmill: a person ends a run; true: it is under way, and the scheduler of its queue will end it';
+    'pgmill: ends a run for a user; true: it is under way, and the scheduler of its queue will end it';

@@ -16,7 +16,7 @@ BEGIN
         queue := q.name;
         task := NULL;
         IF q.found IS NULL OR q.found <> q.relid THEN
-            problem := format('the catalog has the OID %s for the table, and the table does not exist with that OID', q.relid);
+            problem := format('the catalog has the OID %s for the table, but no table has that OID', q.relid);
             RETURN NEXT;
             CONTINUE;
         ELSIF NOT has_table_privilege(q.relid, 'SELECT') THEN

@@ -46,7 +46,7 @@ COMMENT ON COLUMN mill_private.job_state.total_successes IS 'runs that have succ
 COMMENT ON COLUMN mill_private.job_state.total_failures IS 'runs that have failed';
 COMMENT ON COLUMN mill_private.job_state.total_crashes IS 'runs that have crashed';
 COMMENT ON COLUMN mill_private.job_state.consecutive_failures IS 'failures since the last success';
-COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last end that was none';
+COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last run that ended without one';
 COMMENT ON COLUMN mill_private.job_state.total_duration IS 'how long the successful runs took';
 COMMENT ON COLUMN mill_private.job_state.total_duration_failures IS 'how long the failed runs took';
 COMMENT ON COLUMN mill_private.job_state.reason IS 'why the catalog has paused the job';
