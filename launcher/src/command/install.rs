@@ -53,13 +53,13 @@ pub fn run(place: &Place, database: &str, owner: Option<&str>) -> u8 {
             launcher_status::ORDERLY
         }
         Ok(InstallOutcome::There(owners)) => {
-            print(&format!("{database}: catalog mill {VERSION} was there already; nothing but rights changed"));
+            print(&format!("{database}: catalog mill {VERSION} exists already; only rights were changed"));
             tell_owners(database, &rows, &owners);
             launcher_status::ORDERLY
         }
         Ok(InstallOutcome::Other(version)) => {
             print_error(&format!(
-                "{database}: its catalog has version {version}, this program is {VERSION}; run: launcher upgrade {database}"
+                "{database}: its catalog has version {version}, this program has {VERSION}; run: launcher upgrade {database}"
             ));
             launcher_status::FAILED
         }
@@ -79,14 +79,14 @@ fn tell_owners(database: &str, rows: &Rows, owners: &Owners) {
             format!("as {}: {}", quoted(user), catalog::consent_advice(&queue, &owners.catalog))
         }
         _ if rows.named && rows.owner.is_none() && owners.task == Some(owners.login.clone()) => {
-            "ALTER TABLE public.task OWNER TO a role of its own: the launcher's login runs no tasks of a row \"*\""
+            "ALTER TABLE public.task OWNER TO another role: a queue \"*\" runs no tasks as the launcher's login"
                 .to_owned()
         }
-        _ if rows.named => format!("launcher --config ..; if one runs already: launcher start {database}"),
+        _ if rows.named => format!("start the launcher; if it is running: launcher start {database}"),
         _ => {
             let user = owners.task.as_deref().unwrap_or(&owners.catalog);
             let row = serde_json::json!({"data": database, "user": user});
-            format!("a row in the config that serves it: {row}")
+            format!("add a queue to the config: {row}")
         }
     };
     print(&format!("{database}: next: {next}"));
@@ -129,13 +129,13 @@ async fn install(client: Rc<Client>, rows: Rows, asked: Option<String>) -> Resul
     let me: String = found.get("me");
     let there: bool = found.get("there");
     if there && !found.get::<_, bool>("marked") {
-        return Err(Trouble::standing("the schema mill is not pgmill's; rename it"));
+        return Err(Trouble::standing("the schema mill does not belong to pgmill; rename it"));
     }
     let owner = if there {
         let owner: String = found.get("owner");
         if let Some(asked) = asked.filter(|asked| *asked != owner) {
             return Err(Trouble::standing(format!(
-                "the catalog belongs to {} already; drop it first to make it anew as {}: launcher uninstall",
+                "the catalog belongs to {}; to create one that belongs to {}, drop it first: launcher uninstall",
                 quoted(&owner),
                 quoted(&asked)
             )));
@@ -202,7 +202,7 @@ async fn make_catalog(client: &Client, me: &str, owner: &str) -> Result<(), Trou
     let Some(role) = client.query_opt(look, &[&owner]).await.map_err(trouble)? else {
         let owner = quoted(owner);
         return Err(Trouble::standing(format!(
-            "role {owner}, the user of its queue, does not exist; run: CREATE ROLE {owner} LOGIN, or name another one with --owner"
+            "role {owner}, the user of its queue, does not exist; run: CREATE ROLE {owner} LOGIN, or name another role with --owner"
         )));
     };
     if !role.get::<_, bool>("member") {
