@@ -44,7 +44,7 @@ pub fn run(start: Start) -> ExitCode {
     let bell = match Bell::hang(&SIGNALS) {
         Ok(bell) => bell,
         Err(error) => {
-            shared::error!("cannot hang the signal bell", error = error);
+            shared::error!("scheduler exits: cannot set up signal handling", error = error);
             return ExitCode::Temporary;
         }
     };
@@ -52,7 +52,7 @@ pub fn run(start: Start) -> ExitCode {
     let order: SchedulerOrder = match start.accept() {
         Ok(order) => order,
         Err(error) => {
-            shared::warning!("scheduler leaves: its parameters are not to be had", error = error);
+            shared::warning!("scheduler exits: cannot read its parameters from shared memory", error = error);
             return ExitCode::BadCell;
         }
     };
@@ -66,7 +66,7 @@ pub fn run_handed_down(start: Start, order: SchedulerOrder) -> ExitCode {
     match Bell::hang(&SIGNALS) {
         Ok(bell) => serve(start, order, bell, true),
         Err(error) => {
-            shared::error!("cannot hang the signal bell", error = error);
+            shared::error!("scheduler exits: cannot set up signal handling", error = error);
             ExitCode::Temporary
         }
     }
@@ -78,7 +78,7 @@ fn serve(start: Start, order: SchedulerOrder, bell: Bell, handed_down: bool) -> 
     match event_loop::Scheduler::new(start, order, bell, handed_down) {
         Ok(scheduler) => scheduler.run(),
         Err(error) => {
-            shared::error!("cannot start the scheduler", error = error);
+            shared::error!("scheduler exits: cannot start", error = error);
             ExitCode::Temporary
         }
     }

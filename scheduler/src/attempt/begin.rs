@@ -40,7 +40,7 @@ impl Attempts {
                 Ok(rows) => rows.iter().map(|row| row.get("id")).collect(),
                 Err(trouble) if trouble.passes() => return Err(trouble),
                 Err(trouble) => {
-                    shared::warning!("tasks cannot begin together; each is tried alone", error = trouble);
+                    shared::warning!("cannot begin tasks in one statement; beginning each alone", error = trouble);
                     Vec::new()
                 }
             };

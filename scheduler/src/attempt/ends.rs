@@ -53,7 +53,7 @@ pub fn unless_refused(written: Result<Vec<i64>, Trouble>) -> Result<Vec<i64>, Tr
         if trouble.passes() {
             return Err(trouble);
         }
-        shared::warning!("results cannot be written together; each is tried alone", error = trouble);
+        shared::warning!("cannot record results in one statement; recording each alone", error = trouble);
         Ok(Vec::new())
     })
 }

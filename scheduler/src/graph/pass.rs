@@ -406,7 +406,7 @@ fn unreckoned(error: calendar::Error) -> Trouble {
 
 /// A column that may hold what cannot be reckoned with (a time beyond all calendars).
 fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, name: &str) -> Result<T, Trouble> {
-    row.try_get(name).map_err(|error| Trouble::standing(format!("its {name} cannot be read: {error}")))
+    row.try_get(name).map_err(|error| Trouble::standing(format!("cannot read its {name}: {error}")))
 }
 
 fn columns(row: &Row) -> Result<Columns, Trouble> {

@@ -37,7 +37,7 @@ impl QueueSession {
 
     /// The server has refused a statement, and the session lives.
     pub fn refused(&mut self, what: &Refused, trouble: &Trouble, base: &Base, now: Instant) {
-        shared::debug!("a statement was refused", queue = base.label, what = format!("{what:?}"), why = trouble);
+        shared::debug!("statement refused", queue = base.label, what = format!("{what:?}"), why = trouble);
         if !self.write_pause.refused(trouble.kind, now) {
             self.report_write_pause(&trouble.text, base, now);
         }

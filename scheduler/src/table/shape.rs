@@ -96,7 +96,7 @@ pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, Trouble> {
     let trouble = |error: tokio_postgres::Error| Trouble::of(&error);
     let look = client.query_opt(&queue.fill(statement::LOOK_SHAPE), &[]).await.map_err(trouble)?;
     let Some(look) = look else {
-        let text = format!("table {} vanished while it was looked at", queue.fill("{queue}"));
+        let text = format!("table {} was dropped while it was read", queue.fill("{queue}"));
         return Err(Trouble::passing(text));
     };
     let columns = client.query(&queue.fill(statement::LIST_SHAPE_COLUMNS), &[]).await.map_err(trouble)?;

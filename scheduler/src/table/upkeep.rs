@@ -65,7 +65,7 @@ impl Upkeep {
     /// That session is up.
     pub fn repair(&self, turn: &Turn<'_>) -> Command<TableAnswer> {
         let (queue, defaults) = (turn.base.queue.clone(), turn.base.order.defaults.clone());
-        query_on(SessionName::Repair, "mending the table", REPAIR_TIMEOUT, move |client| async move {
+        query_on(SessionName::Repair, "repairing the table", REPAIR_TIMEOUT, move |client| async move {
             Ok(TableAnswer::Repaired(table_repair::mend(&client, &queue, &defaults).await?))
         })
     }
@@ -104,21 +104,26 @@ impl Upkeep {
     fn repaired(&mut self, mended: Mended, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
         let Mended { done, later, failed } = mended;
         for why in failed {
-            shared::warning!("the table is served without something it should have", queue = turn.label(), why = why);
+            shared::warning!("table served with a defect", queue = turn.label(), why = why);
         }
         let steps = done.join(", ");
         match later {
             Some(why) => {
                 if self.repair_pause.fresh() || !done.is_empty() {
                     let queue = turn.label();
-                    shared::info!("the rest of the table is mended later", queue = queue, done = steps, why = why);
+                    shared::info!(
+                        "table not repaired completely; retrying later",
+                        queue = queue,
+                        done = steps,
+                        why = why
+                    );
                 }
                 self.repair_at = Some(self.repair_pause.next(turn.now));
             }
             None => {
                 self.repair_pause.succeeded();
                 if !done.is_empty() {
-                    shared::info!("table mended", queue = turn.label(), steps = steps);
+                    shared::info!("table repaired", queue = turn.label(), steps = steps);
                 }
             }
         }
@@ -142,7 +147,7 @@ impl Upkeep {
         }
         self.measure_at = turn.now + MEASURE_PERIOD;
         let (statements, keep_ms) = (statements.clone(), turn.base.settings.keep_ms);
-        Some(refusable(Refused::Chore, "measuring the queue", move |client| async move {
+        Some(refusable(Refused::Chore, "measuring the table", move |client| async move {
             Ok(TableAnswer::Measured(make::chores(&client, &statements, keep_ms).await?))
         }))
     }

@@ -127,7 +127,7 @@ impl Login<'_> {
                 other => return Err(self.method(&method_name(other))),
             }
         }
-        Err(self.trouble(malformed("Authentication without an end")))
+        Err(self.trouble(malformed("too many authentication messages")))
     }
 
     fn greeting(&mut self) -> Result<Greeting, ConnectError> {
@@ -212,7 +212,7 @@ impl Login<'_> {
             }
             let head = self.link.head(&mut self.outgoing).map_err(|source| self.trouble(source))?;
             if head.body > LOGIN_BYTES {
-                return Err(self.trouble(malformed("too long for a login")));
+                return Err(self.trouble(malformed("it is too long for a login")));
             }
             if head.tag != b'E' && head.tag != b'N' {
                 let body = self.link.body(head.body, &mut self.outgoing).map(<[u8]>::to_vec);
