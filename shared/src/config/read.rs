@@ -35,7 +35,7 @@ pub(super) fn read(text: &str, folder: &Path, environment: Environment) -> Resul
             walk.rows(rows);
         }
         Json::Object(_) => walk.general(&tree, folder),
-        other => walk.note("file", value::wrong_kind(other, "an array of rows or an object")),
+        other => walk.note("file", value::wrong_kind(other, "an array of queues or an object")),
     }
     walk.finish()
 }
@@ -96,7 +96,7 @@ impl Walk<'_> {
         self.keep("control", checked);
         self.merge_duplicates();
         if self.untold > 0 {
-            let text = format!("and {} more mistakes", self.untold);
+            let text = format!("and {} more mistake{}", self.untold, if self.untold == 1 { "" } else { "s" });
             self.mistakes.push(Mistake { place: "file".to_owned(), text });
         }
         if self.mistakes.is_empty() { Ok(self.config) } else { Err(self.mistakes) }
@@ -130,9 +130,9 @@ impl Walk<'_> {
             if seen.insert(name) {
                 unique.push((inner, name, json));
             } else if name == key {
-                self.note(&inner, "stands twice".to_owned());
+                self.note(&inner, "appears twice".to_owned());
             } else {
-                self.note(&inner, format!("stands twice: it is an older name of {name}"));
+                self.note(&inner, format!("appears twice: it is an older name of {name}"));
             }
         }
         unique
@@ -149,7 +149,7 @@ impl Walk<'_> {
         self.general_connect();
         match rows {
             Some((_, Json::Array(rows))) => self.rows(rows),
-            Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of rows")),
+            Some((place, other)) => self.note(&place, value::wrong_kind(other, "an array of queues")),
             None => self.only_row(),
         }
     }
@@ -233,10 +233,10 @@ impl Walk<'_> {
 
     fn rows(&mut self, rows: &[Json]) {
         if rows.is_empty() {
-            self.config.warnings.push("the config has no rows: nothing is served".to_owned());
+            self.config.warnings.push("the config has no queues: nothing is served".to_owned());
         }
         if rows.len() > QUEUES_MAX {
-            return self.note("json", format!("has {} rows, more than {QUEUES_MAX}", rows.len()));
+            return self.note("json", format!("has {} queues, more than {QUEUES_MAX}", rows.len()));
         }
         for (index, json) in rows.iter().enumerate() {
             let row = self.row(&format!("json[{index}]"), json);
@@ -335,7 +335,7 @@ impl Walk<'_> {
                 continue;
             }
             if own.get(keyword).is_some_and(|written| !written.is_empty() && written != value) {
-                self.note(place, format!("its {keyword} is not the row's {key}, {value:?}; leave it out"));
+                self.note(place, format!("its {keyword} differs from the queue's {key}, {value:?}; leave it out"));
             }
         }
         let whole = match (self.connect_is_fine, row.is_every()) {
@@ -366,14 +366,14 @@ impl Walk<'_> {
                 continue;
             };
             if first.is_same_as(&row) {
-                self.config.warnings.push(format!("{} says the same as {}: served once", row.place, first.place));
+                self.config.warnings.push(format!("{} repeats {}: the queue is served once", row.place, first.place));
                 continue;
             }
             let difference = if first.user == row.user { "other settings" } else { "another user" };
             for (here, there) in [(first, &row), (&row, first)] {
                 let queue = format!("{}.{} in {}", row.schema, row.table, row.data);
                 let queue = queue.escape_debug();
-                self.note(&here.place, format!("serves {queue}, as {} does with {difference}", there.place));
+                self.note(&here.place, format!("serves {queue}, which {} serves with {difference}", there.place));
             }
         }
         self.config.rows = kept;
@@ -392,13 +392,13 @@ fn shown_key(key: &str) -> String {
 /// What to say of a key that has no meaning where it stands.
 fn unknown_key<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> String {
     let belongs = if key::is_setting(key) {
-        "; it belongs into \"defaults\" or a row of \"json\""
+        "; it belongs in \"defaults\" or in a queue of \"json\""
     } else if key::is_of_row(key) {
-        "; it belongs into a row of \"json\""
+        "; it belongs in a queue of \"json\""
     } else if key::is_general(key) {
-        "; it belongs beside \"json\", for all rows"
+        "; it belongs beside \"json\", for all queues"
     } else if Conninfo::keywords().any(|keyword| keyword == key) {
-        "; it belongs into the text of \"connect\""
+        "; it belongs in the text of \"connect\""
     } else {
         let near = nearest(key, known);
         return near.map_or("unknown key".to_owned(), |near| format!("unknown key; did you mean \"{near}\"?"));

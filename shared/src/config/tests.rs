@@ -130,8 +130,8 @@ fn an_unknown_key_is_named_with_the_nearest_or_with_where_it_belongs() {
     assert_eq!(told(r#"{"//me:hush@host":1}"#), ["(a key of 14 characters): unknown key"]);
     for (text, word) in [
         (r#"{"sleep":1}"#, "\"defaults\""),
-        (r#"{"data":"a"}"#, "a row"),
-        (r#"{"defaults":{"user":"a"}}"#, "a row"),
+        (r#"{"data":"a"}"#, "a queue"),
+        (r#"{"defaults":{"user":"a"}}"#, "a queue"),
         (r#"[{"password":"s3cret"}]"#, "\"connect\""),
         (r#"[{"max_workers":1}]"#, "beside \"json\""),
     ] {
@@ -169,7 +169,7 @@ fn remotes_are_named_conninfos_that_stand_for_themselves() {
         (r#"{"remotes":{"a":"user=y password=s3cret"}}"#, "remotes.a: remote has no host"),
         (r#"{"remotes":{"a":"host=x password=s3cret"}}"#, "remotes.a: remote has no user"),
         (r#"{"remotes":{"a":"host=x user=y hots=z"}}"#, "did you mean \"host\"?"),
-        (r#"{"remotes":{"a":"host=x user=y","a":"host=x user=y"}}"#, "remotes.a: stands twice"),
+        (r#"{"remotes":{"a":"host=x user=y","a":"host=x user=y"}}"#, "remotes.a: appears twice"),
     ] {
         let told = told(text).concat();
         assert!(told.contains(word) && !told.contains("s3cret"), "{told}");
@@ -178,11 +178,11 @@ fn remotes_are_named_conninfos_that_stand_for_themselves() {
 
 #[test]
 fn a_key_that_stands_twice_is_a_mistake() {
-    assert_eq!(told(r#"{"name":"a","name":"b"}"#), ["name: stands twice"]);
-    assert_eq!(told(r#"[{"data":"a","data":"a"}]"#), ["json[0].data: stands twice"]);
-    let older = "json[0].lend: stands twice: it is an older name of pool";
+    assert_eq!(told(r#"{"name":"a","name":"b"}"#), ["name: appears twice"]);
+    assert_eq!(told(r#"[{"data":"a","data":"a"}]"#), ["json[0].data: appears twice"]);
+    let older = "json[0].lend: appears twice: it is an older name of pool";
     assert_eq!(told(r#"[{"pool":true,"lend":true}]"#), [older]);
-    assert_eq!(told(r#"{"defaults":{"max":1,"max":1}}"#), ["defaults.max: stands twice"]);
+    assert_eq!(told(r#"{"defaults":{"max":1,"max":1}}"#), ["defaults.max: appears twice"]);
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn a_syntax_error_is_named_by_line_and_column() {
     assert!(told("[{} // x\n]").concat().contains("JSON has no comments"));
     assert!(told(&"[".repeat(100_000)).concat().contains("nested deeper than 64"));
     assert!(told("").concat().starts_with("line 1 column 0: EOF"));
-    assert_eq!(told("7"), ["file: found a whole number, want an array of rows or an object"]);
-    assert_eq!(told(r#"{"json":{}}"#), ["json: found an object, want an array of rows"]);
+    assert_eq!(told("7"), ["file: found a whole number, want an array of queues or an object"]);
+    assert_eq!(told(r#"{"json":{}}"#), ["json: found an object, want an array of queues"]);
 }
 
 #[test]
@@ -204,10 +204,10 @@ fn a_byte_order_mark_is_tolerated() {
 fn equal_rows_collapse_and_different_ones_are_mistakes_at_both_places() {
     let same = config(r#"[{"data":"a"},{"data":"b"},{"data":"a","user":"a","table":"task"}]"#);
     assert_eq!(same.rows.len(), 2);
-    assert_eq!(same.warnings, ["json[2] says the same as json[0]: served once"]);
+    assert_eq!(same.warnings, ["json[2] repeats json[0]: the queue is served once"]);
     let user = told(r#"[{"data":"a"},{"data":"a","user":"b"}]"#);
-    assert_eq!(user[0], "json[0]: serves public.task in a, as json[1] does with another user");
-    assert_eq!(user[1], "json[1]: serves public.task in a, as json[0] does with another user");
+    assert_eq!(user[0], "json[0]: serves public.task in a, which json[1] serves with another user");
+    assert_eq!(user[1], "json[1]: serves public.task in a, which json[0] serves with another user");
     let settings = told(r#"[{"data":"a"},{"data":"a","sleep":5}]"#);
     assert!(settings.len() == 2 && settings[1].ends_with("with other settings"), "{settings:?}");
     assert_eq!(config(r#"[{"data":"a"},{"data":"a","table":"t"},{"data":"a","schema":"s"}]"#).rows.len(), 3);
@@ -316,7 +316,7 @@ fn a_flood_of_mistakes_is_counted_not_told() {
     let told = told(&format!("[{}]", rows.join(",")));
     assert_eq!((told.len(), told[100].as_str()), (101, "file: and 200 more mistakes"));
     let many = format!("[{}{{}}]", "{},".repeat(5_000));
-    assert!(parse(&many).unwrap_err()[0].text.contains("5001 rows, more than 4096"));
+    assert!(parse(&many).unwrap_err()[0].text.contains("5001 queues, more than 4096"));
 }
 
 #[test]

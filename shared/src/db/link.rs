@@ -35,7 +35,7 @@ use tokio_postgres::Client;
 
 /// What to do about a server that is not to be reached, and about a name without an address.
 const UNREACHABLE: &str = "; start the server, or set the right host and port in the config's connect";
-const UNKNOWN: &str = "; set the right host in the config's connect, or mend the name service";
+const UNKNOWN: &str = "; set the right host in the config's connect, or repair the name service";
 
 /// What a link reports to its owner.
 #[derive(Debug)]

@@ -70,7 +70,7 @@ fn walk<'a>(steps: &'a [Migration], from: &str, to: &str) -> Option<Vec<&'a Migr
 pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, Trouble> {
     let found = catalog::look_trusted(client).await?;
     if !found.get::<_, bool>("marked") {
-        return Err(Trouble::standing("there is no catalog mill to upgrade; run: launcher install"));
+        return Err(Trouble::standing("the catalog mill does not exist; run: launcher install"));
     }
     if !found.get::<_, bool>("ours") {
         let (owner, me) = (quoted(found.get("owner")), quoted(found.get("me")));
@@ -84,22 +84,28 @@ pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, Trouble
                 client.batch_execute("ROLLBACK").await.map_err(told)?;
             }
             Err(error) => {
-                let hint = if passes(&error) {
-                    "; a queue is still being served, or somebody holds a lock on the catalog"
-                } else {
-                    ""
-                };
+                let hint =
+                    if passes(&error) { "; a queue is still served, or another session locks the catalog" } else { "" };
                 // The link is given up after an error, and the transaction with it.
                 let trouble = told(error);
                 return Err(Trouble { text: format!("{}{hint}", trouble.text), ..trouble });
             }
             Ok(Step::Done(upgraded)) => return Ok(upgraded),
             Ok(Step::NoWay(version)) => {
-                return Err(Trouble::standing(format!("there is no way from version {version} to {VERSION}")));
+                return Err(Trouble::standing(no_migration(&version)));
             }
         }
     }
     unreachable!("the loop returns")
+}
+
+/// Why a catalog of this version cannot become one of ours.
+pub fn no_migration(from: &str) -> String {
+    if from == VERSION {
+        format!("nothing to upgrade: {VERSION} is the version of this program")
+    } else {
+        format!("cannot upgrade from version {from}: this program has no migration from {from} to {VERSION}")
+    }
 }
 
 enum Step {
