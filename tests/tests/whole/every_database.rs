@@ -258,7 +258,7 @@ fn one_slot_is_left_for_workers_and_who_waits_for_one_says_so() {
     });
     let name = waiting["data"].as_str().expect("a name").to_owned();
     assert!(!say(&mut enter(&cluster, &name), "start()"), "it cannot be started");
-    let said = |line: &&String| line.contains("row waits for a slot") && line.contains(&format!("\"{name} "));
+    let said = |line: &&String| line.contains("queue waits for a slot") && line.contains(&format!("\"{name} "));
     assert_eq!(mill.log().lines().iter().filter(said).count(), 1, "{}", mill.describe());
     // whoever is stopped makes room
     let served: Vec<&str> = ["a", "b", "c"].into_iter().filter(|one| *one != name).collect();

@@ -135,7 +135,7 @@ pub fn fingerprint(database: &Database, condition: &str) -> String {
 /// Waits until the table has all that it should have.
 #[track_caller]
 pub fn wait_repaired(supervisor: &Supervisor<'_>) {
-    supervisor.wait("the table is mended").within(SOON).until(|| supervisor.log_contains("table mended"));
+    supervisor.wait("the table is mended").within(SOON).until(|| supervisor.log_contains("table repaired"));
 }
 
 pub fn stop(supervisor: &Supervisor<'_>) {

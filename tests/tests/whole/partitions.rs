@@ -47,7 +47,7 @@ fn a_partitioned_table_is_served_if_its_key_never_changes() {
         supervisor.wait("all are done").within(SOON).until(|| done(schema) == "10");
     }
     supervisor.eventually("all are mended", || {
-        supervisor.log().lines().iter().filter(|line| line.contains("table mended")).count() == 3
+        supervisor.log().lines().iter().filter(|line| line.contains("table repaired")).count() == 3
     });
     // Row triggers of a partition ring for the whole table.
     for (schema, ..) in &partitions {
@@ -81,7 +81,7 @@ fn a_table_whose_rows_would_wander_between_partitions_is_refused() {
     }
     let supervisor = launch.launch();
     for key in ["plan", "state"] {
-        let reason = format!("it is partitioned by {key}, which changes while a task lives");
+        let reason = format!("it is partitioned by {key}, which pgmill changes");
         supervisor.eventually("it is refused", || supervisor.log_contains(&reason));
     }
 }

@@ -79,7 +79,7 @@ fn settings_of_a_role_that_change_the_servers_texts_change_no_table_and_no_task(
             assert_eq!((&row["state"], &row["output"]), (&json!("DONE"), &json!(expected)), "{row}");
         }
         steadily("nothing is changed", Duration::from_millis(700), || {
-            !mill.log_contains("table mended") && !mill.log_contains("column defaults changed")
+            !mill.log_contains("table repaired") && !mill.log_contains("column defaults changed")
         });
         assert_eq!(objects(&database), made, "{}", mill.describe());
     }
