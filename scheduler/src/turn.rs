@@ -12,6 +12,8 @@ pub struct Turn<'a> {
     pub base: &'a Base,
     pub session: &'a QueueSession,
     pub stop: Stopping,
+    /// A pass is in flight.
+    pub passing: bool,
     pub now: Instant,
 }
 
@@ -38,7 +40,13 @@ impl<'a> Turn<'a> {
 /// What components may read of the others; the component that takes it stays free to change.
 macro_rules! turn {
     ($parts:expr, $now:expr) => {
-        Turn { base: &$parts.base, session: &$parts.session, stop: $parts.stop.state, now: $now }
+        Turn {
+            base: &$parts.base,
+            session: &$parts.session,
+            stop: $parts.stop.state,
+            passing: $parts.claims.is_passing(),
+            now: $now,
+        }
     };
 }
 pub(crate) use turn;

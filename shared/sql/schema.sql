@@ -166,7 +166,7 @@ CREATE TABLE mill.job (
 -- Name: TABLE job; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON TABLE mill.job IS 'pgmill: SQL that runs repeatedly; an INSERT creates a job, and a change takes effect at once';
+COMMENT ON TABLE mill.job IS 'pgmill: SQL that runs again and again; an INSERT is enough, and any change takes effect at once';
 
 --
 -- Name: COLUMN job.id; Type: COMMENT; Schema: mill; Owner: -
@@ -238,7 +238,7 @@ COMMENT ON COLUMN mill.job.max_runtime IS 'a run that takes longer is ended, and
 -- Name: COLUMN job.max_retries; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job.max_retries IS '-1 = without end, n = the job is paused after n failures in a row; NULL = -1 with a schedule of its own, else 0';
+COMMENT ON COLUMN mill.job.max_retries IS '-1 = for ever, n = it ends after n failures in a row; NULL = -1 with a schedule of its own, else 0';
 
 --
 -- Name: COLUMN job.retry_period; Type: COMMENT; Schema: mill; Owner: -
@@ -262,7 +262,7 @@ COMMENT ON COLUMN mill.job.scheduled IS 'false = paused; set to true it starts f
 -- Name: COLUMN job.config; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job.config IS 'the argument of the routine that add_job was called with';
+COMMENT ON COLUMN mill.job.config IS 'what the routine that add_job was given is called with';
 
 --
 -- Name: COLUMN job.check_config; Type: COMMENT; Schema: mill; Owner: -
@@ -340,7 +340,7 @@ COMMENT ON COLUMN mill.job.threshold IS 'how many tokens start it; NULL = one fr
 -- Name: COLUMN job.routine; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job.routine IS 'the routine that add_job was called with; input is built from it, id and config';
+COMMENT ON COLUMN mill.job.routine IS 'what add_job was given: input is made from it, id and config';
 
 --
 -- Name: alter_job(integer, interval, interval, integer, interval, boolean, jsonb, timestamp with time zone, boolean, regproc, boolean, timestamp with time zone, text, text, text, interval); Type: FUNCTION; Schema: mill; Owner: -
@@ -413,8 +413,7 @@ DECLARE
     key jsonb;
     other text;
     results text[] := '{}';
-    removed int := 0;
-    n int;
+    removed int;
 BEGIN
     PERFORM mill_private.check_document('document', document, mill_private.document_columns('flow')
         || '{"flow": null, "paused": null, "jobs": null, "timers": null, "edges": null}');
@@ -423,36 +422,24 @@ BEGIN
     END IF;
     given := mill_private.document_columns('flow') || (document - '{flow,jobs,timers,edges}'::text[]);
     results := results || mill_private.upsert_row('flow', jsonb_build_object('name', whole), given);
-    FOR part IN SELECT * FROM (VALUES ('timer', 'timers', 'enabled'), ('job', 'jobs', 'scheduled'), ('edge', 'edges', NULL)) AS p (kind, list, state) LOOP
+    FOR part IN SELECT * FROM (VALUES ('timer', 'timers', 'enabled'), ('job', 'jobs', 'scheduled'), ('edge', 'edges', NULL)) AS parts (kind, list, state) LOOP
         IF jsonb_typeof(COALESCE(document -> part.list, '[]')) <> 'array' THEN
             PERFORM mill_private.raise_violation(format('%s: a list is expected', part.list));
         END IF;
         known := mill_private.document_columns(part.kind) || CASE part.kind WHEN 'edge' THEN '{"job": null}'::jsonb
                                                      ELSE jsonb_build_object('name', NULL, part.state, NULL) END;
-        FOR item IN SELECT e.value, e.ordinality - 1 AS place FROM jsonb_array_elements(COALESCE(document -> part.list, '[]')) WITH ORDINALITY AS e LOOP
+        FOR item IN SELECT element.value, element.ordinality - 1 AS place
+                      FROM jsonb_array_elements(COALESCE(document -> part.list, '[]')) WITH ORDINALITY AS element LOOP
             PERFORM mill_private.check_document(format('%s[%s]', part.list, item.place), item.value, known);
             given := mill_private.document_columns(part.kind) || item.value;
             IF part.kind = 'edge' THEN
-                key := jsonb_build_object('job', given -> 'job', 'from_job', given -> 'from_job', 'from_timer', given -> 'from_timer',
-                                          'on', given -> 'on', 'shift', given -> 'shift');
+                key := mill_private.check_document_edge(whole, item.place, given);
                 given := jsonb_build_object('first', given -> 'first');
-                other := (SELECT j.flow FROM mill.job j WHERE j.name = key ->> 'job');
-                IF other IS DISTINCT FROM whole THEN
-                    PERFORM mill_private.raise_violation(format('edges[%s].job: "%s" is not a job of this document', item.place, key ->> 'job'));
-                END IF;
-                -- Foreign keys are checked at commit, and name neither the place nor the missing row.
-                IF NOT EXISTS (SELECT FROM mill.job j WHERE j.name = key ->> 'from_job') AND key ->> 'from_job' IS NOT NULL THEN
-                    PERFORM mill_private.raise_violation(format('edges[%s].from_job: job "%s" does not exist, or you are not a member of its owner',
-                        item.place, key ->> 'from_job'));
-                ELSIF NOT EXISTS (SELECT FROM mill.timer t WHERE t.name = key ->> 'from_timer') AND key ->> 'from_timer' IS NOT NULL THEN
-                    PERFORM mill_private.raise_violation(format('edges[%s].from_timer: timer "%s" does not exist, or you are not a member of its owner',
-                        item.place, key ->> 'from_timer'));
-                END IF;
             ELSE
                 IF item.value ->> 'name' IS NULL THEN
                     PERFORM mill_private.raise_violation(format('%s[%s].name: missing', part.list, item.place));
                 END IF;
-                EXECUTE format('SELECT COALESCE(t.flow, ''(none)'') FROM mill.%I t WHERE t.name = $1 AND t.flow IS DISTINCT FROM $2', part.kind)
+                EXECUTE format('SELECT COALESCE(stored.flow, ''(none)'') FROM mill.%I stored WHERE stored.name = $1 AND stored.flow IS DISTINCT FROM $2', part.kind)
                    INTO other USING item.value ->> 'name', whole;
                 IF other IS NOT NULL THEN
                     PERFORM mill_private.raise_violation(format('%s[%s].name: "%s" belongs to the flow %s', part.list, item.place, item.value ->> 'name', other));
@@ -467,20 +454,8 @@ BEGIN
             results := results || mill_private.upsert_row(part.kind, key, given);
         END LOOP;
     END LOOP;
-    DELETE FROM mill.edge e USING mill.job j WHERE j.name = e.job AND j.flow = whole AND NOT EXISTS (
-        SELECT FROM jsonb_array_elements(COALESCE(document -> 'edges', '[]')) d,
-               jsonb_populate_record(NULL::mill.edge, mill_private.document_columns('edge') || d) r
-         WHERE (r.job, r."on", r.shift) = (e.job, e."on", e.shift) AND (r.from_job, r.from_timer) IS NOT DISTINCT FROM (e.from_job, e.from_timer));
-    GET DIAGNOSTICS removed = ROW_COUNT;
-    DELETE FROM mill.job j WHERE j.flow = whole
-       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'jobs', '[]')) d WHERE d ->> 'name' = j.name);
-    GET DIAGNOSTICS n = ROW_COUNT;
-    removed := removed + n;
-    DELETE FROM mill.timer t WHERE t.flow = whole
-       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'timers', '[]')) d WHERE d ->> 'name' = t.name);
-    GET DIAGNOSTICS n = ROW_COUNT;
-    removed := removed + n;
-    RETURN format('flow "%s": %s created, %s changed, %s unchanged, %s removed', whole, cardinality(array_positions(results, 'made')),
+    removed := mill_private.delete_absent_rows(whole, document);
+    RETURN format('flow "%s": %s made, %s changed, %s as before, %s removed', whole, cardinality(array_positions(results, 'made')),
         cardinality(array_positions(results, 'changed')), cardinality(array_positions(results, 'same')), removed);
 END
 $_$;
@@ -489,7 +464,7 @@ $_$;
 -- Name: FUNCTION apply(document jsonb); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.apply(document jsonb) IS 'pgmill: creates or changes a flow with its jobs, timers and edges from a document; jobs, timers and edges that it lacks are deleted';
+COMMENT ON FUNCTION mill.apply(document jsonb) IS 'pgmill: makes a flow with its jobs, timers and edges as a document says; what it does not contain is deleted';
 
 --
 -- Name: at(); Type: FUNCTION; Schema: mill; Owner: -
@@ -532,36 +507,28 @@ CREATE FUNCTION mill.check_cron(cron text) RETURNS text
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $_$
 DECLARE
-    fields text[];
-    names text[] := ARRAY['second', 'minute', 'hour', 'day of month', 'month', 'day of week'];
-    lows int[] := ARRAY[0, 0, 0, 1, 1, 0];
-    highs int[] := ARRAY[59, 59, 23, 31, 12, 7];
-    longest int[] := ARRAY[60, 60, 24, 31, 12, 7];
-    months text[] := ARRAY['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
-    weekdays text[] := ARRAY['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'];
-    lengths int[] := ARRAY[31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    most_characters CONSTANT int := 1000;
+    day CONSTANT int := 4;
+    month CONSTANT int := 5;
+    weekday CONSTANT int := 6;
+    month_lengths CONSTANT int[] := ARRAY[31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     trimmed text := btrim(cron, E' \t\n\r');
+    fields text[];
     item text;
-    range_text text;
-    step_text text;
-    ends text[];
-    numbers bigint[];
-    low int;
-    high int;
-    step int;
+    parsed record;
     day_set bigint := 0;
     month_set bigint := 0;
     last_day bool := false;
 BEGIN
-    IF char_length(cron) > 1000 THEN
-        RETURN 'it is longer than 1000 characters';
+    IF char_length(cron) > most_characters THEN
+        RETURN format('it is longer than %s characters', most_characters);
     END IF;
     IF starts_with(trimmed, '@') THEN
         CASE lower(trimmed COLLATE "C")
         WHEN '@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly' THEN
             RETURN NULL;
         ELSE
-            RETURN format('unknown shortcut %s; known are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly',
+            RETURN format('there is no shortcut %s; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly',
                           trimmed);
         END CASE;
     END IF;
@@ -571,69 +538,29 @@ BEGIN
     ELSIF cardinality(fields) <> 6 THEN
         RETURN format('it has %s fields; five are needed, or six with seconds in front', cardinality(fields));
     END IF;
-    FOR i IN 1 .. 6 LOOP
-        FOREACH item IN ARRAY string_to_array(fields[i], ',') LOOP
-            IF i = 4 AND item IN ('L', 'l', '$') THEN
+    FOR field IN 1 .. cardinality(fields) LOOP
+        FOREACH item IN ARRAY string_to_array(fields[field], ',') LOOP
+            IF field = day AND item IN ('L', 'l', '$') THEN
                 last_day := true;
                 CONTINUE;
             END IF;
-            range_text := split_part(item, '/', 1);
-            step_text := CASE WHEN strpos(item, '/') > 0 THEN substr(item, strpos(item, '/') + 1) END;
-            IF range_text = '*' THEN
-                low := lows[i];
-                high := LEAST(highs[i], CASE WHEN i = 6 THEN 6 ELSE 59 END);
-            ELSE
-                ends := CASE WHEN strpos(range_text, '-') > 0
-                    THEN ARRAY[split_part(range_text, '-', 1), substr(range_text, strpos(range_text, '-') + 1)]
-                    ELSE ARRAY[range_text] END;
-                numbers := ARRAY(SELECT COALESCE(
-                    CASE i WHEN 5 THEN array_position(months, lower(e COLLATE "C"))
-                           WHEN 6 THEN array_position(weekdays, lower(e COLLATE "C")) - 1 END,
-                    CASE WHEN e ~ '^[0-9]{1,9}$' THEN e::bigint END) FROM unnest(ends) WITH ORDINALITY AS u(e, n) ORDER BY n);
-                IF array_position(numbers, NULL) IS NOT NULL THEN
-                    RETURN format('%s: "%s" is not a value, a range or a step', names[i], item);
-                END IF;
-                FOR n IN 1 .. cardinality(ends) LOOP
-                    IF numbers[n] NOT BETWEEN lows[i] AND highs[i] THEN
-                        RETURN format('%s: %s is not within %s to %s', names[i], ends[n], lows[i], highs[i]);
-                    END IF;
-                END LOOP;
-                low := numbers[1];
-                IF cardinality(ends) = 2 THEN
-                    high := CASE WHEN i = 6 AND low > 0 AND lower(ends[2] COLLATE "C") = 'sun' THEN 7 ELSE numbers[2] END;
-                ELSIF step_text IS NOT NULL THEN
-                    RETURN format('%s: the step in %s needs a range, as in %s-%s/%s', names[i], item, range_text, highs[i], step_text);
-                ELSE
-                    high := low;
-                END IF;
-                IF low > high THEN
-                    RETURN format('%s: the range %s goes backward', names[i], item);
-                END IF;
-            END IF;
-            step := 1;
-            IF step_text IS NOT NULL THEN
-                IF step_text !~ '^[0-9]{1,9}$' THEN
-                    RETURN format('%s: "%s" is not a value, a range or a step', names[i], item);
-                END IF;
-                step := step_text::int;
-                IF step NOT BETWEEN 1 AND longest[i] THEN
-                    RETURN format('%s: the step %s is not within 1 to %s', names[i], step_text, longest[i]);
-                END IF;
-            END IF;
-            IF i = 4 THEN
-                day_set := day_set | (SELECT bit_or(1::bigint << v) FROM generate_series(low, high, step) AS v);
-            ELSIF i = 5 THEN
-                month_set := month_set | (SELECT bit_or(1::bigint << v) FROM generate_series(low, high, step) AS v);
+            parsed := mill_private.parse_cron_item(field, item);
+            IF parsed.wrong IS NOT NULL THEN
+                RETURN parsed.wrong;
+            ELSIF field = day THEN
+                day_set := day_set | parsed.members;
+            ELSIF field = month THEN
+                month_set := month_set | parsed.members;
             END IF;
         END LOOP;
     END LOOP;
     -- If both day and weekday are restricted, one of them is enough.
-    IF last_day OR NOT starts_with(fields[4], '*') AND NOT starts_with(fields[6], '*')
-       OR EXISTS (SELECT FROM unnest(lengths) WITH ORDINALITY AS m(length, number)
-                   WHERE month_set & (1::bigint << number::int) <> 0 AND day_set & ((2::bigint << length) - 1) <> 0) THEN
+    IF last_day OR NOT starts_with(fields[day], '*') AND NOT starts_with(fields[weekday], '*')
+       OR EXISTS (SELECT FROM unnest(month_lengths) WITH ORDINALITY AS known (length, number)
+                   WHERE month_set & (1::bigint << known.number::int) <> 0 AND day_set & ((2::bigint << known.length) - 1) <> 0) THEN
         RETURN NULL;
     END IF;
-    RETURN 'it never fires: none of its months has such a day';
+    RETURN 'it never fires: no month of it has such a day';
 END
 $_$;
 
@@ -641,7 +568,7 @@ $_$;
 -- Name: FUNCTION check_cron(cron text); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.check_cron(cron text) IS 'pgmill: why a cron expression is refused; NULL if it is valid';
+COMMENT ON FUNCTION mill.check_cron(cron text) IS 'pgmill: why a cron expression is refused; NULL if it is good';
 
 --
 -- Name: check_step(interval); Type: FUNCTION; Schema: mill; Owner: -
@@ -661,7 +588,7 @@ BEGIN
     months := extract(year FROM step) * 12 + extract(month FROM step);
     clock := extract(day FROM step) * 86400 + extract(hour FROM step) * 3600 + extract(minute FROM step) * 60 + extract(second FROM step);
     IF months < 0 OR clock < 0 OR months = 0 AND clock = 0 THEN
-        RETURN 'a repeated interval must be more than 0';
+        RETURN 'an interval of nothing or less cannot be repeated';
     ELSIF months > 0 AND (extract(day FROM step) <> 0 OR clock <> 0) THEN
         RETURN 'months cannot be mixed with days or hours in a schedule';
     END IF;
@@ -692,9 +619,9 @@ BEGIN
     ELSIF lower(zone) = 'utc' OR EXISTS (SELECT FROM pg_timezone_names n WHERE lower(n.name) = lower(zone)) THEN
         RETURN NULL;
     END IF;
-    RETURN format('time zone "%s" does not exist', left(zone, 80));
+    RETURN format('there is no time zone "%s"', left(zone, 80));
 EXCEPTION WHEN invalid_parameter_value THEN
-    RETURN format('time zone "%s" does not exist', left(zone, 80));
+    RETURN format('there is no time zone "%s"', left(zone, 80));
 END
 $_$;
 
@@ -702,7 +629,7 @@ $_$;
 -- Name: FUNCTION check_zone(zone text); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.check_zone(zone text) IS 'pgmill: why a name is not a time zone; NULL if it is one';
+COMMENT ON FUNCTION mill.check_zone(zone text) IS 'pgmill: why a name is no time zone; NULL if it is one';
 
 --
 -- Name: clear(text, timestamp with time zone); Type: FUNCTION; Schema: mill; Owner: -
@@ -801,102 +728,16 @@ COMMENT ON FUNCTION mill.fire(timer text, at timestamp with time zone) IS 'pgmil
 CREATE FUNCTION mill.fsck() RETURNS TABLE(queue text, task bigint, problem text)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
-    AS $_$
+    AS $$
 DECLARE
-    q record;
-    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
-    served bool;
+    known record;
 BEGIN
-    FOR q IN SELECT k.relid, format('%I.%I', k.schema, k.name) AS name, c.oid AS found
-               FROM mill.queue k LEFT JOIN pg_namespace n ON n.nspname = k.schema
-               LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = k.name ORDER BY 2 LOOP
-        queue := q.name;
-        task := NULL;
-        IF q.found IS NULL OR q.found <> q.relid THEN
-            problem := format('the catalog has the OID %s for the table, but no table has that OID', q.relid);
-            RETURN NEXT;
-            CONTINUE;
-        ELSIF NOT has_table_privilege(q.relid, 'SELECT') THEN
-            problem := format('%I may not SELECT from the table, so its tasks are not checked', current_user);
-            RETURN NEXT;
-            CONTINUE;
-        ELSIF mill_private.why_not_plain(q.relid) IS NOT NULL THEN
-            problem := format('the table is not read here: that could run code of its owner with the rights of %I (%s); call it as the owner',
-                              current_user, mill_private.why_not_plain(q.relid));
-            RETURN NEXT;
-            CONTINUE;
-        END IF;
-        served := mill_private.is_locked(1835597826, q.relid, here);
-        RETURN QUERY EXECUTE format($query$
-            WITH claimed AS MATERIALIZED (
-                SELECT t.id, t.state::text AS state, t.attempt, t.pid, t.start, t.remote FROM %1$s t
-                 WHERE t.state IN ('TAKE', 'WORK')
-            ), live AS MATERIALIZED (
-                SELECT a.pid, a.backend_start, a.state FROM pg_catalog.pg_stat_activity a
-            ), signs AS MATERIALIZED (
-                SELECT l.pid, l.objid FROM pg_catalog.pg_locks l
-                 WHERE l.locktype = 'advisory' AND l.classid = 1835597828::oid AND l.objsubid = 2 AND l.granted
-            ), differences AS (
-                SELECT c.id, format('%%s, but no scheduler serves the table', c.state) AS problem
-                  FROM claimed c WHERE NOT $1
-                UNION ALL
-                SELECT c.id, 'WORK without a backend pid or a start' FROM claimed c
-                 WHERE c.state = 'WORK' AND (c.pid IS NULL OR c.start IS NULL)
-                UNION ALL
-                SELECT c.id, 'TAKE with a backend pid or a start' FROM claimed c
-                 WHERE c.state = 'TAKE' AND (c.pid IS NOT NULL OR c.start IS NOT NULL)
-                UNION ALL
-                SELECT c.id, format('WORK in backend pid %%s, which does not exist', c.pid) FROM claimed c
-                 WHERE c.state = 'WORK' AND c.remote IS NULL AND c.pid IS NOT NULL
-                   AND NOT EXISTS (SELECT FROM live a WHERE a.pid = c.pid AND COALESCE(a.backend_start <= c.start, true))
-                UNION ALL
-                SELECT c.id, format('WORK in backend pid %%s, which is idle and does not hold the lock of the task', c.pid)
-                  FROM claimed c JOIN live a ON a.pid = c.pid
-                 WHERE c.state = 'WORK' AND c.remote IS NULL AND a.state = 'idle'
-                   AND NOT EXISTS (SELECT FROM signs s WHERE s.pid = c.pid)
-                UNION ALL
-                SELECT min(c.id), format('WORK in backend pid %%s, like %%s others', c.pid, count(*) - 1)
-                  FROM claimed c WHERE c.state = 'WORK' AND c.remote IS NULL GROUP BY c.pid HAVING count(*) > 1
-                UNION ALL
-                SELECT t.id, format('%%s with %%s', t.state, CASE WHEN t.stop IS NULL THEN 'no stop'
-                                    WHEN t.error IS NULL THEN 'no error' ELSE 'an error' END)
-                  FROM %1$s t
-                 WHERE t.state IN ('DONE', 'FAIL', 'GONE')
-                   AND (t.stop IS NULL OR (t.error IS NULL) <> (t.state = 'DONE'))
-                UNION ALL
-                SELECT t.id, 'PLAN with a start or a backend pid' FROM %1$s t
-                 WHERE t.state = 'PLAN' AND (t.start IS NOT NULL OR t.pid IS NOT NULL)
-                UNION ALL
-                SELECT t.id, 'due since ' || t.plan || ', and nothing keeps it from starting'
-                  FROM (SELECT s.id, s.plan FROM %1$s s
-                         WHERE s.state = 'PLAN' AND NOT s.held AND s.plan < clock_timestamp() - interval '1 minute'
-                         ORDER BY s."max" DESC, s.priority DESC, s.id LIMIT 100) t
-                 WHERE $1 AND mill.why(t.id::bigint, $2) = 'due: starts at the next pass'
-            )
-            SELECT $3, d.id::bigint, d.problem FROM differences d ORDER BY 2, 3 $query$, q.relid::regclass)
-            USING served, q.relid::regclass, q.name;
+    FOR known IN SELECT queue_row.relid, format('%I.%I', queue_row.schema, queue_row.name) AS name, relation.oid AS actual
+                   FROM mill.queue queue_row LEFT JOIN pg_namespace namespace ON namespace.nspname = queue_row.schema
+                   LEFT JOIN pg_class relation ON relation.relnamespace = namespace.oid AND relation.relname = queue_row.name ORDER BY 2 LOOP
+        RETURN QUERY SELECT known.name, audit.task, audit.problem FROM mill_private.audit_queue(known.relid, known.actual) audit;
     END LOOP;
-    queue := NULL;
-    task := NULL;
-    FOR problem IN
-        SELECT format('job "%s": %s runs, but %s successes, %s failures and %s crashes', j.name, s.total_runs,
-                      s.total_successes, s.total_failures, s.total_crashes)
-          FROM mill.job_stat s JOIN mill.job j ON j.id = s.job
-         WHERE s.total_runs <> s.total_successes + s.total_failures + s.total_crashes
-        UNION ALL
-        SELECT format('job "%s" has no statistics', j.name) FROM mill.job j
-         WHERE NOT EXISTS (SELECT FROM mill.job_stat s WHERE s.job = j.id)
-        UNION ALL
-        SELECT format('statistics of job %s, which does not exist', s.job) FROM mill.job_stat s
-         WHERE NOT EXISTS (SELECT FROM mill.job j WHERE j.id = s.job)
-        UNION ALL
-        SELECT format('job "%s" has a negative number in its statistics', j.name)
-          FROM mill.job_stat s JOIN mill.job j ON j.id = s.job
-         WHERE LEAST(s.running, s.total_runs, s.total_successes, s.total_failures, s.total_crashes,
-                     s.consecutive_failures, s.consecutive_crashes) < 0
-         ORDER BY 1 LOOP
-        RETURN NEXT;
-    END LOOP;
+    RETURN QUERY SELECT NULL::text, NULL::bigint, audit.problem FROM mill_private.audit_jobs() AS audit (problem);
     -- and the tokens of the graph
     IF to_regclass('mill.integrity') IS NOT NULL THEN
         FOR problem IN EXECUTE 'SELECT format(''tokens are not accounted for: %s'', to_jsonb(i)) FROM mill.integrity i' LOOP
@@ -904,7 +745,7 @@ BEGIN
         END LOOP;
     END IF;
 END
-$_$;
+$$;
 
 --
 -- Name: FUNCTION fsck(); Type: COMMENT; Schema: mill; Owner: -
@@ -1116,84 +957,53 @@ CREATE FUNCTION mill_private.send_message(kind integer, target name) RETURNS boo
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 DECLARE
-    place oid := (SELECT d.oid FROM pg_database d WHERE d.datname = target);
-    place_key int := (place::bigint - CASE WHEN place::bigint > 2147483647 THEN 4294967296 ELSE 0 END)::int;
-    until timestamptz := clock_timestamp() + interval '5 seconds';
+    place oid := (SELECT known.oid FROM pg_database known WHERE known.datname = target);
+    -- the same 32 bits with a sign
+    place_key int := place::bigint::bit(32)::int;
+    most_messages CONSTANT int := 64;
+    -- the bits of the number in a first key
+    number_mask CONSTANT bigint := 65280;
     launchers bigint;
     open_messages bigint;
     number int;
-    met bool := false;
-    verdict bigint;
+    answer bigint;
 BEGIN
     IF place IS NULL THEN
         RAISE WARNING 'pgmill: database "%" does not exist', target;
         RETURN false;
     END IF;
-    SELECT count(*) FILTER (WHERE l.classid = 1835597825::oid),
-           -- & ~65280 removes the number from a first key
-           count(*) FILTER (WHERE l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
+    SELECT count(*) FILTER (WHERE held.classid = 1835597825::oid),
+           count(*) FILTER (WHERE held.pid = pg_backend_pid() AND held.classid::bigint & ~number_mask
                IN (1835597840, 1835597841, 1835597842))
       INTO launchers, open_messages
-      FROM pg_locks l
-     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock';
+      FROM pg_locks held
+     WHERE held.locktype = 'advisory' AND held.objsubid = 2 AND held.granted AND held.mode = 'ExclusiveLock';
     IF launchers = 0 THEN
         RAISE NOTICE 'pgmill: no launcher runs on this server';
         RETURN false;
     END IF;
-    IF open_messages >= 64 THEN
-        RAISE WARNING 'pgmill: this transaction has sent 64 messages already; commit, then send more';
+    IF open_messages >= most_messages THEN
+        RAISE WARNING 'pgmill: this transaction has sent % messages already; commit, then send more', most_messages;
         RETURN false;
     END IF;
-    -- A number that none of this session's open messages and no answer to this session uses.
-    FOR try IN 1 .. 32 LOOP
-        SELECT n INTO number FROM generate_series(0, 255) AS n
-         WHERE n NOT IN (SELECT (l.classid::bigint >> 8) & 255 FROM pg_locks l
-                          WHERE l.locktype = 'advisory' AND l.objsubid = 2
-                            AND (l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
-                                     IN (1835597840, 1835597841, 1835597842)
-                                 OR l.objid = pg_backend_pid()::oid AND l.classid::bigint & ~65280
-                                     IN (1835597856, 1835597857, 1835597858)))
-         ORDER BY random() LIMIT 1;
-        EXIT WHEN pg_try_advisory_xact_lock(kind + 256 * number, place_key);
-        number := NULL;
-    END LOOP;
+    number := mill_private.lock_message(kind, place_key);
     IF number IS NULL THEN
         RAISE WARNING 'pgmill: too many messages at once; try again';
         RETURN false;
     END IF;
-    -- Only a session that holds the lock of a leader can answer. Anybody can take that lock, so once a holder with the rights of a
-    -- launcher was seen, answers of others are ignored.
-    LOOP
-        WITH seen AS MATERIALIZED (
-            SELECT l.pid, l.classid, l.objid FROM pg_locks l
-             WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock'
-        ), leaders AS MATERIALIZED (
-            SELECT s.pid, COALESCE(r.rolsuper OR pg_has_role(r.oid, 'pg_signal_backend', 'MEMBER')
-                       OR (SELECT pg_has_role(r.oid, d.datdba, 'MEMBER') FROM pg_database d WHERE d.oid = place)
-                       OR (SELECT pg_has_role(r.oid, n.nspowner, 'MEMBER') FROM pg_namespace n WHERE n.nspname = 'mill'), false) AS known
-              FROM seen s LEFT JOIN pg_stat_activity a ON a.pid = s.pid LEFT JOIN pg_roles r ON r.oid = a.usesysid
-             WHERE s.classid = 1835597825::oid)
-        SELECT met OR EXISTS (SELECT FROM leaders n WHERE n.known), (
-            SELECT a.classid::bigint - 256 * number FROM seen a JOIN leaders leader ON leader.pid = a.pid
-             WHERE a.objid = pg_backend_pid()::oid
-               AND a.classid::bigint - 256 * number IN (1835597856, 1835597857, 1835597858)
-               AND (leader.known OR NOT met AND NOT EXISTS (SELECT FROM leaders n WHERE n.known))
-             LIMIT 1) INTO met, verdict;
-        EXIT WHEN verdict IS NOT NULL OR clock_timestamp() >= until;
-        PERFORM pg_sleep(0.02);
-    END LOOP;
-    IF verdict = 1835597858 THEN
+    answer := mill_private.wait_for_answer(place, number);
+    IF answer = 1835597858 THEN
         RAISE WARNING 'pgmill: role "%" may not start or stop schedulers of database "%": only its owner, users of its queues, and members of operators may', session_user, target;
     END IF;
     -- The new scheduler waits for the end of this transaction, so only this function can warn that it will be switched off.
-    IF verdict = 1835597856 AND kind = 1835597842 AND target = current_database()
+    IF answer = 1835597856 AND kind = 1835597842 AND target = current_database()
        AND has_table_privilege('mill.meta', 'SELECT') THEN
-        IF NOT (SELECT m.enabled FROM mill.meta m) THEN
+        IF NOT (SELECT meta_row.enabled FROM mill.meta meta_row) THEN
             RAISE WARNING 'pgmill: mill.meta.enabled is false, so no scheduler runs in database "%"; set it to true, then start it', target;
             RETURN false;
         END IF;
     END IF;
-    RETURN COALESCE(verdict = 1835597856, false);
+    RETURN COALESCE(answer = 1835597856, false);
 END
 $$;
 
@@ -1487,7 +1297,7 @@ CREATE FUNCTION mill.stop(database name DEFAULT current_database()) RETURNS bool
 -- Name: FUNCTION stop(database name); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.stop(database name) IS 'pgmill: stops the schedulers of a database until mill.start or a restart of the launcher; their tasks are planned again; true: they have ended';
+COMMENT ON FUNCTION mill.stop(database name) IS 'pgmill: stops the schedulers of a database, and their tasks are planned again; true: they have ended; lasts until mill.start or until the launcher restarts';
 
 --
 -- Name: uninstall(); Type: FUNCTION; Schema: mill; Owner: -
@@ -1507,26 +1317,27 @@ BEGIN
     PERFORM pg_advisory_xact_lock(1835597829, 0);
     LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE;
     WITH ours AS (
-        SELECT 'pg_class'::regclass AS classid, c.oid FROM pg_class c WHERE c.relnamespace = ANY (own)
-        UNION ALL SELECT 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.pronamespace = ANY (own)
-        UNION ALL SELECT 'pg_type'::regclass, t.oid FROM pg_type t WHERE t.typnamespace = ANY (own)),
+        SELECT 'pg_class'::regclass AS classid, relation.oid FROM pg_class relation WHERE relation.relnamespace = ANY (own)
+        UNION ALL SELECT 'pg_proc'::regclass, routine.oid FROM pg_proc routine WHERE routine.pronamespace = ANY (own)
+        UNION ALL SELECT 'pg_type'::regclass, kind.oid FROM pg_type kind WHERE kind.typnamespace = ANY (own)),
     built AS (
-        SELECT DISTINCT d.classid, d.objid, d.objsubid FROM pg_depend d JOIN ours ON (d.refclassid, d.refobjid) = (ours.classid, ours.oid)
-         WHERE d.deptype IN ('n', 'a') AND (d.classid, d.objid) NOT IN (SELECT ours.classid, ours.oid FROM ours))
-    SELECT string_agg(pg_describe_object(b.classid, b.objid, b.objsubid), ', ') INTO strange
-      FROM built b
-     WHERE CASE b.classid
+        SELECT DISTINCT dependency.classid, dependency.objid, dependency.objsubid
+          FROM pg_depend dependency JOIN ours ON (dependency.refclassid, dependency.refobjid) = (ours.classid, ours.oid)
+         WHERE dependency.deptype IN ('n', 'a') AND (dependency.classid, dependency.objid) NOT IN (SELECT ours.classid, ours.oid FROM ours))
+    SELECT string_agg(pg_describe_object(built.classid, built.objid, built.objsubid), ', ') INTO strange
+      FROM built
+     WHERE CASE built.classid
            WHEN 'pg_trigger'::regclass THEN false
-           WHEN 'pg_rewrite'::regclass THEN EXISTS (SELECT FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-                                                     WHERE r.oid = b.objid AND c.relnamespace <> ALL (own))
-           WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint k WHERE k.oid = b.objid
-                                                          AND k.connamespace <> ALL (own))
-           WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef a JOIN pg_class c ON c.oid = a.adrelid
-                                                     WHERE a.oid = b.objid AND c.relnamespace <> ALL (own))
-           WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class c WHERE c.oid = b.objid
-                                                     AND c.relnamespace <> ALL (own || 'pg_toast'::regnamespace::oid))
-           WHEN 'pg_proc'::regclass THEN EXISTS (SELECT FROM pg_proc p WHERE p.oid = b.objid
-                                                    AND p.pronamespace <> ALL (own))
+           WHEN 'pg_rewrite'::regclass THEN EXISTS (SELECT FROM pg_rewrite rule JOIN pg_class relation ON relation.oid = rule.ev_class
+                                                     WHERE rule.oid = built.objid AND relation.relnamespace <> ALL (own))
+           WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint key WHERE key.oid = built.objid
+                                                          AND key.connamespace <> ALL (own))
+           WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef preset JOIN pg_class relation ON relation.oid = preset.adrelid
+                                                     WHERE preset.oid = built.objid AND relation.relnamespace <> ALL (own))
+           WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class relation WHERE relation.oid = built.objid
+                                                     AND relation.relnamespace <> ALL (own || 'pg_toast'::regnamespace::oid))
+           WHEN 'pg_proc'::regclass THEN EXISTS (SELECT FROM pg_proc routine WHERE routine.oid = built.objid
+                                                    AND routine.pronamespace <> ALL (own))
            ELSE false END;
     IF strange IS NOT NULL THEN
         RAISE EXCEPTION 'cannot drop the catalog because other objects depend on it: %', strange
@@ -1534,12 +1345,13 @@ BEGIN
     END IF;
     -- The row triggers of jobs belong to the users of the queues. Those that the caller may drop are dropped; the others do nothing
     -- without the catalog. Triggers of partitions go with those of their parent.
-    FOR served IN SELECT t.tgname, t.tgrelid::regclass AS relation, p.oid AS function FROM mill.queue q
-                    JOIN pg_class c ON c.oid = q.relid JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
-                   WHERE t.tgname ^@ 'mill_job_' AND NOT t.tgisinternal AND t.tgparentid = 0
-                     AND pg_has_role(c.relowner, 'USAGE') AND pg_has_role(p.proowner, 'USAGE') LOOP
+    FOR served IN SELECT trigger_row.tgname, trigger_row.tgrelid::regclass AS relation, routine.oid AS function FROM mill.queue queue_row
+                    JOIN pg_class relation_row ON relation_row.oid = queue_row.relid JOIN pg_trigger trigger_row ON trigger_row.tgrelid = relation_row.oid
+                    JOIN pg_proc routine ON routine.oid = trigger_row.tgfoid
+                   WHERE trigger_row.tgname ^@ 'mill_job_' AND NOT trigger_row.tgisinternal AND trigger_row.tgparentid = 0
+                     AND pg_has_role(relation_row.relowner, 'USAGE') AND pg_has_role(routine.proowner, 'USAGE') LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', served.tgname, served.relation);
-        IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgfoid = served.function) THEN
+        IF NOT EXISTS (SELECT FROM pg_trigger trigger_row WHERE trigger_row.tgfoid = served.function) THEN
             EXECUTE format('DROP FUNCTION %s', served.function::regprocedure);
         END IF;
     END LOOP;
@@ -1570,10 +1382,10 @@ DECLARE
     others bigint;
     ahead bigint;
     wrong text;
-    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
 BEGIN
     IF relid IS NULL THEN
-        RETURN 'no task table given: call mill.why(id, ''schema.table'')';
+        RETURN 'no task table is named: call mill.why(id, ''schema.table'')';
     END IF;
     wrong := mill_private.why_not_plain(relid);
     IF wrong IS NOT NULL THEN
@@ -1592,23 +1404,8 @@ BEGIN
         RETURN 'stopped: it has run, but its table refused the record of its end; the launcher''s log shows why; set its state to PLAN to run it again';
     WHEN task_row.state = 'STOP' THEN
         RETURN 'stopped by a user: set its state to PLAN to run it';
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL
-         AND mill_private.is_locked(1835597833, hashtext(concat(relid, ':', task_row.id))::oid, here) THEN
-        RETURN 'remote not reachable, outcome unknown';
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL AND task_row.pid IS NULL THEN
-        RETURN format('connecting to its remote since %s', task_row.start);
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL THEN
-        RETURN format('running on its remote since %s (backend pid %s)', task_row.start, task_row.pid);
-    WHEN task_row.state IN ('TAKE', 'WORK') AND NOT mill_private.is_locked(1835597826, relid, here) THEN
-        RETURN format('%s when its scheduler ended: it is planned again once a scheduler serves %s',
-                      CASE task_row.state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relation);
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NULL AND NOT EXISTS (SELECT FROM pg_stat_activity a
-         WHERE a.pid = task_row.pid AND COALESCE(a.backend_start <= task_row.start, true)) THEN
-        RETURN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(task_row.pid::text, '(none)'));
-    WHEN task_row.state = 'WORK' THEN
-        RETURN format('running since %s (backend pid %s)', task_row.start, task_row.pid);
-    WHEN task_row.state = 'TAKE' THEN
-        RETURN 'claimed and about to start: if nothing starts it, it is planned again within a minute';
+    WHEN task_row.state IN ('TAKE', 'WORK') THEN
+        RETURN mill_private.explain_claimed_task(relid, task_row.id, task_row.state, task_row.pid, task_row.start, task_row.remote);
     WHEN NOT mill_private.is_locked(1835597826, relid, here) AND trouble IS NOT NULL THEN
         RETURN format('no scheduler serves %s on this server: %s', relation, trouble);
     WHEN NOT mill_private.is_locked(1835597826, relid, here) THEN
@@ -1635,12 +1432,8 @@ BEGIN
         INTO others, ahead USING task_row."max", task_row.priority, task_row.id, task_row.hash, task_row."group", task_row.remote;
     IF others > GREATEST(task_row."max", 0) THEN
         RETURN format('group "%s" is full: %s running, max = %s', task_row."group", others, task_row."max");
-    ELSIF mill_private.is_locked(1835597838, relid, here) THEN
-        RETURN 'no task of this queue starts: its limit is 0; raise limit';
-    ELSIF mill_private.is_locked(1835597837, relid, here) THEN
-        RETURN 'the queue runs as many tasks at once as its setting run allows: wait until a task ends, or raise run';
     ELSIF mill_private.is_locked(1835597831, relid, here) THEN
-        RETURN 'no slot is free: wait until a task ends, or raise max_workers';
+        RETURN 'no slot is free: wait until a task ends, or raise max_workers, or run or limit of this queue (0: no task starts)';
     ELSIF ahead > 0 THEN
         RETURN CASE ahead WHEN 1 THEN format('1 task of group "%s" comes first', task_row."group")
                           ELSE format('%s tasks of group "%s" come first', ahead, task_row."group") END;
@@ -1666,7 +1459,7 @@ CREATE FUNCTION mill.why(job text, at timestamp with time zone DEFAULT NULL::tim
 DECLARE
     job_row mill.job := (SELECT stored FROM mill.job stored WHERE stored.name = why.job);
     flow_row mill.flow := (SELECT stored FROM mill.flow stored WHERE stored.name = job_row.flow);
-    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
     reason text := (SELECT stat.reason FROM mill.job_stat stat WHERE stat.job = job_row.id);
     waiting_row record;
     row_found record;
@@ -1681,8 +1474,8 @@ BEGIN
     IF FOUND THEN
         RETURN format('run %s for %s: ', row_found.id, row_found.at) || CASE
             WHEN row_found.start IS NOT NULL AND row_found.recall IS NOT NULL
-                THEN format('task %s has been running since %s, and its scheduler will end it', row_found.task, row_found.start)
-            WHEN row_found.start IS NOT NULL THEN format('task %s has been running since %s', row_found.task, row_found.start)
+                THEN format('task %s is running since %s, and its scheduler will end it', row_found.task, row_found.start)
+            WHEN row_found.start IS NOT NULL THEN format('task %s is running since %s', row_found.task, row_found.start)
             WHEN row_found.held AND NOT job_row.scheduled THEN 'the job is paused' || COALESCE(': ' || reason, '')
             WHEN row_found.held AND flow_row.paused THEN format('flow "%s" is paused; resume it with: SELECT mill.resume(%L)', flow_row.name, flow_row.name)
             WHEN row_found.held AND row_found.due <= mill.now() THEN format('flow "%s" is full: parallel = %s', flow_row.name, flow_row.parallel)
@@ -1698,8 +1491,8 @@ BEGIN
     SELECT * INTO waiting_row FROM mill.waiting stored WHERE stored.job = job_row.name AND (why.at IS NULL OR stored.at = why.at) ORDER BY stored.at LIMIT 1;
     IF waiting_row.job IS NOT NULL THEN
         RETURN CASE waiting_row.why WHEN 'not all edges have delivered'
-                    THEN format('for %s: waiting since %s for %s', waiting_row.at, waiting_row.since, array_to_string(waiting_row.missing, ' and '))
-                    ELSE format('for %s: waiting since %s: %s', waiting_row.at, waiting_row.since, waiting_row.why) END;
+                    THEN format('for %s: waits since %s for %s', waiting_row.at, waiting_row.since, array_to_string(waiting_row.missing, ' and '))
+                    ELSE format('for %s: waits since %s: %s', waiting_row.at, waiting_row.since, waiting_row.why) END;
     END IF;
     IF mill_private.has_schedule(job_row) THEN
         RETURN (SELECT stat.why FROM mill.job_status stat WHERE stat.job = job_row.id);
@@ -1874,56 +1667,62 @@ CREATE FUNCTION mill_private.audit_graph() RETURNS TABLE(edge integer, job text,
     AS $$
 BEGIN
     RETURN QUERY
-    SELECT b.edge, j.name, b.at, 'delivered is not consumed + waiting', b.delivered, b.consumed, b.waiting
-      FROM (SELECT u.edge, k.job, k.at, sum(u.d)::bigint AS delivered, sum(u.c)::bigint AS consumed, sum(u.w)::bigint AS waiting
-              FROM mill.token k, LATERAL (
-                SELECT d AS edge, 1 AS d, 0 AS c, 0 AS w FROM unnest(k.delivered) AS d
-                UNION ALL SELECT c, 0, 1, 0 FROM unnest(k.consumed) AS c
-                UNION ALL SELECT w, 0, 0, 1 FROM unnest(k.waiting) AS w) AS u
-             GROUP BY u.edge, k.job, k.at) AS b
-      JOIN mill.job j ON j.id = b.job
-     WHERE b.delivered <> b.consumed + b.waiting;
+    SELECT balance.edge, target.name, balance.at, 'delivered is not consumed + waiting', balance.delivered, balance.consumed, balance.waiting
+      FROM (SELECT counted.edge, stored.job, stored.at, sum(counted.was_delivered)::bigint AS delivered,
+                   sum(counted.was_consumed)::bigint AS consumed, sum(counted.waits)::bigint AS waiting
+              FROM mill.token stored, LATERAL (
+                SELECT edge_id AS edge, 1 AS was_delivered, 0 AS was_consumed, 0 AS waits FROM unnest(stored.delivered) AS edge_id
+                UNION ALL SELECT edge_id, 0, 1, 0 FROM unnest(stored.consumed) AS edge_id
+                UNION ALL SELECT edge_id, 0, 0, 1 FROM unnest(stored.waiting) AS edge_id) AS counted
+             GROUP BY counted.edge, stored.job, stored.at) AS balance
+      JOIN mill.job target ON target.id = balance.job
+     WHERE balance.delivered <> balance.consumed + balance.waiting;
     RETURN QUERY
     WITH arrows AS MATERIALIZED (
-        SELECT e.id, e.shift, e.made, e.made_in, j.id AS job, j.name, t.id AS timer, t.timezone, t.revision, clock_timestamp() - mill_private.get_retention(j.id) * 0.9 AS since
-          FROM mill.edge e JOIN mill.job j ON j.name = e.job JOIN mill.timer t ON t.name = e.from_timer
+        SELECT arrow.id, arrow.shift, arrow.made, arrow.made_in, target.id AS job, target.name, clock.id AS timer, clock.timezone, clock.revision,
+               clock_timestamp() - mill_private.get_retention(target.id) * 0.9 AS since
+          FROM mill.edge arrow JOIN mill.job target ON target.name = arrow.job JOIN mill.timer clock ON clock.name = arrow.from_timer
     ), fires AS (
-        SELECT a.id AS edge, a.name, a.job, d.live + d.filled + d.by_hand AS n, a.shift = interval '0' AS plain,
-               CASE WHEN a.shift = interval '0' THEN d.at ELSE mill_private.shift_time(d.at, a.shift, a.timezone) END AS at
-          FROM arrows a JOIN mill.fired d ON d.timer = a.timer
-         WHERE d.made > a.made AND pg_visible_in_snapshot(a.made_in, d.seen) AND d.made > a.since AND (a.shift = interval '0' OR d.revision = a.revision))
-    SELECT c.edge, c.name, c.at, CASE WHEN c.found < c.n THEN 'less was delivered than the timer has fired'
-                                      ELSE 'more was delivered than the timer has fired' END, c.found, NULL::bigint, NULL::bigint
-      FROM (SELECT f.edge, f.name, f.at, f.n, f.plain, COALESCE(cardinality(array_positions(k.delivered, f.edge)), 0)::bigint AS found
-              FROM fires f LEFT JOIN mill.token k ON k.job = f.job AND k.at = f.at) AS c
+        SELECT arrow.id AS edge, arrow.name, arrow.job, fire.live + fire.filled + fire.by_hand AS n, arrow.shift = interval '0' AS plain,
+               CASE WHEN arrow.shift = interval '0' THEN fire.at ELSE mill_private.shift_time(fire.at, arrow.shift, arrow.timezone) END AS at
+          FROM arrows arrow JOIN mill.fired fire ON fire.timer = arrow.timer
+         WHERE fire.made > arrow.made AND pg_visible_in_snapshot(arrow.made_in, fire.seen) AND fire.made > arrow.since
+           AND (arrow.shift = interval '0' OR fire.revision = arrow.revision))
+    SELECT compared.edge, compared.name, compared.at, CASE WHEN compared.found < compared.n THEN 'less was delivered than the timer has fired'
+                                      ELSE 'more was delivered than the timer has fired' END, compared.found, NULL::bigint, NULL::bigint
+      FROM (SELECT fire.edge, fire.name, fire.at, fire.n, fire.plain, COALESCE(cardinality(array_positions(stored.delivered, fire.edge)), 0)::bigint AS found
+              FROM fires fire LEFT JOIN mill.token stored ON stored.job = fire.job AND stored.at = fire.at) AS compared
      -- A shift may move several times to the same one.
-     WHERE c.found < c.n OR c.plain AND c.found > c.n;
+     WHERE compared.found < compared.n OR compared.plain AND compared.found > compared.n;
     RETURN QUERY
-    SELECT NULL::int, NULL::text, d.at, format('timer "%s" has fired this time %s times by its own clock', t.name, d.live),
+    SELECT NULL::int, NULL::text, fire.at, format('timer "%s" has fired this time %s times by its own clock', clock.name, fire.live),
            NULL::bigint, NULL::bigint, NULL::bigint
-      FROM mill.fired d JOIN mill.timer t ON t.id = d.timer WHERE d.live > 1;
+      FROM mill.fired fire JOIN mill.timer clock ON clock.id = fire.timer WHERE fire.live > 1;
     -- An activation whose runs have all ended has delivered along every edge that existed by then.
     RETURN QUERY
     WITH ended AS (
-        SELECT r.job, r.at, COALESCE(r.activation, r.id) AS root, max(r.stop) AS stop, max(r.epoch) AS epoch,
-               (array_agg(r.outcome ORDER BY r.id DESC))[1] IN ('succeeded', 'skipped') AS success
-          FROM mill_private.run r WHERE r.at IS NOT NULL GROUP BY r.job, r.at, COALESCE(r.activation, r.id)
-        HAVING bool_and(r.outcome IS NOT NULL)
+        SELECT one_run.job, one_run.at, COALESCE(one_run.activation, one_run.id) AS root, max(one_run.stop) AS stop, max(one_run.epoch) AS epoch,
+               (array_agg(one_run.outcome ORDER BY one_run.id DESC))[1] IN ('succeeded', 'skipped') AS success
+          FROM mill_private.run one_run WHERE one_run.at IS NOT NULL GROUP BY one_run.job, one_run.at, COALESCE(one_run.activation, one_run.id)
+        HAVING bool_and(one_run.outcome IS NOT NULL)
     ), owed AS (
-        SELECT e.id AS edge, e.job, CASE WHEN e.shift = interval '0' THEN d.at ELSE mill_private.shift_time(d.at, e.shift, mill_private.get_job_zone(e.from_job)) END AS at,
-               count(*) AS n
-          FROM ended d JOIN mill.job s ON s.id = d.job JOIN mill.edge e ON e.from_job = s.name AND e.made < d.stop
-           AND e."on" IN ('done', CASE WHEN d.success THEN 'success' ELSE 'failure' END)
-         WHERE NOT mill_private.is_overtaken(d.job, d.at, d.epoch) GROUP BY 1, 2, 3)
-    SELECT o.edge, o.job, o.at, 'less was delivered than runs have ended', COALESCE(p.n, 0), NULL::bigint, NULL::bigint
-      FROM owed o JOIN mill.job j ON j.name = o.job
-      LEFT JOIN LATERAL (SELECT count(*) AS n FROM mill.token k, unnest(k.delivered) AS u WHERE k.job = j.id AND k.at = o.at AND u = o.edge) AS p ON true
-     WHERE COALESCE(p.n, 0) < o.n;
+        SELECT arrow.id AS edge, arrow.job, CASE WHEN arrow.shift = interval '0' THEN activation.at
+               ELSE mill_private.shift_time(activation.at, arrow.shift, mill_private.get_job_zone(arrow.from_job)) END AS at, count(*) AS n
+          FROM ended activation JOIN mill.job source ON source.id = activation.job JOIN mill.edge arrow ON arrow.from_job = source.name AND arrow.made < activation.stop
+           AND arrow."on" IN ('done', CASE WHEN activation.success THEN 'success' ELSE 'failure' END)
+         WHERE NOT mill_private.is_overtaken(activation.job, activation.at, activation.epoch) GROUP BY 1, 2, 3)
+    SELECT debt.edge, debt.job, debt.at, 'less was delivered than runs have ended', COALESCE(paid.n, 0), NULL::bigint, NULL::bigint
+      FROM owed debt JOIN mill.job target ON target.name = debt.job
+      LEFT JOIN LATERAL (SELECT count(*) AS n FROM mill.token stored, unnest(stored.delivered) AS edge_id
+                          WHERE stored.job = target.id AND stored.at = debt.at AND edge_id = debt.edge) AS paid ON true
+     WHERE COALESCE(paid.n, 0) < debt.n;
     RETURN QUERY
-    SELECT NULL::int, j.name, t.at, 'more runs than tokens have activated', NULL::bigint, k.activations::bigint, t.n
-      FROM (SELECT r.job, r.at, r.epoch, count(DISTINCT COALESCE(r.activation, r.id)) AS n FROM mill_private.run r WHERE r.epoch >= 0 GROUP BY 1, 2, 3) AS t
-      JOIN mill.token k ON k.job = t.job AND k.at = t.at AND k.epoch = t.epoch JOIN mill.job j ON j.id = t.job
-     WHERE t.n > k.activations + k.by_hand;
+    SELECT NULL::int, target.name, activated.at, 'more runs than tokens have activated', NULL::bigint, stored.activations::bigint, activated.n
+      FROM (SELECT one_run.job, one_run.at, one_run.epoch, count(DISTINCT COALESCE(one_run.activation, one_run.id)) AS n
+              FROM mill_private.run one_run WHERE one_run.epoch >= 0 GROUP BY 1, 2, 3) AS activated
+      JOIN mill.token stored ON stored.job = activated.job AND stored.at = activated.at AND stored.epoch = activated.epoch
+      JOIN mill.job target ON target.id = activated.job
+     WHERE activated.n > stored.activations + stored.by_hand;
 END
 $$;
 
@@ -1932,6 +1731,123 @@ $$;
 --
 
 COMMENT ON FUNCTION mill_private.audit_graph() IS 'pgmill: what is wrong with the tokens of the graph';
+
+--
+-- Name: audit_jobs(); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.audit_jobs() RETURNS SETOF text
+    LANGUAGE sql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+    SELECT format('job "%s": %s runs, but %s successes, %s failures and %s crashes', known.name, stat.total_runs,
+                  stat.total_successes, stat.total_failures, stat.total_crashes)
+      FROM mill.job_stat stat JOIN mill.job known ON known.id = stat.job
+     WHERE stat.total_runs <> stat.total_successes + stat.total_failures + stat.total_crashes
+    UNION ALL
+    SELECT format('job "%s" has no statistics', known.name) FROM mill.job known
+     WHERE NOT EXISTS (SELECT FROM mill.job_stat stat WHERE stat.job = known.id)
+    UNION ALL
+    SELECT format('statistics of job %s, which does not exist', stat.job) FROM mill.job_stat stat
+     WHERE NOT EXISTS (SELECT FROM mill.job known WHERE known.id = stat.job)
+    UNION ALL
+    SELECT format('job "%s" has a negative number in its statistics', known.name)
+      FROM mill.job_stat stat JOIN mill.job known ON known.id = stat.job
+     WHERE LEAST(stat.running, stat.total_runs, stat.total_successes, stat.total_failures, stat.total_crashes,
+                 stat.consecutive_failures, stat.consecutive_crashes) < 0
+     ORDER BY 1
+$$;
+
+--
+-- Name: FUNCTION audit_jobs(); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.audit_jobs() IS 'pgmill: what is wrong with the numbers of jobs, a sentence each';
+
+--
+-- Name: audit_queue(oid, oid); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.audit_queue(relid oid, actual oid) RETURNS TABLE(task bigint, problem text)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+DECLARE
+    not_plain text;
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
+BEGIN
+    IF actual IS NULL OR actual <> relid THEN
+        problem := format('the catalog has the OID %s for the table, and the table does not exist with that OID', relid);
+        RETURN NEXT;
+        RETURN;
+    ELSIF NOT has_table_privilege(relid, 'SELECT') THEN
+        problem := format('%I may not SELECT from the table, so its tasks are not checked', current_user);
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    not_plain := mill_private.why_not_plain(relid);
+    IF not_plain IS NOT NULL THEN
+        problem := format('the table is not read here: that could run code of its owner with the rights of %I (%s); call it as the owner',
+                          current_user, not_plain);
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    RETURN QUERY EXECUTE format($query$
+        WITH claimed AS MATERIALIZED (
+            SELECT task.id, task.state::text AS state, task.attempt, task.pid, task.start, task.remote FROM %1$s task
+             WHERE task.state IN ('TAKE', 'WORK')
+        ), live AS MATERIALIZED (
+            SELECT backend.pid, backend.backend_start, backend.state FROM pg_catalog.pg_stat_activity backend
+        ), signs AS MATERIALIZED (
+            SELECT held.pid, held.objid FROM pg_catalog.pg_locks held
+             WHERE held.locktype = 'advisory' AND held.classid = 1835597828::oid AND held.objsubid = 2 AND held.granted
+        ), differences AS (
+            SELECT claim.id, format('%%s, but no scheduler serves the table', claim.state) AS problem
+              FROM claimed claim WHERE NOT $1
+            UNION ALL
+            SELECT claim.id, 'WORK without a backend pid or a start' FROM claimed claim
+             WHERE claim.state = 'WORK' AND (claim.pid IS NULL OR claim.start IS NULL)
+            UNION ALL
+            SELECT claim.id, 'TAKE with a backend pid or a start' FROM claimed claim
+             WHERE claim.state = 'TAKE' AND (claim.pid IS NOT NULL OR claim.start IS NOT NULL)
+            UNION ALL
+            SELECT claim.id, format('WORK in backend pid %%s, which does not exist', claim.pid) FROM claimed claim
+             WHERE claim.state = 'WORK' AND claim.remote IS NULL AND claim.pid IS NOT NULL
+               AND NOT EXISTS (SELECT FROM live WHERE live.pid = claim.pid AND COALESCE(live.backend_start <= claim.start, true))
+            UNION ALL
+            SELECT claim.id, format('WORK in backend pid %%s, which is idle and does not hold the lock of the task', claim.pid)
+              FROM claimed claim JOIN live ON live.pid = claim.pid
+             WHERE claim.state = 'WORK' AND claim.remote IS NULL AND live.state = 'idle'
+               AND NOT EXISTS (SELECT FROM signs WHERE signs.pid = claim.pid)
+            UNION ALL
+            SELECT min(claim.id), format('WORK in backend pid %%s, like %%s others', claim.pid, count(*) - 1)
+              FROM claimed claim WHERE claim.state = 'WORK' AND claim.remote IS NULL GROUP BY claim.pid HAVING count(*) > 1
+            UNION ALL
+            SELECT task.id, format('%%s with %%s', task.state, CASE WHEN task.stop IS NULL THEN 'no stop'
+                                   WHEN task.error IS NULL THEN 'no error' ELSE 'an error' END)
+              FROM %1$s task
+             WHERE task.state IN ('DONE', 'FAIL', 'GONE')
+               AND (task.stop IS NULL OR (task.error IS NULL) <> (task.state = 'DONE'))
+            UNION ALL
+            SELECT task.id, 'PLAN with a start or a backend pid' FROM %1$s task
+             WHERE task.state = 'PLAN' AND (task.start IS NOT NULL OR task.pid IS NOT NULL)
+            UNION ALL
+            SELECT overdue.id, 'due since ' || overdue.plan || ', and nothing keeps it from starting'
+              FROM (SELECT task.id, task.plan FROM %1$s task
+                     WHERE task.state = 'PLAN' AND NOT task.held AND task.plan < clock_timestamp() - interval '1 minute'
+                     ORDER BY task."max" DESC, task.priority DESC, task.id LIMIT 100) overdue
+             WHERE $1 AND mill.why(overdue.id::bigint, $2) = 'due: starts at the next pass'
+        )
+        SELECT difference.id::bigint, difference.problem FROM differences difference ORDER BY 1, 2 $query$, relid::regclass)
+        USING mill_private.is_locked(1835597826, relid, here), relid::regclass;
+END
+$_$;
+
+--
+-- Name: FUNCTION audit_queue(relid oid, actual oid); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.audit_queue(relid oid, actual oid) IS 'pgmill: what is wrong with the tasks of a queue, a sentence each';
 
 --
 -- Name: backfill_moved_timer(); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -2029,6 +1945,34 @@ $$;
 COMMENT ON FUNCTION mill_private.bump_version(relid oid) IS 'pgmill: a job of this queue has changed; its scheduler is to read it';
 
 --
+-- Name: cancel_runs(integer[], timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.cancel_runs(jobs integer[], at timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    run_row record;
+    affected int := 0;
+    asked int := 0;
+BEGIN
+    FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, cancel_runs.at) open_run LOOP
+        affected := affected + 1;
+        asked := asked + mill_private.close_run(run_row.id, false, 'cancelled', 'ERROR:  task cancelled')::int;
+    END LOOP;
+    RETURN format('%s cancelled', mill_private.count_of(affected, 'run'))
+           || CASE WHEN asked > 0 THEN format(' (%s under way, asked to stop)', asked) ELSE '' END;
+END
+$$;
+
+--
+-- Name: FUNCTION cancel_runs(jobs integer[], at timestamp with time zone); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.cancel_runs(jobs integer[], at timestamp with time zone) IS 'pgmill: cancels the open runs of jobs';
+
+--
 -- Name: cancel_waiting_runs(integer); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -2072,7 +2016,7 @@ BEGIN
     IF NEW.lo IS NULL OR NEW.hi IS NULL OR NOT isfinite(NEW.lo) OR NOT isfinite(NEW.hi) OR NEW.lo >= NEW.hi THEN
         PERFORM mill_private.raise_violation(format('a back-fill of timer "%s" needs a range from lo up to a later hi', NEW.timer));
     ELSIF NEW."order" NOT IN ('earliest', 'latest', 'random') THEN
-        PERFORM mill_private.raise_violation(format('order of a back-fill must be earliest, latest or random, not "%s"', NEW."order"));
+        PERFORM mill_private.raise_violation(format('a back-fill goes earliest, latest or random, not "%s"', NEW."order"));
     END IF;
     IF TG_OP = 'INSERT' THEN
         NEW.fired := 0; NEW.at := NULL; NEW.span := 0; NEW.pos := 0; NEW.finished := NULL; NEW.trouble := NULL;
@@ -2116,6 +2060,7 @@ DECLARE
     part_shifts float8[];
     low float8[];
     high float8[];
+    half_microsecond CONSTANT float8 := 0.0000005;
 BEGIN
     SELECT array_agg(name ORDER BY name) INTO names
       FROM (SELECT from_job AS name FROM mill.edge WHERE from_job IS NOT NULL
@@ -2124,11 +2069,11 @@ BEGIN
     IF n = 0 THEN
         RETURN;
     END IF;
-    SELECT array_agg(s.place::int ORDER BY e.id), array_agg(t.place::int ORDER BY e.id),
-           array_agg(extract(epoch FROM e.shift)::float8 ORDER BY e.id)
+    SELECT array_agg(from_place.place::int ORDER BY edge_row.id), array_agg(to_place.place::int ORDER BY edge_row.id),
+           array_agg(extract(epoch FROM edge_row.shift)::float8 ORDER BY edge_row.id)
       INTO source, target, shifts
-      FROM mill.edge e JOIN unnest(names) WITH ORDINALITY AS s (name, place) ON s.name = e.from_job
-      JOIN unnest(names) WITH ORDINALITY AS t (name, place) ON t.name = e.job;
+      FROM mill.edge edge_row JOIN unnest(names) WITH ORDINALITY AS from_place (name, place) ON from_place.name = edge_row.from_job
+      JOIN unnest(names) WITH ORDINALITY AS to_place (name, place) ON to_place.name = edge_row.job;
     IF source IS NULL THEN
         RETURN;
     END IF;
@@ -2156,17 +2101,17 @@ BEGIN
         CONTINUE WHEN incoming[start] = 0 OR outgoing[start] = 0 OR start = ANY (seen);
         -- The strongly connected component: nodes that are reached from here and from which this one is reached.
         WITH RECURSIVE arrow AS (
-            SELECT a.s, a.t FROM unnest(source, target, kept) AS a (s, t, k) WHERE a.k
-        ), forth (node) AS (SELECT start UNION SELECT a.t FROM forth f JOIN arrow a ON a.s = f.node
-        ), back (node) AS (SELECT start UNION SELECT a.s FROM back b JOIN arrow a ON a.t = b.node)
+            SELECT one.tail, one.head FROM unnest(source, target, kept) AS one (tail, head, stays) WHERE one.stays
+        ), forth (node) AS (SELECT start UNION SELECT arrow.head FROM forth JOIN arrow ON arrow.tail = forth.node
+        ), back (node) AS (SELECT start UNION SELECT arrow.tail FROM back JOIN arrow ON arrow.head = back.node)
         SELECT array_agg(node) INTO part FROM (SELECT node FROM forth INTERSECT SELECT node FROM back) AS nodes;
         seen := seen || part;
-        SELECT array_agg(a.s), array_agg(a.t), array_agg(a.w) INTO part_source, part_target, part_shifts
-          FROM unnest(source, target, shifts, kept) AS a (s, t, w, k)
-         WHERE a.k AND a.s = ANY (part) AND a.t = ANY (part);
+        SELECT array_agg(arrow.tail), array_agg(arrow.head), array_agg(arrow.shift) INTO part_source, part_target, part_shifts
+          FROM unnest(source, target, shifts, kept) AS arrow (tail, head, shift, stays)
+         WHERE arrow.stays AND arrow.tail = ANY (part) AND arrow.head = ANY (part);
         CONTINUE WHEN part_source IS NULL;
         -- Half a microsecond per edge: too small to matter, and enough to make a sum of 0 negative.
-        SELECT array_agg(w - 0.0000005), array_agg(-w - 0.0000005) INTO low, high FROM unnest(part_shifts) AS w;
+        SELECT array_agg(shift - half_microsecond), array_agg(-shift - half_microsecond) INTO low, high FROM unnest(part_shifts) AS shift;
         IF mill_private.has_cycle(n, part_source, part_target, low) AND mill_private.has_cycle(n, part_source, part_target, high) THEN
             PERFORM mill_private.raise_violation(format('the jobs %s form a cycle whose shifts add up to 0: a token would come back to the same job and time',
                 (SELECT string_agg(format('"%s"', names[node]), ', ' ORDER BY names[node]) FROM unnest(part) AS node)),
@@ -2211,6 +2156,37 @@ $$;
 COMMENT ON FUNCTION mill_private.check_document(place text, given jsonb, known jsonb) IS 'pgmill: raises an error with the place of a mistake in a document';
 
 --
+-- Name: check_document_edge(text, bigint, jsonb); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.check_document_edge(whole text, place bigint, given jsonb) RETURNS jsonb
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    key jsonb := jsonb_build_object('job', given -> 'job', 'from_job', given -> 'from_job', 'from_timer', given -> 'from_timer',
+                                    'on', given -> 'on', 'shift', given -> 'shift');
+BEGIN
+    IF (SELECT stored.flow FROM mill.job stored WHERE stored.name = key ->> 'job') IS DISTINCT FROM whole THEN
+        PERFORM mill_private.raise_violation(format('edges[%s].job: "%s" is not a job of this document', place, key ->> 'job'));
+    ELSIF NOT EXISTS (SELECT FROM mill.job stored WHERE stored.name = key ->> 'from_job') AND key ->> 'from_job' IS NOT NULL THEN
+        PERFORM mill_private.raise_violation(format('edges[%s].from_job: job "%s" does not exist, or you are not a member of its owner',
+            place, key ->> 'from_job'));
+    ELSIF NOT EXISTS (SELECT FROM mill.timer stored WHERE stored.name = key ->> 'from_timer') AND key ->> 'from_timer' IS NOT NULL THEN
+        PERFORM mill_private.raise_violation(format('edges[%s].from_timer: timer "%s" does not exist, or you are not a member of its owner',
+            place, key ->> 'from_timer'));
+    END IF;
+    RETURN key;
+END
+$$;
+
+--
+-- Name: FUNCTION check_document_edge(whole text, place bigint, given jsonb); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.check_document_edge(whole text, place bigint, given jsonb) IS 'pgmill: raises an error unless both ends of an edge of a document exist; returns its key';
+
+--
 -- Name: check_edge(); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -2229,13 +2205,13 @@ BEGIN
     END IF;
     NEW.made_by := current_user;
     reason := CASE
-        WHEN NEW.job IS NULL THEN 'an edge needs a job'
+        WHEN NEW.job IS NULL THEN 'an edge leads to a job'
         WHEN (NEW.from_job IS NULL) = (NEW.from_timer IS NULL)
-            THEN format('an edge to job "%s" needs either from_job or from_timer', NEW.job)
+            THEN format('an edge to job "%s" comes from a job or from a timer, one of them', NEW.job)
         WHEN NEW."on" NOT IN ('success', 'failure', 'done')
-            THEN format('on of an edge must be success, failure or done, not "%s"', NEW."on")
+            THEN format('an edge is on success, failure or done, not on "%s"', NEW."on")
         WHEN NEW.from_timer IS NOT NULL AND NEW."on" <> 'success'
-            THEN format('an edge from timer "%s" must be on success: a timer does not fail', NEW.from_timer) END;
+            THEN format('an edge from timer "%s" is on success: a timer does not fail', NEW.from_timer) END;
     IF reason IS NOT NULL THEN
         PERFORM mill_private.raise_violation(reason);
     END IF;
@@ -2312,11 +2288,11 @@ BEGIN
     PERFORM mill_private.check_member(format('flow "%s"', NEW.name), NEW.owner);
     PERFORM mill_private.check_name('flow', NEW.name);
     IF NEW.parallel < 1 THEN
-        PERFORM mill_private.raise_violation(format('parallel of flow "%s" must be at least 1; NULL means no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('parallel of flow "%s" is at least 1; NULL is no limit', NEW.name));
     ELSIF NEW."window" < 1 THEN
-        PERFORM mill_private.raise_violation(format('window of flow "%s" must be at least 1; NULL means no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('window of flow "%s" is at least 1; NULL is no limit', NEW.name));
     ELSIF NEW.keep <= interval '0' THEN
-        PERFORM mill_private.raise_violation(format('keep of flow "%s" must be more than 0', NEW.name));
+        PERFORM mill_private.raise_violation(format('keep of flow "%s" is more than 0', NEW.name));
     END IF;
     RETURN NEW;
 END
@@ -2345,7 +2321,7 @@ BEGIN
         UNION ALL SELECT format('timer "%s" of %s', t.name, t.owner), t.owner FROM mill.timer t WHERE t.flow = f.name) AS p
      WHERE f.name = NEW.name AND NOT mill_private.is_member_of(p.owner, f.owner) ORDER BY 1 LIMIT 1;
     IF part IS NOT NULL THEN
-        RAISE EXCEPTION USING MESSAGE = format('flow "%s" cannot belong to %s: its %s has an owner that is not a member of that role',
+        RAISE EXCEPTION USING MESSAGE = format('flow "%s" cannot belong to %s: %s is in it, whose owner is not a member of that role',
             NEW.name, NEW.owner, part), ERRCODE = 'insufficient_privilege';
     END IF;
     RETURN NULL;
@@ -2565,9 +2541,9 @@ BEGIN
     IF name IS NULL OR name = '' THEN
         PERFORM mill_private.raise_violation(format('a %s needs a name', what));
     ELSIF length(name) > 200 THEN
-        PERFORM mill_private.raise_violation(format('the name of a %s must have at most 200 characters, this one has %s', what, length(name)));
+        PERFORM mill_private.raise_violation(format('the name of a %s has at most 200 characters, this one has %s', what, length(name)));
     ELSIF name ~ '[[:cntrl:]]' THEN
-        PERFORM mill_private.raise_violation(format('the name of a %s must not have control characters', what));
+        PERFORM mill_private.raise_violation(format('the name of a %s has no control characters', what));
     END IF;
 END
 $$;
@@ -2639,7 +2615,7 @@ CREATE FUNCTION mill_private.check_schedule_or_edges(j mill.job) RETURNS void
     AS $$
 BEGIN
     IF (j.schedule_interval IS NOT NULL OR j.cron IS NOT NULL) AND EXISTS (SELECT FROM mill.edge WHERE job = j.name) THEN
-        PERFORM mill_private.raise_violation(format('job "%s" has a schedule of its own and incoming edges: it can have only one of them', j.name),
+        PERFORM mill_private.raise_violation(format('job "%s" has a schedule of its own and incoming edges: it can have one of them', j.name),
             'Put the schedule into mill.timer and an edge from there.');
     END IF;
 END
@@ -2672,13 +2648,13 @@ BEGIN
     PERFORM mill_private.check_name('timer', NEW.name);
     NEW.start := COALESCE(NEW.start, date_trunc('second', mill.now()));
     reason := CASE
-        WHEN (NEW.period IS NULL) = (NEW.cron IS NULL) THEN 'needs either a period or a cron expression'
+        WHEN (NEW.period IS NULL) = (NEW.cron IS NULL) THEN 'needs a period or a cron expression, one of them'
         WHEN NEW.period <= interval '0' THEN format('has a period of %s: it must be more than 0', NEW.period)
         WHEN NEW.period < interval '1 ms' THEN 'has a period of less than a millisecond'
         WHEN NOT isfinite(NEW.start) THEN 'needs a finite start'
         WHEN NEW.stop <= NEW.start THEN 'stops before it starts'
         WHEN NEW.catchup NOT IN ('none', 'last', 'earliest', 'latest', 'random')
-            THEN format('has the unknown catchup "%s": use none, last, earliest, latest or random', NEW.catchup)
+            THEN format('has the unknown catchup "%s"; there are none, last, earliest, latest and random', NEW.catchup)
         WHEN NEW.catchup_age <= interval '0' THEN 'has a catchup_age that is not more than 0'
         ELSE COALESCE(mill.check_zone(NEW.timezone), mill.check_step(NEW.period), mill.check_cron(NEW.cron)) END;
     IF reason IS NOT NULL THEN
@@ -2732,6 +2708,30 @@ $$;
 COMMENT ON FUNCTION mill_private.check_timer_joins_flow() IS 'pgmill: checks that the owner of a timer is a member of the owner of its flow';
 
 --
+-- Name: clear_jobs(integer[], timestamp with time zone, text); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.clear_jobs(jobs integer[], at timestamp with time zone, flow text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    under_way bigint := (SELECT count(*) FROM mill_private.lock_open_runs(jobs, clear_jobs.at) open_run WHERE open_run.start IS NOT NULL);
+BEGIN
+    PERFORM mill_private.lock_job_states(jobs);
+    PERFORM mill_private.lock_flows(ARRAY[clear_jobs.flow], true);
+    PERFORM mill_private.reset_tokens(jobs, array_fill(clear_jobs.at, ARRAY[cardinality(jobs)]), true);
+    RETURN format('%s cleared; runs under way, which will deliver nothing: %s', mill_private.count_of(cardinality(jobs), 'job'), under_way);
+END
+$$;
+
+--
+-- Name: FUNCTION clear_jobs(jobs integer[], at timestamp with time zone, flow text); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.clear_jobs(jobs integer[], at timestamp with time zone, flow text) IS 'pgmill: clears a logical time of jobs of one flow';
+
+--
 -- Name: close_run(bigint, boolean, text, text); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -2765,7 +2765,7 @@ $$;
 -- Name: FUNCTION close_run(run bigint, success boolean, reason text, error text); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.close_run(run bigint, success boolean, reason text, error text) IS 'pgmill: ends a run for a user; true: it is under way, and the scheduler of its queue will end it';
+COMMENT ON FUNCTION mill_private.close_run(run bigint, success boolean, reason text, error text) IS 'pgmill: a person ends a run; true: it is under way, and the scheduler of its queue will end it';
 
 --
 -- Name: compute_first_start(mill.job, timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -2816,11 +2816,16 @@ CREATE FUNCTION mill_private.compute_retry_delay(job mill.job, n integer) RETURN
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
+DECLARE
+    jitter CONSTANT float8 := 0.125;
+    most_doublings CONSTANT int := 20;
+    most_intervals CONSTANT int := 5;
+    -- still an interval
+    most_seconds CONSTANT float8 := 3e9;
 BEGIN
-    -- 3e9 seconds still are an interval
-    RETURN make_interval(secs => (1 + (random() - 0.5) / 4) * LEAST(
-        extract(epoch FROM (job).retry_period)::float8 * 2 ^ LEAST(GREATEST(n - 1, 0), 20),
-        5 * extract(epoch FROM (job).schedule_interval)::float8, 3e9));
+    RETURN make_interval(secs => (1 + (2 * random() - 1) * jitter) * LEAST(
+        extract(epoch FROM (job).retry_period)::float8 * 2 ^ LEAST(GREATEST(n - 1, 0), most_doublings),
+        most_intervals * extract(epoch FROM (job).schedule_interval)::float8, most_seconds));
 END
 $$;
 
@@ -2829,6 +2834,384 @@ $$;
 --
 
 COMMENT ON FUNCTION mill_private.compute_retry_delay(job mill.job, n integer) IS 'pgmill: the delay after n failures or crashes in a row: doubled each time, at most 5 intervals, with a jitter of 12.5 %';
+
+--
+-- Name: job_state; Type: TABLE; Schema: mill_private; Owner: -
+--
+
+CREATE TABLE mill_private.job_state (
+    job integer NOT NULL,
+    last_start timestamp with time zone,
+    last_finish timestamp with time zone,
+    last_successful_finish timestamp with time zone,
+    last_run_success boolean,
+    next_start timestamp with time zone,
+    total_runs bigint DEFAULT 0 NOT NULL,
+    total_successes bigint DEFAULT 0 NOT NULL,
+    total_failures bigint DEFAULT 0 NOT NULL,
+    total_crashes bigint DEFAULT 0 NOT NULL,
+    consecutive_failures integer DEFAULT 0 NOT NULL,
+    consecutive_crashes integer DEFAULT 0 NOT NULL,
+    total_duration interval DEFAULT '00:00:00'::interval NOT NULL,
+    total_duration_failures interval DEFAULT '00:00:00'::interval NOT NULL,
+    reason text,
+    queue oid NOT NULL,
+    scheduled boolean NOT NULL,
+    run bigint,
+    fill boolean DEFAULT false NOT NULL,
+    stamp bigint DEFAULT 0 NOT NULL,
+    due timestamp with time zone GENERATED ALWAYS AS (
+CASE
+    WHEN (scheduled AND (run IS NULL) AND (next_start < 'infinity'::timestamp with time zone)) THEN next_start
+    ELSE NULL::timestamp with time zone
+END) STORED
+)
+WITH (fillfactor='70');
+
+--
+-- Name: TABLE job_state; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON TABLE mill_private.job_state IS 'pgmill: the plan of every job, and its numbers without mill_private.job_delta; mill.job_stat shows the sum';
+
+--
+-- Name: COLUMN job_state.job; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.job IS 'the id of the job';
+
+--
+-- Name: COLUMN job_state.last_start; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.last_start IS 'when a run began last';
+
+--
+-- Name: COLUMN job_state.last_finish; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.last_finish IS 'when a run ended last';
+
+--
+-- Name: COLUMN job_state.last_successful_finish; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.last_successful_finish IS 'when a run succeeded last';
+
+--
+-- Name: COLUMN job_state.last_run_success; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.last_run_success IS 'whether the last run that ended succeeded';
+
+--
+-- Name: COLUMN job_state.next_start; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.next_start IS 'when its schedule starts it next';
+
+--
+-- Name: COLUMN job_state.total_runs; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.total_runs IS 'runs that have ended';
+
+--
+-- Name: COLUMN job_state.total_successes; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.total_successes IS 'runs that have succeeded';
+
+--
+-- Name: COLUMN job_state.total_failures; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.total_failures IS 'runs that have failed';
+
+--
+-- Name: COLUMN job_state.total_crashes; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.total_crashes IS 'runs that have crashed';
+
+--
+-- Name: COLUMN job_state.consecutive_failures; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.consecutive_failures IS 'failures since the last success';
+
+--
+-- Name: COLUMN job_state.consecutive_crashes; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last end that was none';
+
+--
+-- Name: COLUMN job_state.total_duration; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.total_duration IS 'how long the successful runs took';
+
+--
+-- Name: COLUMN job_state.total_duration_failures; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.total_duration_failures IS 'how long the failed runs took';
+
+--
+-- Name: COLUMN job_state.reason; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.reason IS 'why the catalog has paused the job';
+
+--
+-- Name: COLUMN job_state.queue; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.queue IS 'the OID of the task table';
+
+--
+-- Name: COLUMN job_state.scheduled; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.scheduled IS 'as in mill.job';
+
+--
+-- Name: COLUMN job_state.run; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.run IS 'the open activation that its schedule has started: the id of its first run';
+
+--
+-- Name: COLUMN job_state.fill; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.fill IS 'next_start waits for the scheduler, because SQL cannot compute it (cron)';
+
+--
+-- Name: COLUMN job_state.stamp; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.stamp IS 'rises with every change of the plan; an answer to an older one is ignored';
+
+--
+-- Name: COLUMN job_state.due; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.job_state.due IS 'when its scheduler starts it: next_start, unless it is paused or an activation is open';
+
+--
+-- Name: run; Type: TABLE; Schema: mill_private; Owner: -
+--
+
+CREATE TABLE mill_private.run (
+    id bigint NOT NULL,
+    job integer NOT NULL,
+    owner text NOT NULL,
+    queue oid NOT NULL,
+    activation bigint,
+    at timestamp with time zone,
+    epoch integer,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    priority integer DEFAULT 0 NOT NULL,
+    due timestamp with time zone NOT NULL,
+    ordered boolean DEFAULT true NOT NULL,
+    held boolean DEFAULT false NOT NULL,
+    recall text,
+    task bigint,
+    start timestamp with time zone,
+    stop timestamp with time zone,
+    outcome text,
+    sqlstate text,
+    reason text,
+    error text,
+    output text,
+    definition text
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
+
+--
+-- Name: TABLE run; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON TABLE mill_private.run IS 'pgmill: every run of every job: ordered, under way, or ended; mill.run shows those that have begun';
+
+--
+-- Name: COLUMN run.id; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.id IS 'never used again';
+
+--
+-- Name: COLUMN run.job; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.job IS 'the id of the job';
+
+--
+-- Name: COLUMN run.owner; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.owner IS 'the owner of the job, whose members see the run';
+
+--
+-- Name: COLUMN run.queue; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.queue IS 'the task table, by OID; 0 = it needs no worker';
+
+--
+-- Name: COLUMN run.activation; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.activation IS 'the first run of the same activation; NULL = this one';
+
+--
+-- Name: COLUMN run.at; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.at IS 'the logical time that it runs for';
+
+--
+-- Name: COLUMN run.epoch; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.epoch IS 'the generation of the logical time; NULL = ordered by a schedule or by run_job; -1 = delivers nothing; -2 = not retried either';
+
+--
+-- Name: COLUMN run.attempt; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.attempt IS 'counts the runs of one activation';
+
+--
+-- Name: COLUMN run.failures; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.failures IS 'failed runs of the activation before this one';
+
+--
+-- Name: COLUMN run.priority; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.priority IS 'higher first';
+
+--
+-- Name: COLUMN run.due; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.due IS 'when it may start';
+
+--
+-- Name: COLUMN run.ordered; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.ordered IS 'its row is not in the queue yet';
+
+--
+-- Name: COLUMN run.held; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.held IS 'held back: the job or its flow is paused, or the flow has as many runs as it may';
+
+--
+-- Name: COLUMN run.recall; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.recall IS 'what the scheduler is to do with its row: remove it (WITHDRAW), or end it as DONE or FAIL';
+
+--
+-- Name: COLUMN run.task; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.task IS 'its row in the task table, known once it has begun';
+
+--
+-- Name: COLUMN run.start; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.start IS 'when it began';
+
+--
+-- Name: COLUMN run.stop; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.stop IS 'when it ended';
+
+--
+-- Name: COLUMN run.outcome; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.outcome IS 'succeeded, failed, crashed, interrupted, cancelled or skipped; NULL = it has not ended';
+
+--
+-- Name: COLUMN run.sqlstate; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.sqlstate IS 'SQLSTATE of the error, if the server gave one';
+
+--
+-- Name: COLUMN run.reason; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.reason IS 'why it ended otherwise than by its own SQL';
+
+--
+-- Name: COLUMN run.error; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.error IS 'the error that ended it';
+
+--
+-- Name: COLUMN run.output; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.output IS 'what it returned';
+
+--
+-- Name: COLUMN run.definition; Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON COLUMN mill_private.run.definition IS 'the input that was run';
+
+--
+-- Name: compute_retry_start(mill.job, mill_private.job_state, mill_private.run, boolean, boolean, timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.compute_retry_start(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own boolean, by_user boolean, moment timestamp with time zone) RETURNS timestamp with time zone
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    has_schedule bool := mill_private.has_schedule(job_row);
+    tries int := CASE WHEN has_schedule THEN stat.consecutive_failures ELSE ended.failures + 1 END;
+    allowed int := COALESCE(job_row.max_retries, CASE WHEN has_schedule THEN -1 ELSE 0 END);
+    again timestamptz;
+BEGIN
+    IF ended.outcome = 'interrupted' THEN
+        -- As soon as the queue is served.
+        RETURN LEAST(ended.due, moment);
+    ELSIF ended.outcome = 'crashed' THEN
+        RETURN GREATEST(moment + job_row.crash_wait, moment + mill_private.compute_retry_delay(job_row, stat.consecutive_crashes));
+    -- A run that a person starts of a scheduled job is not retried: that person sees the failure, and the schedule goes on.
+    ELSIF by_user OR has_schedule AND NOT own OR allowed >= 0 AND tries >= GREATEST(allowed, 1) THEN
+        RETURN NULL;
+    END IF;
+    again := moment + mill_private.compute_retry_delay(job_row, tries);
+    IF job_row.fixed_schedule AND job_row.schedule_interval IS NOT NULL THEN
+        again := LEAST(again, mill_private.compute_next_start(job_row, moment, moment));
+    END IF;
+    -- A next start that the run has set itself wins.
+    RETURN CASE WHEN own THEN COALESCE(stat.next_start, again) ELSE again END;
+END
+$$;
+
+--
+-- Name: FUNCTION compute_retry_start(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own boolean, by_user boolean, moment timestamp with time zone); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.compute_retry_start(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own boolean, by_user boolean, moment timestamp with time zone) IS 'pgmill: when a run that has failed, crashed or was interrupted is retried; NULL: it is not';
 
 --
 -- Name: token; Type: TABLE; Schema: mill; Owner: -
@@ -2878,7 +3261,7 @@ COMMENT ON COLUMN mill.token.waiting IS 'edges whose tokens wait; one that has d
 -- Name: COLUMN token.since; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.token.since IS 'when the oldest waiting token arrived; NULL: none waits';
+COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits; NULL: none does';
 
 --
 -- Name: COLUMN token.delivered; Type: COMMENT; Schema: mill; Owner: -
@@ -2976,6 +3359,59 @@ $$;
 COMMENT ON FUNCTION mill_private.consume_tokens(token_row mill.token, job_row mill.job) IS 'pgmill: activates a job for a logical time as often as its waiting tokens allow';
 
 --
+-- Name: count_ended_run(mill_private.job_state, mill_private.run, boolean, timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.count_ended_run(stat mill_private.job_state, ended mill_private.run, success boolean, moment timestamp with time zone) RETURNS mill_private.job_state
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    began bool := ended.start IS NOT NULL;
+    lasted interval := ended.stop - ended.start;
+    succeeded bool := success AND ended.reason IS NULL;
+BEGIN
+    IF began THEN
+        stat.last_start := GREATEST(stat.last_start, moment - lasted);
+        IF NOT success AND ended.outcome = 'interrupted' THEN
+            RETURN stat;
+        END IF;
+    ELSIF NOT succeeded THEN
+        RETURN stat;
+    ELSE
+        stat.last_start := GREATEST(stat.last_start, moment);
+    END IF;
+    stat.total_runs := stat.total_runs + 1;
+    stat.last_finish := GREATEST(stat.last_finish, moment);
+    stat.last_run_success := success;
+    IF began AND NOT success AND ended.outcome = 'crashed' THEN
+        stat.total_crashes := stat.total_crashes + 1;
+        stat.consecutive_crashes := stat.consecutive_crashes + 1;
+        RETURN stat;
+    END IF;
+    IF began THEN
+        stat.consecutive_crashes := 0;
+    END IF;
+    IF succeeded THEN
+        stat.total_successes := stat.total_successes + 1;
+        stat.consecutive_failures := 0;
+        stat.last_successful_finish := GREATEST(stat.last_successful_finish, moment);
+        stat.total_duration := stat.total_duration + COALESCE(lasted, interval '0');
+    ELSE
+        stat.total_failures := stat.total_failures + 1;
+        stat.consecutive_failures := stat.consecutive_failures + 1;
+        stat.total_duration_failures := stat.total_duration_failures + COALESCE(lasted, interval '0');
+    END IF;
+    RETURN stat;
+END
+$$;
+
+--
+-- Name: FUNCTION count_ended_run(stat mill_private.job_state, ended mill_private.run, success boolean, moment timestamp with time zone); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.count_ended_run(stat mill_private.job_state, ended mill_private.run, success boolean, moment timestamp with time zone) IS 'pgmill: adds the end of a run to the numbers of its job';
+
+--
 -- Name: count_free_times(text); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -3053,6 +3489,41 @@ $$;
 --
 
 COMMENT ON FUNCTION mill_private.count_open_times(flow text) IS 'pgmill: how many logical times of a flow are open';
+
+--
+-- Name: delete_absent_rows(text, jsonb); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.delete_absent_rows(whole text, document jsonb) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    removed int;
+    more int;
+BEGIN
+    DELETE FROM mill.edge stored USING mill.job target WHERE target.name = stored.job AND target.flow = whole AND NOT EXISTS (
+        SELECT FROM jsonb_array_elements(COALESCE(document -> 'edges', '[]')) item,
+               jsonb_populate_record(NULL::mill.edge, mill_private.document_columns('edge') || item) given
+         WHERE (given.job, given."on", given.shift) = (stored.job, stored."on", stored.shift)
+           AND (given.from_job, given.from_timer) IS NOT DISTINCT FROM (stored.from_job, stored.from_timer));
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    DELETE FROM mill.job stored WHERE stored.flow = whole
+       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'jobs', '[]')) item WHERE item ->> 'name' = stored.name);
+    GET DIAGNOSTICS more = ROW_COUNT;
+    removed := removed + more;
+    DELETE FROM mill.timer stored WHERE stored.flow = whole
+       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'timers', '[]')) item WHERE item ->> 'name' = stored.name);
+    GET DIAGNOSTICS more = ROW_COUNT;
+    RETURN removed + more;
+END
+$$;
+
+--
+-- Name: FUNCTION delete_absent_rows(whole text, document jsonb); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.delete_absent_rows(whole text, document jsonb) IS 'pgmill: deletes the edges, jobs and timers of a flow that a document does not contain';
 
 --
 -- Name: delete_old_runs(oid, integer); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -3273,7 +3744,7 @@ CREATE FUNCTION mill_private.describe_edge(e mill.edge) RETURNS text
 -- Name: FUNCTION describe_edge(e mill.edge); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.describe_edge(e mill.edge) IS 'pgmill: describes an edge';
+COMMENT ON FUNCTION mill_private.describe_edge(e mill.edge) IS 'pgmill: an edge in words';
 
 --
 -- Name: document_columns(text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -3456,6 +3927,171 @@ $_$;
 --
 
 COMMENT ON FUNCTION mill_private.end_run(relid oid, run bigint, task bigint, state text, began timestamp with time zone, reason text, error text, output text, code text) IS 'pgmill: the end of a run, once';
+
+--
+-- Name: command; Type: TABLE; Schema: mill; Owner: -
+--
+
+CREATE TABLE mill.command (
+    id bigint NOT NULL,
+    action text NOT NULL,
+    job text,
+    flow text,
+    timer text,
+    at timestamp with time zone,
+    how text,
+    note text,
+    made timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    made_by name NOT NULL,
+    result text,
+    run bigint
+);
+
+--
+-- Name: TABLE command; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON TABLE mill.command IS 'pgmill: commands of people to jobs, flows and timers; an INSERT performs one';
+
+--
+-- Name: COLUMN command.id; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.id IS 'drawn by the catalog';
+
+--
+-- Name: COLUMN command.action; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.action IS 'run, rerun, clear, cancel, skip, mark, fire, pause or resume';
+
+--
+-- Name: COLUMN command.job; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.job IS 'the job that it was done to';
+
+--
+-- Name: COLUMN command.flow; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.flow IS 'the flow that it was done to';
+
+--
+-- Name: COLUMN command.timer; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.timer IS 'the timer that it was done to';
+
+--
+-- Name: COLUMN command.at; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.at IS 'the logical time';
+
+--
+-- Name: COLUMN command.how; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.how IS 'rerun: only, down or failed; mark: success or failure';
+
+--
+-- Name: COLUMN command.note; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.note IS 'for people';
+
+--
+-- Name: COLUMN command.made; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.made IS 'when it was done';
+
+--
+-- Name: COLUMN command.made_by; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.made_by IS 'the role that wrote the row, and for which it was done';
+
+--
+-- Name: COLUMN command.result; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.result IS 'what the command has done';
+
+--
+-- Name: COLUMN command.run; Type: COMMENT; Schema: mill; Owner: -
+--
+
+COMMENT ON COLUMN mill.command.run IS 'the run that it has ordered or ended, if it was one run';
+
+--
+-- Name: explain_bad_command(mill.command); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.explain_bad_command(command mill.command) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    needs text[] := CASE command.action
+        WHEN 'run' THEN ARRAY['job'] WHEN 'rerun' THEN ARRAY['job', 'flow'] WHEN 'clear' THEN ARRAY['flow', 'job']
+        WHEN 'cancel' THEN ARRAY['job', 'flow'] WHEN 'skip' THEN ARRAY['job'] WHEN 'mark' THEN ARRAY['job']
+        WHEN 'fire' THEN ARRAY['timer'] WHEN 'pause' THEN ARRAY['flow', 'job'] WHEN 'resume' THEN ARRAY['flow', 'job'] END;
+BEGIN
+    RETURN CASE
+        WHEN needs IS NULL THEN format('unknown action "%s": use run, rerun, clear, cancel, skip, mark, fire, pause or resume', command.action)
+        WHEN num_nonnulls(command.job, command.flow, command.timer) <> 1
+          OR NOT CASE WHEN command.job IS NOT NULL THEN 'job' WHEN command.flow IS NOT NULL THEN 'flow' ELSE 'timer' END = ANY (needs)
+            THEN format('%s needs a %s', command.action, array_to_string(needs, ' or a '))
+        WHEN command.at IS NULL AND command.action IN ('rerun', 'clear', 'skip', 'mark') THEN format('%s needs the logical time: at', command.action)
+        WHEN command.action = 'rerun' AND COALESCE(command.how, 'down') NOT IN ('only', 'down', 'failed')
+            THEN format('how of rerun is only, down or failed, not "%s"', command.how)
+        WHEN command.action = 'rerun' AND command.flow IS NOT NULL AND COALESCE(command.how, '') <> 'failed'
+            THEN 'rerun of a flow needs how => ''failed'''
+        WHEN command.action = 'mark' AND COALESCE(command.how, '') NOT IN ('success', 'failure') THEN 'mark needs how => ''success'' or ''failure'''
+        WHEN command.action NOT IN ('rerun', 'mark') AND command.how IS NOT NULL THEN format('%s has no "how"', command.action) END;
+END
+$$;
+
+--
+-- Name: FUNCTION explain_bad_command(command mill.command); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.explain_bad_command(command mill.command) IS 'pgmill: why a command is refused; NULL: it is valid';
+
+--
+-- Name: explain_claimed_task(oid, bigint, text, integer, timestamp with time zone, text); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.explain_claimed_task(relid oid, id bigint, state text, pid integer, start timestamp with time zone, remote text) RETURNS text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
+BEGIN
+    RETURN CASE
+        WHEN state = 'WORK' AND remote IS NOT NULL AND mill_private.is_locked(1835597833, hashtext(concat(relid, ':', id))::oid, here)
+            THEN 'remote not reachable, outcome unknown'
+        WHEN state = 'WORK' AND remote IS NOT NULL AND pid IS NULL THEN format('connecting to its remote since %s', start)
+        WHEN state = 'WORK' AND remote IS NOT NULL THEN format('running on its remote since %s (backend pid %s)', start, pid)
+        WHEN NOT mill_private.is_locked(1835597826, relid, here)
+            THEN format('%s when its scheduler ended: it is planned again once a scheduler serves %s',
+                        CASE state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relid::regclass)
+        WHEN state = 'TAKE' THEN 'claimed and about to start: if nothing starts it, it is planned again within a minute'
+        WHEN NOT EXISTS (SELECT FROM pg_stat_activity backend
+                          WHERE backend.pid = explain_claimed_task.pid AND COALESCE(backend.backend_start <= start, true))
+            THEN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(pid::text, '(none)'))
+        ELSE format('running since %s (backend pid %s)', start, pid) END;
+END
+$$;
+
+--
+-- Name: FUNCTION explain_claimed_task(relid oid, id bigint, state text, pid integer, start timestamp with time zone, remote text); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.explain_claimed_task(relid oid, id bigint, state text, pid integer, start timestamp with time zone, remote text) IS 'pgmill: describes a task that is claimed or running, in one sentence';
 
 --
 -- Name: explain_no_keeper(); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -4127,7 +4763,7 @@ $$;
 -- Name: FUNCTION follow_job_change(); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.follow_job_change() IS 'pgmill: applies a change of a job to job_state and its runs, and wakes its scheduler';
+COMMENT ON FUNCTION mill_private.follow_job_change() IS 'pgmill: keeps job_state and the runs of a job as the job says, and wakes its scheduler';
 
 --
 -- Name: forget_edge_tokens(); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -4567,7 +5203,7 @@ $$;
 -- Name: FUNCTION is_overtaken(job integer, at timestamp with time zone, epoch integer); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.is_overtaken(job integer, at timestamp with time zone, epoch integer) IS 'pgmill: whether clear or rerun has reset the logical time of a run';
+COMMENT ON FUNCTION mill_private.is_overtaken(job integer, at timestamp with time zone, epoch integer) IS 'pgmill: whether clear or rerun has started the logical time of a run anew';
 
 --
 -- Name: is_paused(mill.job); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -4691,7 +5327,7 @@ CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE(name nam
             'RETURN QUERY SELECT * FROM mill_private.list_open_runs(%s)'),
         ('settle_missing_runs', 'missing bigint[], waiting bigint[]', 'int',
             'RETURN mill_private.settle_missing_runs(%s, missing, waiting)'),
-        ('watch_jobs', 'jobs int[]', 'TABLE (job int, ms float8, scheduled bool, name text, why text)',
+        ('watch_jobs', 'jobs int[]', 'TABLE (job int, ms float8, scheduled bool)',
             'RETURN QUERY SELECT * FROM mill_private.watch_jobs(%s, jobs)'),
         ('list_unfilled_jobs', '',
             'TABLE (job int, cron text, timezone text, initial_start timestamptz, moment timestamptz, fresh bool, stamp bigint)',
@@ -4881,171 +5517,6 @@ $$;
 COMMENT ON FUNCTION mill_private.lock_flows(flows text[], alone boolean) IS 'pgmill: locks flows by advisory locks of this transaction, in the order of their keys';
 
 --
--- Name: job_state; Type: TABLE; Schema: mill_private; Owner: -
---
-
-CREATE TABLE mill_private.job_state (
-    job integer NOT NULL,
-    last_start timestamp with time zone,
-    last_finish timestamp with time zone,
-    last_successful_finish timestamp with time zone,
-    last_run_success boolean,
-    next_start timestamp with time zone,
-    total_runs bigint DEFAULT 0 NOT NULL,
-    total_successes bigint DEFAULT 0 NOT NULL,
-    total_failures bigint DEFAULT 0 NOT NULL,
-    total_crashes bigint DEFAULT 0 NOT NULL,
-    consecutive_failures integer DEFAULT 0 NOT NULL,
-    consecutive_crashes integer DEFAULT 0 NOT NULL,
-    total_duration interval DEFAULT '00:00:00'::interval NOT NULL,
-    total_duration_failures interval DEFAULT '00:00:00'::interval NOT NULL,
-    reason text,
-    queue oid NOT NULL,
-    scheduled boolean NOT NULL,
-    run bigint,
-    fill boolean DEFAULT false NOT NULL,
-    stamp bigint DEFAULT 0 NOT NULL,
-    due timestamp with time zone GENERATED ALWAYS AS (
-CASE
-    WHEN (scheduled AND (run IS NULL) AND (next_start < 'infinity'::timestamp with time zone)) THEN next_start
-    ELSE NULL::timestamp with time zone
-END) STORED
-)
-WITH (fillfactor='70');
-
---
--- Name: TABLE job_state; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON TABLE mill_private.job_state IS 'pgmill: the plan of every job, and its numbers without mill_private.job_delta; mill.job_stat shows the sum';
-
---
--- Name: COLUMN job_state.job; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.job IS 'the id of the job';
-
---
--- Name: COLUMN job_state.last_start; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.last_start IS 'when a run began last';
-
---
--- Name: COLUMN job_state.last_finish; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.last_finish IS 'when a run ended last';
-
---
--- Name: COLUMN job_state.last_successful_finish; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.last_successful_finish IS 'when a run succeeded last';
-
---
--- Name: COLUMN job_state.last_run_success; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.last_run_success IS 'whether the last run that ended succeeded';
-
---
--- Name: COLUMN job_state.next_start; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.next_start IS 'when its schedule starts it next';
-
---
--- Name: COLUMN job_state.total_runs; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.total_runs IS 'runs that have ended';
-
---
--- Name: COLUMN job_state.total_successes; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.total_successes IS 'runs that have succeeded';
-
---
--- Name: COLUMN job_state.total_failures; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.total_failures IS 'runs that have failed';
-
---
--- Name: COLUMN job_state.total_crashes; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.total_crashes IS 'runs that have crashed';
-
---
--- Name: COLUMN job_state.consecutive_failures; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.consecutive_failures IS 'failures since the last success';
-
---
--- Name: COLUMN job_state.consecutive_crashes; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last run that ended without one';
-
---
--- Name: COLUMN job_state.total_duration; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.total_duration IS 'how long the successful runs took';
-
---
--- Name: COLUMN job_state.total_duration_failures; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.total_duration_failures IS 'how long the failed runs took';
-
---
--- Name: COLUMN job_state.reason; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.reason IS 'why the catalog has paused the job';
-
---
--- Name: COLUMN job_state.queue; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.queue IS 'the OID of the task table';
-
---
--- Name: COLUMN job_state.scheduled; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.scheduled IS 'as in mill.job';
-
---
--- Name: COLUMN job_state.run; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.run IS 'the open activation that its schedule has started: the id of its first run';
-
---
--- Name: COLUMN job_state.fill; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.fill IS 'next_start waits for the scheduler, because SQL cannot compute it (cron)';
-
---
--- Name: COLUMN job_state.stamp; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.stamp IS 'rises with every change of the plan; an answer to an older one is ignored';
-
---
--- Name: COLUMN job_state.due; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.job_state.due IS 'when its scheduler starts it: next_start, unless it is paused or an activation is open';
-
---
 -- Name: lock_job_state(integer); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -5090,179 +5561,41 @@ $$;
 COMMENT ON FUNCTION mill_private.lock_job_states(jobs integer[]) IS 'pgmill: locks the states of jobs, in the order of their ids';
 
 --
--- Name: run; Type: TABLE; Schema: mill_private; Owner: -
+-- Name: lock_message(integer, integer); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE TABLE mill_private.run (
-    id bigint NOT NULL,
-    job integer NOT NULL,
-    owner text NOT NULL,
-    queue oid NOT NULL,
-    activation bigint,
-    at timestamp with time zone,
-    epoch integer,
-    attempt integer DEFAULT 0 NOT NULL,
-    failures integer DEFAULT 0 NOT NULL,
-    priority integer DEFAULT 0 NOT NULL,
-    due timestamp with time zone NOT NULL,
-    ordered boolean DEFAULT true NOT NULL,
-    held boolean DEFAULT false NOT NULL,
-    recall text,
-    task bigint,
-    start timestamp with time zone,
-    stop timestamp with time zone,
-    outcome text,
-    sqlstate text,
-    reason text,
-    error text,
-    output text,
-    definition text
-)
-WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.05', autovacuum_analyze_scale_factor='0.05');
+CREATE FUNCTION mill_private.lock_message(kind integer, place_key integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    number int;
+    most_tries CONSTANT int := 32;
+    -- the bits of the number in a first key
+    number_mask CONSTANT bigint := 65280;
+BEGIN
+    FOR try IN 1 .. most_tries LOOP
+        SELECT free_number INTO number FROM generate_series(0, 255) AS free_number
+         WHERE free_number NOT IN (SELECT (held.classid::bigint & number_mask) / 256 FROM pg_locks held
+                          WHERE held.locktype = 'advisory' AND held.objsubid = 2
+                            AND (held.pid = pg_backend_pid() AND held.classid::bigint & ~number_mask
+                                     IN (1835597840, 1835597841, 1835597842)
+                                 OR held.objid = pg_backend_pid()::oid AND held.classid::bigint & ~number_mask
+                                     IN (1835597856, 1835597857, 1835597858)))
+         ORDER BY random() LIMIT 1;
+        IF pg_try_advisory_xact_lock(kind + 256 * number, place_key) THEN
+            RETURN number;
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$$;
 
 --
--- Name: TABLE run; Type: COMMENT; Schema: mill_private; Owner: -
+-- Name: FUNCTION lock_message(kind integer, place_key integer); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON TABLE mill_private.run IS 'pgmill: every run of every job: ordered, under way, or ended; mill.run shows those that have begun';
-
---
--- Name: COLUMN run.id; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.id IS 'never used again';
-
---
--- Name: COLUMN run.job; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.job IS 'the id of the job';
-
---
--- Name: COLUMN run.owner; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.owner IS 'the owner of the job, whose members see the run';
-
---
--- Name: COLUMN run.queue; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.queue IS 'the task table, by OID; 0 = it needs no worker';
-
---
--- Name: COLUMN run.activation; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.activation IS 'the first run of the same activation; NULL = this one';
-
---
--- Name: COLUMN run.at; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.at IS 'the logical time that it runs for';
-
---
--- Name: COLUMN run.epoch; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.epoch IS 'the generation of the logical time; NULL = ordered by a schedule or by run_job; -1 = delivers nothing; -2 = not retried either';
-
---
--- Name: COLUMN run.attempt; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.attempt IS 'counts the runs of one activation';
-
---
--- Name: COLUMN run.failures; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.failures IS 'failed runs of the activation before this one';
-
---
--- Name: COLUMN run.priority; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.priority IS 'higher first';
-
---
--- Name: COLUMN run.due; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.due IS 'when it may start';
-
---
--- Name: COLUMN run.ordered; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.ordered IS 'its row is not in the queue yet';
-
---
--- Name: COLUMN run.held; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.held IS 'not started: the job or its flow is paused, or the flow has as many runs as it may';
-
---
--- Name: COLUMN run.recall; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.recall IS 'what the scheduler is to do with its row: remove it (WITHDRAW), or end it as DONE or FAIL';
-
---
--- Name: COLUMN run.task; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.task IS 'its row in the task table, known once it has begun';
-
---
--- Name: COLUMN run.start; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.start IS 'when it began';
-
---
--- Name: COLUMN run.stop; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.stop IS 'when it ended';
-
---
--- Name: COLUMN run.outcome; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.outcome IS 'succeeded, failed, crashed, interrupted, cancelled or skipped; NULL = it has not ended';
-
---
--- Name: COLUMN run.sqlstate; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.sqlstate IS 'SQLSTATE of the error, if the server gave one';
-
---
--- Name: COLUMN run.reason; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.reason IS 'why it ended other than by its own SQL';
-
---
--- Name: COLUMN run.error; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.error IS 'the error that ended it';
-
---
--- Name: COLUMN run.output; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.output IS 'the result of the input';
-
---
--- Name: COLUMN run.definition; Type: COMMENT; Schema: mill_private; Owner: -
---
-
-COMMENT ON COLUMN mill_private.run.definition IS 'the input that was run';
+COMMENT ON FUNCTION mill_private.lock_message(kind integer, place_key integer) IS 'pgmill: takes the lock that is a message; returns its number';
 
 --
 -- Name: lock_open_runs(integer[], timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -5327,6 +5660,39 @@ $_$;
 --
 
 COMMENT ON FUNCTION mill_private.make_entry_points(relid oid, "user" name, owner name) IS 'pgmill: makes the entry points of a queue';
+
+--
+-- Name: mark_job(mill.job, timestamp with time zone, boolean, name); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.mark_job(job_row mill.job, at timestamp with time zone, success boolean, maker name) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    run_row record;
+    marked bigint;
+    error text := CASE WHEN NOT success THEN format('ERROR:  marked as failed by %s', maker) END;
+BEGIN
+    FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(ARRAY[job_row.id], mark_job.at) open_run LOOP
+        PERFORM mill_private.close_run(run_row.id, success, 'marked', error);
+        marked := run_row.id;
+    END LOOP;
+    IF marked IS NULL THEN
+        -- A new run is marked: the earlier one stays as it ended.
+        PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
+        marked := mill_private.order_run(job_row.id, mark_job.at, mill.now(), held => true, epoch => mill_private.count_manual_start(job_row.id, mark_job.at));
+        PERFORM mill_private.close_run(marked, success, 'marked', error);
+    END IF;
+    RETURN marked;
+END
+$$;
+
+--
+-- Name: FUNCTION mark_job(job_row mill.job, at timestamp with time zone, success boolean, maker name); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.mark_job(job_row mill.job, at timestamp with time zone, success boolean, maker name) IS 'pgmill: ends the open runs of a job for a user, or records such a run if none is open';
 
 --
 -- Name: may_start(mill.job); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -5445,7 +5811,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF months < 0 OR span < 0 OR months = 0 AND span = 0 THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'a repeated interval must be more than 0';
+        RAISE invalid_parameter_value USING MESSAGE = 'an interval of nothing or less cannot be repeated';
     END IF;
     origin := timezone(clock, initial_start);
     reading := mill_private.latest_wall_time(after, clock);
@@ -5598,6 +5964,39 @@ $$;
 COMMENT ON FUNCTION mill_private.order_graph_runs(jobs integer[], ats timestamp with time zone[], lows boolean[]) IS 'pgmill: orders the runs of activations';
 
 --
+-- Name: order_retry(mill.job, mill_private.job_state, mill_private.run, boolean, timestamp with time zone, timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.order_retry(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own boolean, again timestamp with time zone, moment timestamp with time zone) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    run bigint;
+    failed bool := ended.outcome NOT IN ('crashed', 'interrupted');
+    delivers_nothing CONSTANT int := -1;
+BEGIN
+    IF mill_private.is_overtaken(ended.job, ended.at, ended.epoch) AND ended.epoch IS DISTINCT FROM delivers_nothing THEN
+        RETURN false;
+    END IF;
+    run := mill_private.order_run(ended.job, ended.at, again, priority => ended.priority, activation => COALESCE(ended.activation, ended.id),
+                                  failures => ended.failures + failed::int, attempt => ended.attempt, epoch => ended.epoch,
+                                  held => NOT mill_private.may_start(job_row) AND (own OR NOT mill_private.has_schedule(job_row)));
+    IF again > moment THEN
+        -- It may be due before this is committed.
+        PERFORM mill_private.bump_version(stat.queue);
+    END IF;
+    RETURN run IS NOT NULL;
+END
+$$;
+
+--
+-- Name: FUNCTION order_retry(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own boolean, again timestamp with time zone, moment timestamp with time zone); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.order_retry(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own boolean, again timestamp with time zone, moment timestamp with time zone) IS 'pgmill: orders the next run of an activation; false: the activation ends';
+
+--
 -- Name: order_run(integer, timestamp with time zone, timestamp with time zone, bigint, integer, integer, integer, boolean, integer, boolean); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -5635,6 +6034,100 @@ $$;
 COMMENT ON FUNCTION mill_private.order_run(job integer, at timestamp with time zone, due timestamp with time zone, activation bigint, failures integer, attempt integer, epoch integer, held boolean, priority integer, skips boolean) IS 'pgmill: orders a run of a job; its id';
 
 --
+-- Name: parse_cron_item(integer, text); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.parse_cron_item(field integer, item text, OUT members bigint, OUT wrong text) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $_$
+DECLARE
+    month CONSTANT int := 5;
+    weekday CONSTANT int := 6;
+    months CONSTANT text[] := ARRAY['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
+    weekdays CONSTANT text[] := ARRAY['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'];
+    name text := (ARRAY['second', 'minute', 'hour', 'day of month', 'month', 'day of week'])[field];
+    lowest int := (ARRAY[0, 0, 0, 1, 1, 0])[field];
+    -- Sunday is 0 and 7; * ends with Saturday.
+    highest int := (ARRAY[59, 59, 23, 31, 12, 7])[field];
+    highest_of_all int := (ARRAY[59, 59, 23, 31, 12, 6])[field];
+    longest_step int := (ARRAY[60, 60, 24, 31, 12, 7])[field];
+    range_text text := split_part(item, '/', 1);
+    step_text text := CASE WHEN strpos(item, '/') > 0 THEN substr(item, strpos(item, '/') + 1) END;
+    ends text[];
+    numbers bigint[];
+    low int := lowest;
+    high int := highest_of_all;
+BEGIN
+    IF range_text <> '*' THEN
+        ends := CASE WHEN strpos(range_text, '-') > 0
+            THEN ARRAY[split_part(range_text, '-', 1), substr(range_text, strpos(range_text, '-') + 1)]
+            ELSE ARRAY[range_text] END;
+        numbers := ARRAY(SELECT COALESCE(
+            CASE field WHEN month THEN array_position(months, lower(one_end COLLATE "C"))
+                       WHEN weekday THEN array_position(weekdays, lower(one_end COLLATE "C")) - 1 END,
+            CASE WHEN one_end ~ '^[0-9]{1,9}$' THEN one_end::bigint END) FROM unnest(ends) WITH ORDINALITY AS given (one_end, place) ORDER BY place);
+        IF array_position(numbers, NULL) IS NOT NULL THEN
+            wrong := format('%s: "%s" is not a value, a range or a step', name, item);
+            RETURN;
+        END IF;
+        FOR place IN 1 .. cardinality(ends) LOOP
+            IF numbers[place] NOT BETWEEN lowest AND highest THEN
+                wrong := format('%s: %s is not within %s to %s', name, ends[place], lowest, highest);
+                RETURN;
+            END IF;
+        END LOOP;
+        low := numbers[1];
+        high := numbers[cardinality(ends)];
+        IF cardinality(ends) = 2 AND field = weekday AND low > 0 AND lower(ends[2] COLLATE "C") = 'sun' THEN
+            high := highest;
+        ELSIF cardinality(ends) = 1 AND step_text IS NOT NULL THEN
+            wrong := format('%s: the step in %s needs a range, as in %s-%s/%s', name, item, range_text, highest, step_text);
+        END IF;
+        IF wrong IS NULL AND low > high THEN
+            wrong := format('%s: the range %s goes backward', name, item);
+        END IF;
+    END IF;
+    IF wrong IS NULL AND step_text !~ '^[0-9]{1,9}$' THEN
+        wrong := format('%s: "%s" is not a value, a range or a step', name, item);
+    ELSIF wrong IS NULL AND step_text::int NOT BETWEEN 1 AND longest_step THEN
+        wrong := format('%s: the step %s is not within 1 to %s', name, step_text, longest_step);
+    ELSIF wrong IS NULL AND step_text IS NULL THEN
+        members := (2::bigint << high) - (1::bigint << low);
+    ELSIF wrong IS NULL THEN
+        members := (SELECT bit_or(1::bigint << value) FROM generate_series(low, high, step_text::int) AS value);
+    END IF;
+END
+$_$;
+
+--
+-- Name: FUNCTION parse_cron_item(field integer, item text, OUT members bigint, OUT wrong text); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.parse_cron_item(field integer, item text, OUT members bigint, OUT wrong text) IS 'pgmill: parses an item of a cron field: its values, or why it is refused';
+
+--
+-- Name: pause_failing_job(mill.job, integer); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.pause_failing_job(job_row mill.job, failures integer) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    IF mill_private.has_schedule(job_row) AND job_row.scheduled AND job_row.max_retries >= 0 AND failures >= GREATEST(job_row.max_retries, 1) THEN
+        PERFORM mill_private.pause_job(job_row.id, format('failed %s times in a row, max_retries = %s', failures, job_row.max_retries));
+    END IF;
+END
+$$;
+
+--
+-- Name: FUNCTION pause_failing_job(job_row mill.job, failures integer); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.pause_failing_job(job_row mill.job, failures integer) IS 'pgmill: pauses a scheduled job that has failed too often in a row';
+
+--
 -- Name: pause_job(integer, text); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -5667,11 +6160,8 @@ DECLARE
     flow_row mill.flow;
     timer_row mill.timer;
     jobs int[];
-    affected int := 0;
-    asked int := 0;
-    run_row record;
     wrong text;
-    needs text[];
+    delivers_nothing CONSTANT int := -1;
 BEGIN
     NEW.made := clock_timestamp();
     SELECT * INTO job_row FROM mill.job stored WHERE stored.name = NEW.job;
@@ -5681,26 +6171,8 @@ BEGIN
         WHEN NEW.job IS NOT NULL AND job_row.id IS NULL THEN format('job "%s" does not exist', NEW.job)
         WHEN NEW.flow IS NOT NULL AND flow_row.name IS NULL THEN format('flow "%s" does not exist', NEW.flow)
         WHEN NEW.timer IS NOT NULL AND timer_row.id IS NULL THEN format('timer "%s" does not exist', NEW.timer)
-        WHEN NEW.at IS NOT NULL AND NOT isfinite(NEW.at) THEN 'at must be a finite time' END;
-    IF wrong IS NOT NULL THEN
-        PERFORM mill_private.raise_violation(wrong);
-    END IF;
-    needs := CASE NEW.action
-        WHEN 'run' THEN ARRAY['job'] WHEN 'rerun' THEN ARRAY['job', 'flow'] WHEN 'clear' THEN ARRAY['flow', 'job']
-        WHEN 'cancel' THEN ARRAY['job', 'flow'] WHEN 'skip' THEN ARRAY['job'] WHEN 'mark' THEN ARRAY['job']
-        WHEN 'fire' THEN ARRAY['timer'] WHEN 'pause' THEN ARRAY['flow', 'job'] WHEN 'resume' THEN ARRAY['flow', 'job'] END;
-    wrong := CASE
-        WHEN needs IS NULL THEN format('unknown action "%s": use run, rerun, clear, cancel, skip, mark, fire, pause or resume', NEW.action)
-        WHEN num_nonnulls(NEW.job, NEW.flow, NEW.timer) <> 1
-          OR NOT CASE WHEN NEW.job IS NOT NULL THEN 'job' WHEN NEW.flow IS NOT NULL THEN 'flow' ELSE 'timer' END = ANY (needs)
-            THEN format('%s needs a %s', NEW.action, array_to_string(needs, ' or a '))
-        WHEN NEW.at IS NULL AND NEW.action IN ('rerun', 'clear', 'skip', 'mark') THEN format('%s needs the logical time: at', NEW.action)
-        WHEN NEW.action = 'rerun' AND COALESCE(NEW.how, 'down') NOT IN ('only', 'down', 'failed')
-            THEN format('how of rerun must be only, down or failed, not "%s"', NEW.how)
-        WHEN NEW.action = 'rerun' AND NEW.flow IS NOT NULL AND COALESCE(NEW.how, '') <> 'failed'
-            THEN 'rerun of a flow needs how => ''failed'''
-        WHEN NEW.action = 'mark' AND COALESCE(NEW.how, '') NOT IN ('success', 'failure') THEN 'mark needs how => ''success'' or ''failure'''
-        WHEN NEW.action NOT IN ('rerun', 'mark') AND NEW.how IS NOT NULL THEN format('%s has no "how"', NEW.action) END;
+        WHEN NEW.at IS NOT NULL AND NOT isfinite(NEW.at) THEN 'at must be a finite time'
+        ELSE mill_private.explain_bad_command(NEW) END;
     IF wrong IS NOT NULL THEN
         PERFORM mill_private.raise_violation(wrong);
     END IF;
@@ -5730,73 +6202,28 @@ BEGIN
     WHEN 'rerun' THEN
         IF NEW.how = 'only' THEN
             PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
-            -- epoch -1: it delivers nothing
-            NEW.run := mill_private.order_graph_run(job_row, NEW.at, -1, false, false);
+            NEW.run := mill_private.order_graph_run(job_row, NEW.at, delivers_nothing, false, false);
             NEW.result := format('run %s, which delivers nothing', NEW.run);
+        ELSIF NEW.how = 'failed' THEN
+            NEW.result := mill_private.rerun_failed_jobs(jobs, NEW.at, job_row.id IS NOT NULL);
         ELSE
-            IF NEW.how = 'failed' THEN
-                IF job_row.id IS NOT NULL THEN
-                    jobs := (SELECT array_agg(DISTINCT below.job) FROM mill_private.list_downstream(jobs, ARRAY[NEW.at]) below WHERE below.at = NEW.at);
-                END IF;
-                jobs := mill_private.list_failed_jobs(jobs, NEW.at);
-            END IF;
-            IF cardinality(jobs) = 0 THEN
-                NEW.result := 'nothing has failed';
-            ELSE
-                NEW.result := mill_private.rerun_jobs(jobs, NEW.at);
-            END IF;
+            NEW.result := mill_private.rerun_jobs(jobs, NEW.at);
         END IF;
     WHEN 'clear' THEN
-        affected := (SELECT count(*) FROM mill_private.lock_open_runs(jobs, NEW.at) open_run WHERE open_run.start IS NOT NULL);
-        PERFORM mill_private.lock_job_states(jobs);
-        PERFORM mill_private.lock_flows(ARRAY[COALESCE(flow_row.name, job_row.flow)], true);
-        PERFORM mill_private.reset_tokens(jobs, array_fill(NEW.at, ARRAY[cardinality(jobs)]), true);
-        NEW.result := format('%s cleared; runs under way, which will deliver nothing: %s', mill_private.count_of(cardinality(jobs), 'job'), affected);
+        NEW.result := mill_private.clear_jobs(jobs, NEW.at, COALESCE(flow_row.name, job_row.flow));
     WHEN 'cancel' THEN
-        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
-            affected := affected + 1;
-            asked := asked + mill_private.close_run(run_row.id, false, 'cancelled', 'ERROR:  task cancelled')::int;
-        END LOOP;
-        NEW.result := format('%s cancelled', mill_private.count_of(affected, 'run'))
-                      || CASE WHEN asked > 0 THEN format(' (%s under way, asked to stop)', asked) ELSE '' END;
+        NEW.result := mill_private.cancel_runs(jobs, NEW.at);
     WHEN 'skip' THEN
-        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
-            PERFORM mill_private.close_run(run_row.id, true, 'skipped', NULL);
-            affected := affected + 1;
-        END LOOP;
-        IF affected = 0 THEN
-            INSERT INTO mill.token AS stored (job, at, skips) VALUES (job_row.id, NEW.at, 1)
-            ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET skips = stored.skips + 1;
-            NEW.result := 'the next activation for this time will be skipped';
-        ELSE
-            NEW.result := format('%s skipped', mill_private.count_of(affected, 'run'));
-        END IF;
+        NEW.result := mill_private.skip_job(job_row.id, NEW.at);
     WHEN 'mark' THEN
-        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
-            PERFORM mill_private.close_run(run_row.id, NEW.how = 'success', 'marked',
-                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
-            NEW.run := run_row.id;
-        END LOOP;
-        IF NEW.run IS NULL THEN
-            -- A new run is marked: the earlier one stays as it ended.
-            PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
-            NEW.run := mill_private.order_run(job_row.id, NEW.at, mill.now(), held => true, epoch => mill_private.count_manual_start(job_row.id, NEW.at));
-            PERFORM mill_private.close_run(NEW.run, NEW.how = 'success', 'marked',
-                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
-        END IF;
+        NEW.run := mill_private.mark_job(job_row, NEW.at, NEW.how = 'success', NEW.made_by);
         NEW.result := format('run %s: %s', NEW.run, NEW.how);
     WHEN 'fire' THEN
         NEW.at := COALESCE(NEW.at, date_trunc('second', mill.now()));
         UPDATE mill.timer stored SET first = LEAST(stored.first, NEW.at) WHERE stored.id = timer_row.id;
-        affected := mill_private.fire_times(ARRAY[timer_row.name], ARRAY[NEW.at], 'by_hand');
-        NEW.result := format('%s activated', mill_private.count_of(affected, 'job'));
+        NEW.result := format('%s activated', mill_private.count_of(mill_private.fire_times(ARRAY[timer_row.name], ARRAY[NEW.at], 'by_hand'), 'job'));
     WHEN 'pause', 'resume' THEN
-        IF flow_row.name IS NOT NULL THEN
-            UPDATE mill.flow stored SET paused = (NEW.action = 'pause') WHERE stored.name = flow_row.name AND stored.paused <> (NEW.action = 'pause');
-        ELSE
-            UPDATE mill.job stored SET scheduled = (NEW.action = 'resume') WHERE stored.id = job_row.id AND stored.scheduled <> (NEW.action = 'resume');
-        END IF;
-        NEW.result := CASE WHEN NOT FOUND THEN 'no change' WHEN NEW.action = 'pause' THEN 'paused' ELSE 'resumed' END;
+        NEW.result := mill_private.set_paused(job_row.id, flow_row.name, NEW.action = 'pause');
     END CASE;
     RETURN NEW;
 END
@@ -6205,6 +6632,35 @@ $$;
 COMMENT ON FUNCTION mill_private.renew_grants() IS 'pgmill: after an upgrade, gives every role what its levels include now';
 
 --
+-- Name: rerun_failed_jobs(integer[], timestamp with time zone, boolean); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.rerun_failed_jobs(jobs integer[], at timestamp with time zone, below boolean) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    failed int[];
+BEGIN
+    IF below THEN
+        jobs := (SELECT array_agg(DISTINCT reached.job) FROM mill_private.list_downstream(jobs, ARRAY[rerun_failed_jobs.at]) reached
+                  WHERE reached.at = rerun_failed_jobs.at);
+    END IF;
+    failed := mill_private.list_failed_jobs(jobs, rerun_failed_jobs.at);
+    IF cardinality(failed) = 0 THEN
+        RETURN 'nothing has failed';
+    END IF;
+    RETURN mill_private.rerun_jobs(failed, rerun_failed_jobs.at);
+END
+$$;
+
+--
+-- Name: FUNCTION rerun_failed_jobs(jobs integer[], at timestamp with time zone, below boolean); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.rerun_failed_jobs(jobs integer[], at timestamp with time zone, below boolean) IS 'pgmill: starts the failed jobs of a logical time again';
+
+--
 -- Name: rerun_jobs(integer[], timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -6240,7 +6696,7 @@ BEGIN
                 (SELECT state_row.reason FROM mill_private.job_state state_row WHERE state_row.job = job_row.id)));
         END IF;
     END LOOP;
-    RETURN format('%s started, %s reset in total: %s', mill_private.count_of(cardinality(first_ones), 'job'), cardinality(part_jobs),
+    RETURN format('%s started, %s reset in all: %s', mill_private.count_of(cardinality(first_ones), 'job'), cardinality(part_jobs),
         (SELECT string_agg(DISTINCT format('"%s"', stored.name), ', ') FROM mill.job stored WHERE stored.id = ANY (part_jobs)));
 END
 $$;
@@ -6249,7 +6705,7 @@ $$;
 -- Name: FUNCTION rerun_jobs(starts integer[], at timestamp with time zone); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.rerun_jobs(starts integer[], at timestamp with time zone) IS 'pgmill: starts jobs of a logical time again, and resets everything downstream';
+COMMENT ON FUNCTION mill_private.rerun_jobs(starts integer[], at timestamp with time zone) IS 'pgmill: starts jobs of a logical time and all that is downstream anew';
 
 --
 -- Name: reset_tokens(integer[], timestamp with time zone[], boolean); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -6286,7 +6742,7 @@ BEGIN
                            ELSE mill_private.shift_time(given.at, edge_row.shift, mill_private.get_job_zone(edge_row.from_job)) END);
             kept := kept || (SELECT COALESCE(array_agg(edge_id), '{}') FROM unnest(token_row.delivered) AS edge_id WHERE edge_id = edge_row.id);
             IF edge_row.id = ANY (token_row.delivered) AND (edge_row.from_job IS NOT NULL OR NOT timers_fire)
-                    AND cardinality(seeds) < COALESCE(job_row.threshold - 1, 2147483647) THEN
+                    AND (job_row.threshold IS NULL OR cardinality(seeds) < job_row.threshold - 1) THEN
                 seeds := seeds || edge_row.id;
             END IF;
         END LOOP;
@@ -6312,7 +6768,7 @@ $$;
 -- Name: FUNCTION reset_tokens(jobs integer[], times timestamp with time zone[], timers_fire boolean); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.reset_tokens(jobs integer[], times timestamp with time zone[], timers_fire boolean) IS 'pgmill: resets a part of the graph';
+COMMENT ON FUNCTION mill_private.reset_tokens(jobs integer[], times timestamp with time zone[], timers_fire boolean) IS 'pgmill: starts a part of the graph anew';
 
 --
 -- Name: revoke_all(); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -6331,7 +6787,7 @@ $$;
 -- Name: FUNCTION revoke_all(); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.revoke_all() IS 'pgmill: revokes all rights on the catalog from other roles than its owner; the last step of every installation';
+COMMENT ON FUNCTION mill_private.revoke_all() IS 'pgmill: no role but the owner has rights on the catalog; the end of every installation';
 
 --
 -- Name: revoke_levels(name, text[]); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -6582,7 +7038,7 @@ $$;
 -- Name: FUNCTION s_list_timers(most integer, except_for integer[]); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.s_list_timers(most integer, except_for integer[]) IS 'pgmill: timers that the keeper has to compute or fire';
+COMMENT ON FUNCTION mill_private.s_list_timers(most integer, except_for integer[]) IS 'pgmill: timers that the keeper has to see to';
 
 --
 -- Name: s_register(oid); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -6781,6 +7237,30 @@ $$;
 COMMENT ON FUNCTION mill_private.set_next_start(relid oid, job integer, next timestamp with time zone) IS 'pgmill: when a job starts next, once';
 
 --
+-- Name: set_paused(integer, text, boolean); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.set_paused(job integer, flow text, paused boolean) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+BEGIN
+    IF set_paused.flow IS NOT NULL THEN
+        UPDATE mill.flow stored SET paused = set_paused.paused WHERE stored.name = set_paused.flow AND stored.paused <> set_paused.paused;
+    ELSE
+        UPDATE mill.job stored SET scheduled = NOT set_paused.paused WHERE stored.id = set_paused.job AND stored.scheduled = set_paused.paused;
+    END IF;
+    RETURN CASE WHEN NOT FOUND THEN 'no change' WHEN set_paused.paused THEN 'paused' ELSE 'resumed' END;
+END
+$$;
+
+--
+-- Name: FUNCTION set_paused(job integer, flow text, paused boolean); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.set_paused(job integer, flow text, paused boolean) IS 'pgmill: pauses or resumes a flow, or else a job';
+
+--
 -- Name: set_stash(oid, integer, timestamp with time zone, text, text); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
@@ -6847,19 +7327,12 @@ CREATE FUNCTION mill_private.settle_run(ended mill_private.run, success boolean,
 DECLARE
     moment timestamptz := mill.now();
     job_row mill.job := (SELECT stored FROM mill.job stored WHERE stored.id = ended.job);
-    root bigint := COALESCE(ended.activation, ended.id);
     began bool := ended.start IS NOT NULL;
-    lasted interval := ended.stop - ended.start;
+    failed bool := began AND NOT success AND ended.outcome NOT IN ('crashed', 'interrupted');
     stat mill_private.job_state;
     own bool;
-    crashed bool := NOT success AND began AND ended.outcome = 'crashed';
-    interrupted bool := NOT success AND began AND ended.outcome = 'interrupted';
-    tries int;
-    allowed int;
     again timestamptz;
-    slot timestamptz;
     over bool := true;
-    delivers_nothing CONSTANT int := -1;
 BEGIN
     IF job_row.id IS NULL THEN
         -- The job was deleted meanwhile. Its numbers go with the end of its last run.
@@ -6870,87 +7343,28 @@ BEGIN
     IF stat.job IS NULL THEN
         RETURN;
     END IF;
-    own := stat.run IS NOT NULL AND stat.run = root;
-    IF began THEN
-        stat.last_start := GREATEST(stat.last_start, moment - lasted);
-    ELSIF own THEN
+    own := stat.run IS NOT NULL AND stat.run = COALESCE(ended.activation, ended.id);
+    IF own AND NOT began THEN
         stat.next_start := NULL;
     END IF;
-    IF interrupted THEN
-        -- An interruption is not counted. The next run starts as soon as the queue is served.
-        again := LEAST(ended.due, moment);
-        over := false;
-    ELSIF crashed THEN
-        stat.total_runs := stat.total_runs + 1;
-        stat.total_crashes := stat.total_crashes + 1;
-        stat.consecutive_crashes := stat.consecutive_crashes + 1;
-        stat.last_finish := GREATEST(stat.last_finish, moment);
-        stat.last_run_success := false;
-        again := GREATEST(moment + job_row.crash_wait, moment + mill_private.compute_retry_delay(job_row, stat.consecutive_crashes));
-        over := false;
-    ELSE
-        IF began THEN
-            stat.total_runs := stat.total_runs + 1;
-            stat.consecutive_crashes := 0;
-        ELSIF success AND ended.reason IS NULL THEN
-            stat.total_runs := stat.total_runs + 1;
-            stat.last_start := GREATEST(stat.last_start, moment);
-        END IF;
-        IF success AND ended.reason IS NULL THEN
-            stat.total_successes := stat.total_successes + 1;
-            stat.consecutive_failures := 0;
-            stat.last_successful_finish := GREATEST(stat.last_successful_finish, moment);
-            stat.total_duration := stat.total_duration + COALESCE(lasted, interval '0');
-        ELSIF began THEN
-            stat.total_failures := stat.total_failures + 1;
-            stat.consecutive_failures := stat.consecutive_failures + 1;
-            stat.total_duration_failures := stat.total_duration_failures + COALESCE(lasted, interval '0');
-        END IF;
-        IF began OR (success AND ended.reason IS NULL) THEN
-            stat.last_finish := GREATEST(stat.last_finish, moment);
-            stat.last_run_success := success;
-        END IF;
-        tries := CASE WHEN mill_private.has_schedule(job_row) THEN stat.consecutive_failures ELSE ended.failures + 1 END;
-        allowed := COALESCE(job_row.max_retries, CASE WHEN mill_private.has_schedule(job_row) THEN -1 ELSE 0 END);
-        -- A run that a person starts of a scheduled job is not retried: that person sees the failure, and the schedule goes on.
-        IF NOT success AND began AND NOT by_user AND (own OR NOT mill_private.has_schedule(job_row))
-                AND (allowed < 0 OR tries < GREATEST(allowed, 1)) THEN
-            again := moment + mill_private.compute_retry_delay(job_row, tries);
-            IF job_row.fixed_schedule AND job_row.schedule_interval IS NOT NULL THEN
-                slot := mill_private.compute_next_start(job_row, moment, moment);
-                again := LEAST(again, slot);
-            END IF;
-            IF own THEN
-                again := COALESCE(stat.next_start, again);
-                stat.fill := job_row.cron IS NOT NULL AND stat.next_start IS NULL;
-            END IF;
-            over := false;
-        END IF;
+    stat := mill_private.count_ended_run(stat, ended, success, moment);
+    IF began AND NOT success THEN
+        again := mill_private.compute_retry_start(job_row, stat, ended, own, by_user, moment);
     END IF;
-    IF mill_private.is_overtaken(ended.job, ended.at, ended.epoch) AND ended.epoch IS DISTINCT FROM delivers_nothing THEN
-        -- clear or rerun has started this logical time anew: the old run is not retried.
-        over := true;
-    END IF;
-    IF NOT over THEN
-        over := mill_private.order_run(ended.job, ended.at, again, priority => ended.priority, activation => root,
-                              failures => ended.failures + CASE WHEN crashed OR interrupted THEN 0 ELSE 1 END,
-                              attempt => ended.attempt, epoch => ended.epoch,
-                              held => NOT mill_private.may_start(job_row) AND (own OR NOT mill_private.has_schedule(job_row))) IS NULL;
-        IF again > moment THEN
-            -- It may be due before this is committed.
-            PERFORM mill_private.bump_version(stat.queue);
-        END IF;
-        SELECT stored.scheduled, stored.reason INTO stat.scheduled, stat.reason FROM mill_private.job_state stored WHERE stored.job = ended.job;
+    IF again IS NOT NULL THEN
+        over := NOT mill_private.order_retry(job_row, stat, ended, own, again, moment);
     END IF;
     IF own THEN
         stat.stamp := stat.stamp + 1;
-        IF NOT over THEN
-            stat.next_start := again;
-        ELSE
-            stat.run := NULL;
+        IF over OR failed THEN
             -- A next start that the run has set itself wins.
             stat.fill := job_row.cron IS NOT NULL AND stat.next_start IS NULL;
+        END IF;
+        IF over THEN
+            stat.run := NULL;
             stat.next_start := COALESCE(stat.next_start, mill_private.compute_next_start(job_row, moment, moment));
+        ELSE
+            stat.next_start := again;
         END IF;
     END IF;
     UPDATE mill_private.job_state stored SET (last_start, last_finish, last_successful_finish, last_run_success, next_start, total_runs,
@@ -6960,20 +7374,17 @@ BEGIN
            stat.total_successes, stat.total_failures, stat.total_crashes, stat.consecutive_failures, stat.consecutive_crashes,
            stat.total_duration, stat.total_duration_failures, stat.run, stat.fill, stat.stamp)
      WHERE stored.job = ended.job;
-    IF own AND over THEN
+    IF NOT over THEN
+        PERFORM mill_private.free_flow_place(job_row);
+        RETURN;
+    ELSIF own THEN
         -- The plan has changed.
         PERFORM mill_private.wake_scheduler(stat.queue);
     END IF;
-    IF over THEN
-        IF NOT success AND began AND mill_private.has_schedule(job_row) AND job_row.scheduled AND allowed >= 0
-                AND tries >= GREATEST(allowed, 1) THEN
-            PERFORM mill_private.pause_job(ended.job, format('failed %s in a row, max_retries = %s',
-                                           mill_private.count_of(tries, 'time'), allowed));
-        END IF;
-        PERFORM mill_private.finish_activation(ended.job, ended.at, ended.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
-    ELSE
-        PERFORM mill_private.free_flow_place(job_row);
+    IF failed THEN
+        PERFORM mill_private.pause_failing_job(job_row, stat.consecutive_failures);
     END IF;
+    PERFORM mill_private.finish_activation(ended.job, ended.at, ended.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
 END
 $$;
 
@@ -6981,7 +7392,7 @@ $$;
 -- Name: FUNCTION settle_run(ended mill_private.run, success boolean, by_user boolean); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.settle_run(ended mill_private.run, success boolean, by_user boolean) IS 'pgmill: settles the end of a run: numbers and plan of its job, and the next run or the end of the activation';
+COMMENT ON FUNCTION mill_private.settle_run(ended mill_private.run, success boolean, by_user boolean) IS 'pgmill: what the end of a run means for its job: numbers, plan, and the next run or the end of the activation';
 
 --
 -- Name: shift_time(timestamp with time zone, interval, text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7014,6 +7425,37 @@ $$;
 --
 
 COMMENT ON FUNCTION mill_private.shift_time(at timestamp with time zone, shift interval, zone text) IS 'pgmill: a logical time moved by the shift of an edge: months and days on the calendar of the zone, hours by the stopwatch';
+
+--
+-- Name: skip_job(integer, timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.skip_job(job integer, at timestamp with time zone) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    run_row record;
+    affected int := 0;
+BEGIN
+    FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(ARRAY[skip_job.job], skip_job.at) open_run LOOP
+        PERFORM mill_private.close_run(run_row.id, true, 'skipped', NULL);
+        affected := affected + 1;
+    END LOOP;
+    IF affected > 0 THEN
+        RETURN format('%s skipped', mill_private.count_of(affected, 'run'));
+    END IF;
+    INSERT INTO mill.token AS stored (job, at, skips) VALUES (skip_job.job, skip_job.at, 1)
+    ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET skips = stored.skips + 1;
+    RETURN 'the next activation for this time will be skipped';
+END
+$$;
+
+--
+-- Name: FUNCTION skip_job(job integer, at timestamp with time zone); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.skip_job(job integer, at timestamp with time zone) IS 'pgmill: skips the open runs of a job, or its next activation if none is open';
 
 --
 -- Name: start_jobs(oid, integer); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7111,7 +7553,50 @@ $_$;
 -- Name: FUNCTION upsert_row(relation text, key jsonb, given jsonb); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.upsert_row(relation text, key jsonb, given jsonb) IS 'pgmill: inserts or updates a row from a document, unless it is equal already';
+COMMENT ON FUNCTION mill_private.upsert_row(relation text, key jsonb, given jsonb) IS 'pgmill: inserts a row or changes it to what a document says; leaves it alone if it is so already';
+
+--
+-- Name: wait_for_answer(oid, integer); Type: FUNCTION; Schema: mill_private; Owner: -
+--
+
+CREATE FUNCTION mill_private.wait_for_answer(place oid, number integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    until timestamptz := clock_timestamp() + interval '5 seconds';
+    seconds_between_looks CONSTANT float8 := 0.02;
+    met bool := false;
+    answer bigint;
+BEGIN
+    LOOP
+        WITH seen AS MATERIALIZED (
+            SELECT held.pid, held.classid, held.objid FROM pg_locks held
+             WHERE held.locktype = 'advisory' AND held.objsubid = 2 AND held.granted AND held.mode = 'ExclusiveLock'
+        ), leaders AS MATERIALIZED (
+            SELECT seen.pid, COALESCE(login.rolsuper OR pg_has_role(login.oid, 'pg_signal_backend', 'MEMBER')
+                       OR (SELECT pg_has_role(login.oid, target.datdba, 'MEMBER') FROM pg_database target WHERE target.oid = place)
+                       OR (SELECT pg_has_role(login.oid, catalog.nspowner, 'MEMBER') FROM pg_namespace catalog WHERE catalog.nspname = 'mill'), false) AS known
+              FROM seen LEFT JOIN pg_stat_activity backend ON backend.pid = seen.pid LEFT JOIN pg_roles login ON login.oid = backend.usesysid
+             WHERE seen.classid = 1835597825::oid)
+        SELECT met OR EXISTS (SELECT FROM leaders WHERE leaders.known), (
+            SELECT given.classid::bigint - 256 * number FROM seen given JOIN leaders leader ON leader.pid = given.pid
+             WHERE given.objid = pg_backend_pid()::oid
+               AND given.classid::bigint - 256 * number IN (1835597856, 1835597857, 1835597858)
+               AND (leader.known OR NOT met AND NOT EXISTS (SELECT FROM leaders other WHERE other.known))
+             LIMIT 1) INTO met, answer;
+        EXIT WHEN answer IS NOT NULL OR clock_timestamp() >= until;
+        PERFORM pg_sleep(seconds_between_looks);
+    END LOOP;
+    RETURN answer;
+END
+$$;
+
+--
+-- Name: FUNCTION wait_for_answer(place oid, number integer); Type: COMMENT; Schema: mill_private; Owner: -
+--
+
+COMMENT ON FUNCTION mill_private.wait_for_answer(place oid, number integer) IS 'pgmill: waits for the answer of the launcher to a message of this session; NULL: none came in time';
 
 --
 -- Name: wake_keeper(); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7158,14 +7643,13 @@ COMMENT ON FUNCTION mill_private.wake_scheduler(relid oid) IS 'pgmill: wakes the
 -- Name: watch_jobs(oid, integer[]); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs integer[]) RETURNS TABLE(job integer, ms double precision, scheduled boolean, name text, why text)
+CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs integer[]) RETURNS TABLE(job integer, ms double precision, scheduled boolean)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
     -- 3e12 ms are a century
-    RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled, j.name,
-                        (SELECT s.reason FROM mill_private.job_state s WHERE s.job = j.id AND NOT j.scheduled)
+    RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled
                    FROM mill.job j WHERE j.id = ANY (jobs)
                     AND (EXISTS (SELECT FROM mill_private.job_state s WHERE s.job = j.id AND s.queue = relid)
                          OR EXISTS (SELECT FROM mill_private.run r WHERE r.job = j.id AND r.outcome IS NULL AND r.queue = relid));
@@ -7189,45 +7673,46 @@ CREATE FUNCTION mill_private.why_not_plain(relid oid) RETURNS text
 DECLARE
     wrong text;
 BEGIN
-    IF (SELECT pg_get_userbyid(c.relowner) = current_user FROM pg_class c WHERE c.oid = relid) THEN
+    IF (SELECT pg_get_userbyid(relation.relowner) = current_user FROM pg_class relation WHERE relation.oid = relid) THEN
         RETURN NULL;
     END IF;
     WITH RECURSIVE tree AS (
-        SELECT relid AS oid UNION SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid
+        SELECT relid AS oid UNION SELECT heir.inhrelid FROM tree JOIN pg_inherits heir ON heir.inhparent = tree.oid
     ), relation AS MATERIALIZED (
-        SELECT c.* FROM tree t JOIN pg_class c ON c.oid = t.oid
+        SELECT known.* FROM tree JOIN pg_class known ON known.oid = tree.oid
     ), part (classid, oid, what) AS (
-        SELECT 'pg_class'::regclass, r.oid, 'its partition key' FROM relation r
-        UNION ALL SELECT 'pg_class'::regclass, i.indexrelid, 'an index' FROM relation r JOIN pg_index i ON i.indrelid = r.oid
-        UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid, 'extended statistics' FROM relation r JOIN pg_statistic_ext s ON s.stxrelid = r.oid
-        UNION ALL SELECT 'pg_constraint'::regclass, k.oid, 'a constraint' FROM relation r JOIN pg_constraint k ON k.conrelid = r.oid
+        SELECT 'pg_class'::regclass, relation.oid, 'its partition key' FROM relation
+        UNION ALL SELECT 'pg_class'::regclass, one_index.indexrelid, 'an index' FROM relation JOIN pg_index one_index ON one_index.indrelid = relation.oid
+        UNION ALL SELECT 'pg_statistic_ext'::regclass, statistic.oid, 'extended statistics' FROM relation JOIN pg_statistic_ext statistic ON statistic.stxrelid = relation.oid
+        UNION ALL SELECT 'pg_constraint'::regclass, one_constraint.oid, 'a constraint' FROM relation JOIN pg_constraint one_constraint ON one_constraint.conrelid = relation.oid
     ), plain_type AS (
-        SELECT t.oid FROM pg_type t LEFT JOIN pg_type b ON b.oid = t.typbasetype
-         WHERE t.typnamespace = 'pg_catalog'::regnamespace
-            OR t.typtype = 'e' AND NOT EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget))
-            OR t.typtype = 'd' AND b.typnamespace = 'pg_catalog'::regnamespace AND b.typtype = 'b'
+        SELECT kind.oid FROM pg_type kind LEFT JOIN pg_type base ON base.oid = kind.typbasetype
+         WHERE kind.typnamespace = 'pg_catalog'::regnamespace
+            OR kind.typtype = 'e' AND NOT EXISTS (SELECT FROM pg_cast conversion WHERE kind.oid IN (conversion.castsource, conversion.casttarget))
+            OR kind.typtype = 'd' AND base.typnamespace = 'pg_catalog'::regnamespace AND base.typtype = 'b'
     )
-    SELECT w.wrong INTO wrong FROM (
-        SELECT CASE r.relkind WHEN 'v' THEN 'it is a view' WHEN 'm' THEN 'it is a materialized view' WHEN 'f' THEN 'it is or has a foreign table'
-                              ELSE 'it is no table' END AS wrong FROM relation r WHERE r.relkind NOT IN ('r', 'p')
-        UNION ALL SELECT 'it has row security' FROM relation r WHERE r.relrowsecurity OR r.relforcerowsecurity
-        UNION ALL SELECT 'it has a rule' FROM relation r JOIN pg_rewrite u ON u.ev_class = r.oid
-        UNION ALL SELECT format('column %I is computed when it is read', a.attname) FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid
-                   WHERE a.attgenerated NOT IN ('', 's')
-        UNION ALL SELECT format('column %I has the type %s', a.attname, a.atttypid::regtype) FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid
-                   WHERE a.attnum > 0 AND NOT a.attisdropped AND a.atttypid NOT IN (SELECT p.oid FROM plain_type p)
-        UNION ALL SELECT format('%s uses %s', p.what, pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid))
-                    FROM part p JOIN pg_depend d ON (d.classid, d.objid) = (p.classid, p.oid)
-                   WHERE d.refclassid = 'pg_proc'::regclass
-                          AND EXISTS (SELECT FROM pg_proc f WHERE f.oid = d.refobjid AND f.pronamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_operator'::regclass
-                          AND EXISTS (SELECT FROM pg_operator o WHERE o.oid = d.refobjid AND o.oprnamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_opclass'::regclass
-                          AND EXISTS (SELECT FROM pg_opclass o WHERE o.oid = d.refobjid AND o.opcnamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_opfamily'::regclass
-                          AND EXISTS (SELECT FROM pg_opfamily o WHERE o.oid = d.refobjid AND o.opfnamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_type'::regclass AND d.refobjid NOT IN (SELECT t.oid FROM plain_type t)
-    ) AS w LIMIT 1;
+    SELECT reason.wrong INTO wrong FROM (
+        SELECT CASE relation.relkind WHEN 'v' THEN 'it is a view' WHEN 'm' THEN 'it is a materialized view' WHEN 'f' THEN 'it is or has a foreign table'
+                              ELSE 'it is no table' END AS wrong FROM relation WHERE relation.relkind NOT IN ('r', 'p')
+        UNION ALL SELECT 'it has row security' FROM relation WHERE relation.relrowsecurity OR relation.relforcerowsecurity
+        UNION ALL SELECT 'it has a rule' FROM relation JOIN pg_rewrite rule ON rule.ev_class = relation.oid
+        UNION ALL SELECT format('column %I is computed when it is read', attribute.attname) FROM relation JOIN pg_attribute attribute ON attribute.attrelid = relation.oid
+                   WHERE attribute.attgenerated NOT IN ('', 's')
+        UNION ALL SELECT format('column %I has the type %s', attribute.attname, attribute.atttypid::regtype)
+                    FROM relation JOIN pg_attribute attribute ON attribute.attrelid = relation.oid
+                   WHERE attribute.attnum > 0 AND NOT attribute.attisdropped AND attribute.atttypid NOT IN (SELECT plain_type.oid FROM plain_type)
+        UNION ALL SELECT format('%s uses %s', part.what, pg_describe_object(dependency.refclassid, dependency.refobjid, dependency.refobjsubid))
+                    FROM part JOIN pg_depend dependency ON (dependency.classid, dependency.objid) = (part.classid, part.oid)
+                   WHERE dependency.refclassid = 'pg_proc'::regclass
+                          AND EXISTS (SELECT FROM pg_proc routine WHERE routine.oid = dependency.refobjid AND routine.pronamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_operator'::regclass
+                          AND EXISTS (SELECT FROM pg_operator object WHERE object.oid = dependency.refobjid AND object.oprnamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_opclass'::regclass
+                          AND EXISTS (SELECT FROM pg_opclass object WHERE object.oid = dependency.refobjid AND object.opcnamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_opfamily'::regclass
+                          AND EXISTS (SELECT FROM pg_opfamily object WHERE object.oid = dependency.refobjid AND object.opfnamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_type'::regclass AND dependency.refobjid NOT IN (SELECT plain_type.oid FROM plain_type)
+    ) AS reason LIMIT 1;
     RETURN wrong;
 END
 $$;
@@ -7302,7 +7787,7 @@ $$;
 -- Name: FUNCTION mill_claimed(); Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON FUNCTION public.mill_claimed() IS 'pgmill: refuses rows that are inserted as claimed: their pid could be that of another session';
+COMMENT ON FUNCTION public.mill_claimed() IS 'pgmill: no row is inserted as claimed: its pid would name a stranger''s session';
 
 --
 -- Name: mill_hold(); Type: FUNCTION; Schema: public; Owner: -
@@ -7321,7 +7806,7 @@ $$;
 -- Name: FUNCTION mill_hold(); Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON FUNCTION public.mill_hold() IS 'pgmill: holds a row that is planned for later until its time';
+COMMENT ON FUNCTION public.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
 
 --
 -- Name: mill_ring(); Type: FUNCTION; Schema: public; Owner: -
@@ -7459,25 +7944,25 @@ COMMENT ON COLUMN mill.backfill.made_by IS 'the role that inserted it';
 -- Name: COLUMN backfill.start; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.start IS 'the timer''s schedule when the back-fill was inserted, with period, cron and timezone';
+COMMENT ON COLUMN mill.backfill.start IS 'the timer''s schedule when the row was made, with period, cron and timezone';
 
 --
 -- Name: COLUMN backfill.period; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.period IS 'the period of the timer when the back-fill was inserted';
+COMMENT ON COLUMN mill.backfill.period IS 'the period of the timer when the row was made';
 
 --
 -- Name: COLUMN backfill.cron; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.cron IS 'the cron expression of the timer when the back-fill was inserted';
+COMMENT ON COLUMN mill.backfill.cron IS 'the cron expression of the timer when the row was made';
 
 --
 -- Name: COLUMN backfill.timezone; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.timezone IS 'the time zone of the timer when the back-fill was inserted';
+COMMENT ON COLUMN mill.backfill.timezone IS 'the time zone of the timer when the row was made';
 
 --
 -- Name: COLUMN backfill.trouble; Type: COMMENT; Schema: mill; Owner: -
@@ -7497,103 +7982,6 @@ ALTER TABLE mill.backfill ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     NO MAXVALUE
     CACHE 1
 );
-
---
--- Name: command; Type: TABLE; Schema: mill; Owner: -
---
-
-CREATE TABLE mill.command (
-    id bigint NOT NULL,
-    action text NOT NULL,
-    job text,
-    flow text,
-    timer text,
-    at timestamp with time zone,
-    how text,
-    note text,
-    made timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
-    made_by name NOT NULL,
-    result text,
-    run bigint
-);
-
---
--- Name: TABLE command; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON TABLE mill.command IS 'pgmill: commands of users to jobs, flows and timers; an INSERT performs one';
-
---
--- Name: COLUMN command.id; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.id IS 'drawn by the catalog';
-
---
--- Name: COLUMN command.action; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.action IS 'run, rerun, clear, cancel, skip, mark, fire, pause or resume';
-
---
--- Name: COLUMN command.job; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.job IS 'the job that it was done to';
-
---
--- Name: COLUMN command.flow; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.flow IS 'the flow that it was done to';
-
---
--- Name: COLUMN command.timer; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.timer IS 'the timer that it was done to';
-
---
--- Name: COLUMN command.at; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.at IS 'the logical time';
-
---
--- Name: COLUMN command.how; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.how IS 'rerun: only, down or failed; mark: success or failure';
-
---
--- Name: COLUMN command.note; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.note IS 'for people';
-
---
--- Name: COLUMN command.made; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.made IS 'when it was done';
-
---
--- Name: COLUMN command.made_by; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.made_by IS 'the role that wrote the row, and for which it was done';
-
---
--- Name: COLUMN command.result; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.result IS 'what the command has done';
-
---
--- Name: COLUMN command.run; Type: COMMENT; Schema: mill; Owner: -
---
-
-COMMENT ON COLUMN mill.command.run IS 'the run that it has ordered or ended, if it was one run';
 
 --
 -- Name: command_id_seq; Type: SEQUENCE; Schema: mill; Owner: -
@@ -7770,7 +8158,7 @@ CREATE VIEW mill.integrity AS
 -- Name: VIEW integrity; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON VIEW mill.integrity IS 'pgmill: tokens that are not accounted for; without a problem it has no rows';
+COMMENT ON VIEW mill.integrity IS 'pgmill: tokens that are not accounted for; no rows when all is well';
 
 --
 -- Name: COLUMN integrity.edge; Type: COMMENT; Schema: mill; Owner: -
@@ -8069,7 +8457,7 @@ COMMENT ON COLUMN mill.job_stat.total_failures IS 'runs that have failed';
 -- Name: COLUMN job_stat.total_crashes; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job_stat.total_crashes IS 'starts without an end: it rises when a run starts and falls when it ends';
+COMMENT ON COLUMN mill.job_stat.total_crashes IS 'rises when a run starts and falls when it ends: what is left are starts without an end';
 
 --
 -- Name: COLUMN job_stat.consecutive_failures; Type: COMMENT; Schema: mill; Owner: -
@@ -8081,7 +8469,7 @@ COMMENT ON COLUMN mill.job_stat.consecutive_failures IS 'failures since the last
 -- Name: COLUMN job_stat.consecutive_crashes; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job_stat.consecutive_crashes IS 'crashes since the last run that ended without one, and runs under way';
+COMMENT ON COLUMN mill.job_stat.consecutive_crashes IS 'crashes since the last end that was none, and runs under way';
 
 --
 -- Name: COLUMN job_stat.total_duration; Type: COMMENT; Schema: mill; Owner: -
@@ -8099,7 +8487,7 @@ COMMENT ON COLUMN mill.job_stat.total_duration_failures IS 'how long the failed 
 -- Name: COLUMN job_stat.reason; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job_stat.reason IS 'why the catalog has paused the job; NULL if a user did';
+COMMENT ON COLUMN mill.job_stat.reason IS 'why the job was paused, if it was not a person''s doing';
 
 --
 -- Name: COLUMN job_stat.queue; Type: COMMENT; Schema: mill; Owner: -
@@ -8415,19 +8803,19 @@ COMMENT ON COLUMN mill.run.sqlstate IS 'SQLSTATE of the error, if the server gav
 -- Name: COLUMN run.reason; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.run.reason IS 'why it ended other than by its own SQL';
+COMMENT ON COLUMN mill.run.reason IS 'why it ended otherwise than by its own SQL';
 
 --
 -- Name: COLUMN run.error; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.run.error IS 'the error, as the server reported it';
+COMMENT ON COLUMN mill.run.error IS 'what went wrong, in the words of the server';
 
 --
 -- Name: COLUMN run.output; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.run.output IS 'the result of the input';
+COMMENT ON COLUMN mill.run.output IS 'what it returned';
 
 --
 -- Name: COLUMN run.definition; Type: COMMENT; Schema: mill; Owner: -
@@ -8491,7 +8879,7 @@ CREATE VIEW mill.waiting WITH (security_barrier='true') AS
 -- Name: VIEW waiting; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON VIEW mill.waiting IS 'pgmill: waiting tokens: which edges have delivered, which have not, and since when';
+COMMENT ON VIEW mill.waiting IS 'pgmill: tokens that wait: which edges have delivered, which have not, and since when';
 
 --
 -- Name: COLUMN waiting.job; Type: COMMENT; Schema: mill; Owner: -
@@ -8515,7 +8903,7 @@ COMMENT ON COLUMN mill.waiting.at IS 'the logical time';
 -- Name: COLUMN waiting.since; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.waiting.since IS 'when the oldest waiting token arrived';
+COMMENT ON COLUMN mill.waiting.since IS 'since when the oldest of them waits';
 
 --
 -- Name: COLUMN waiting.delivered; Type: COMMENT; Schema: mill; Owner: -
@@ -8976,7 +9364,7 @@ COMMENT ON COLUMN public.task.data IS 'the user''s own; copied to repetitions';
 -- Name: COLUMN task.error; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.error IS 'the error, as the server reported it';
+COMMENT ON COLUMN public.task.error IS 'what went wrong, in the server''s words';
 
 --
 -- Name: COLUMN task.output; Type: COMMENT; Schema: public; Owner: -
@@ -9024,7 +9412,7 @@ COMMENT ON COLUMN public.task.priority IS 'higher first';
 -- Name: COLUMN task.held; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.held IS 'not claimed until released';
+COMMENT ON COLUMN public.task.held IS 'stands aside until released';
 
 --
 -- Name: COLUMN task.job; Type: COMMENT; Schema: public; Owner: -
@@ -9066,7 +9454,7 @@ COMMENT ON COLUMN public.task.failures IS 'failed runs of the activation before 
 -- Name: COLUMN task.reason; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.reason IS 'why it ended other than by its own SQL: timeout, cancelled, expired, crashed, interrupted, skipped, completion';
+COMMENT ON COLUMN public.task.reason IS 'why it ended otherwise than by its own SQL: timeout, cancelled, expired, crashed, interrupted, skipped, completion';
 
 --
 -- Name: COLUMN task.atomic; Type: COMMENT; Schema: public; Owner: -
@@ -9078,7 +9466,7 @@ COMMENT ON COLUMN public.task.atomic IS 'input, result and consequences in one t
 -- Name: COLUMN task.remote_session; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.remote_session IS 'identifies the session on the remote, as a later one may have its pid: place in the conninfo, its start and its server''s in microseconds';
+COMMENT ON COLUMN public.task.remote_session IS 'tells the session on the remote from later ones with its pid: place in the conninfo, its start and its server''s in microseconds';
 
 --
 -- Name: COLUMN task.crashes; Type: COMMENT; Schema: public; Owner: -

@@ -82,6 +82,8 @@ struct Attempt {
     death: Option<Death>,
     /// Since when it is being found out what became of it.
     settling: Option<Instant>,
+    /// The present session has answered what became of it, at least that it is still claimed.
+    answered: bool,
     /// The database has refused to change its row, and that was reported.
     refusal_reported: bool,
     /// It has begun on another server than the present one.
@@ -285,6 +287,9 @@ impl AttemptTable {
     /// The session is lost, and with it every answer.
     pub fn session_lost(&mut self, now: Instant) {
         for id in self.ids_where(|_| true) {
+            if let Some(attempt) = self.attempts.get_mut(&id) {
+                attempt.answered = false;
+            }
             self.event(id, AttemptEvent::SessionLost { now });
         }
     }
@@ -365,6 +370,7 @@ impl Attempt {
             why: CRASHED,
             death: None,
             settling: None,
+            answered: false,
             refusal_reported: false,
             stray: false,
         }

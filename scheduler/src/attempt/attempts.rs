@@ -87,7 +87,7 @@ pub struct Attempts {
     /// When claimed rows are looked for that nobody runs.
     pub(super) next_sweep: Instant,
     /// The first attempt of this session.
-    first_of_session: AttemptId,
+    pub(super) first_of_session: AttemptId,
     /// Slots came free.
     freed: bool,
 }

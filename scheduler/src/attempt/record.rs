@@ -8,23 +8,23 @@ use super::attempt_id::AttemptId;
 use super::attempt_state::Door;
 use super::attempt_table::reap::WorkerEnd;
 use super::attempts::{AttemptAnswer, Attempts};
-use super::ends::{Ends, unless_refused};
+use super::ends::{self, unless_refused};
 use crate::command::{Command, Refused, refusable};
 use crate::limits::{MEAN_MEMORY, RECORD_RETRY_PAUSE};
 use crate::turn::Turn;
 use shared::process::failed_task;
 use shared::process::spawn::Nursery;
-use shared::region::Kind;
+use shared::region::{Kind, TaskResult};
 use worker::Assignment;
 
 impl Attempts {
     /// What is to be recorded now, all at once, if nothing is being recorded.
-    pub fn take_ends(&mut self) -> Option<Ends> {
+    pub fn take_ends(&mut self) -> Option<Vec<TaskResult<'static>>> {
         let results = self.table.to_record();
         if results.is_empty() {
             return None;
         }
-        let ends = Ends::of(&results.iter().map(|(_, result)| *result).collect::<Vec<_>>());
+        let ends = results.iter().map(|(_, result)| (*result).clone()).collect();
         let asked: Vec<AttemptId> = results.into_iter().map(|(run, _)| run).collect();
         self.table.asked(asked);
         shared::process::fault::point("scheduler.before_booking");
@@ -36,7 +36,7 @@ impl Attempts {
         let statements = turn.writing()?.clone();
         let ends = self.take_ends()?;
         Some(refusable(Refused::Results, "recording results", move |client| async move {
-            Ok(AttemptAnswer::Recorded(unless_refused(ends.write(&client, &statements).await)?))
+            Ok(AttemptAnswer::Recorded(unless_refused(ends::write(&ends, &client, &statements).await)?))
         }))
     }
 

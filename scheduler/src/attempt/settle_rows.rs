@@ -22,7 +22,8 @@ impl Attempts {
         for ToSettle { run, task, attempt, terminate, patient, why, death } in questions {
             let mut strangers = pool.strangers_to(task, |slot| self.table.task_in(slot));
             strangers.extend(self.table.busy_elsewhere(task));
-            let Some(statements) = turn.writing().cloned() else {
+            let waits = self.table.settles_later(run, self.first_of_session, turn.passing);
+            let Some(statements) = turn.writing().filter(|_| !waits).cloned() else {
                 self.table.unsettled(run, turn.now);
                 continue;
             };
@@ -43,6 +44,7 @@ impl Attempts {
         turn: &Turn<'_>,
     ) -> Vec<Command<AttemptAnswer>> {
         let (queue, now) = (turn.label(), turn.now);
+        self.table.settle_answered(run);
         let how = || self.table.death(run).map(|death| death.to_string()).unwrap_or_default();
         match settlement {
             Settlement::StillRunning => {

@@ -30,6 +30,11 @@ impl Attempts {
         self.unfinished == UnfinishedQuery::None
     }
 
+    /// Attempts of an earlier session are to be settled before anything is claimed.
+    pub fn settles_first(&self) -> bool {
+        self.table.settles_first(self.first_of_session)
+    }
+
     /// Once in a while all claimed rows are read.
     pub fn sweep_if_due(&mut self, turn: &Turn<'_>) {
         if turn.session.state.working() && turn.now >= self.next_sweep {

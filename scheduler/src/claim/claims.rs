@@ -149,6 +149,7 @@ impl Claims {
             None => {
                 self.timer.is_hurried()
                     && attempts.knows_unfinished()
+                    && !attempts.settles_first()
                     && !turn.stop.asked()
                     && turn.leads()
                     && self.timer.next_poll() <= Instant::now() + LONGEST_GATHERING

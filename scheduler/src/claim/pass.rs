@@ -25,14 +25,14 @@ pub async fn run_pass(
     // All of them: the claim itself sees which have been stopped by now.
     let running: Vec<i64> = request.running.iter().map(|(task, _)| *task).collect();
     if request.claim_only {
-        claimer.claim(request.count, &running, request.ends.as_ref(), &mut result).await?;
+        claimer.claim(request.count, &running, request.ends.as_deref(), &mut result).await?;
         return Ok(result);
     }
     prepare(&mut claimer, &request, &mut result).await?;
     let session = &claimer.session;
     let mut next_plan = None;
     if request.count > 0 {
-        let claim = claimer.claim(request.count, &running, request.ends.as_ref(), &mut result);
+        let claim = claimer.claim(request.count, &running, request.ends.as_deref(), &mut result);
         // Where the lock may be armed the next plan is read behind that.
         let planned = async || if request.arm { Ok(None) } else { session.next_plan().await };
         let (claimed, planned) = both(claim, planned()).await;

@@ -1,9 +1,9 @@
 //! What a pass is asked, and what it returns.
 
 use super::claimed_rows::{ClaimedRow, GroupCursor};
-use crate::attempt::ends::Ends;
 use crate::attempt::group::Group;
 use crate::jobs::job_table::{JobsAsk, Pulse};
+use shared::region::TaskResult;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub struct PassRequest {
     /// Only claim: all the rest was read a moment ago.
     pub claim_only: bool,
     /// Results to be written in the transaction of the claim.
-    pub ends: Option<Ends>,
+    pub ends: Option<Vec<TaskResult<'static>>>,
     pub cursor: GroupCursor,
     /// Signs for `mill.why` to be put up or taken down: lock kind, and whether it is to be there.
     pub signs: Vec<(i32, bool)>,

@@ -44,7 +44,12 @@ impl Claims {
     ) -> Option<Plan> {
         let (base, now) = (turn.base, turn.now);
         let idle = turn.leads() && self.pass.is_none() && !turn.stop.asked() && turn.session.state.working();
-        if !attempts.knows_unfinished() || !idle || !turn.session.leader_is_here(base) || now < self.timer.next_poll() {
+        if !attempts.knows_unfinished()
+            || attempts.settles_first()
+            || !idle
+            || !turn.session.leader_is_here(base)
+            || now < self.timer.next_poll()
+        {
             return None;
         }
         let unasked = self.timer.unasked();

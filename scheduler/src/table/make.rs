@@ -254,7 +254,7 @@ async fn prepare_statements(client: &Client, queue: &Queue, relid: u32) -> Resul
         walk_few: text(queue.fill_claim_walk(few)).await?,
         walk_many: text(queue.fill_claim_walk(many)).await?,
         groups: text(queue.fill_claim_heads()).await?,
-        one_group: text(queue.fill_take_one_group()).await?,
+        one_group: text(queue.fill_claim_one_group()).await?,
         release: text(queue.fill(statement::RELEASE_HELD)).await?,
         session_defaults: text(statement::bare(statement::SESSION_DEFAULTS)).await?,
         next_plan: text(queue.fill(statement::NEXT_PLAN)).await?,

@@ -45,6 +45,7 @@ const PARTS: &[(&str, &str)] = &[
     part!("job_function"),
     part!("job_view"),
     part!("command"),
+    part!("command_function"),
     part!("document"),
     part!("graph_view"),
     part!("why"),

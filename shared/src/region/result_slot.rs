@@ -93,6 +93,23 @@ impl<'a> TaskResult<'a> {
         TaskResult { key, state: EndState::Fail, output, error, reason, code, times: None, encoding: None }
     }
 
+    /// What an input has printed, and its errors.
+    pub fn of_input(key: TaskKey, output: Option<Vec<u8>>, error: Option<Vec<u8>>) -> TaskResult<'a> {
+        let state = if error.is_some() { EndState::Fail } else { EndState::Done };
+        TaskResult { state, error: error.map(Cow::Owned), ..TaskResult::done(key, output) }
+    }
+
+    /// The same output, without an error.
+    pub fn into_done(self) -> TaskResult<'a> {
+        TaskResult { state: EndState::Done, error: None, ..self }
+    }
+
+    /// The same output with this error. A failure has an output, even if it is empty.
+    pub fn into_failed(self, error: Vec<u8>, reason: Option<&'static str>, code: Option<Code>) -> TaskResult<'a> {
+        let (output, error) = (Some(self.output.unwrap_or_default()), Some(Cow::Owned(error)));
+        TaskResult { state: EndState::Fail, output, error, reason, code, ..self }
+    }
+
     /// The same without a copy of its texts.
     pub fn borrowed(&self) -> TaskResult<'_> {
         TaskResult {

@@ -32,7 +32,10 @@ pub fn counts(tree: &Tree) -> Vec<String> {
     ];
     lines.extend(loop_fields(tree).into_iter().map(|(name, fields)| format!("fields of {name}: {fields}")));
     lines.push(line("files over 450 lines", long_files(tree).into_iter().map(|long| long.key).collect()));
-    lines.push(line("functions in SQL over 80 lines", long_sql_functions(tree)));
+    lines.push(line(
+        "functions in SQL over 80 lines",
+        long_sql_functions(tree).into_iter().map(|long| long.key).collect(),
+    ));
     lines.extend(crate::cycles::summary(tree));
     lines
 }

@@ -45,7 +45,7 @@ fn tests(tree: &Tree) -> BTreeSet<String> {
 }
 
 /// The function behind each `#[test]`; in `proptest!` it has further attributes or parameters.
-fn test_names(tokens: &[Token]) -> Vec<String> {
+pub fn test_names(tokens: &[Token]) -> Vec<String> {
     let mut found = Vec::new();
     for (at, four) in tokens.windows(4).enumerate() {
         if four[0].is("#") && four[1].is("[") && four[2].is("test") && four[3].is("]") {

@@ -6,9 +6,10 @@
 //! | check | how it is computed |
 //! |---|---|
 //! | module cycles | `modules` reads each crate as a graph of files and says what a use is; `cycles` tells what it finds |
-//! | lengths | `sizes`: files of more than 450 lines; functions of more than 80, unless they are tables; the two loops |
+//! | lengths | `sizes`: files of more than 450 lines; functions of more than 80, in Rust unless they are tables; the two loops |
 //! | places | `places`: the repository's top, `shared/src`, unsafe code, `println!` |
 //! | documents | `module_lists` in READMEs, `links` between documents, `invariants` in ARCHITECTURE.md |
+//! | names of tests | `selections`: in scripts and in the lists of `scripts/test` |
 //!
 //! `cargo test --test tidy counts -- --nocapture` prints numbers about the design (`counts`); with `PGMILL_TREE=FOLDER` those of
 //! another checkout, an older one for instance.
@@ -24,6 +25,7 @@ mod links;
 mod module_lists;
 mod modules;
 mod places;
+mod selections;
 mod sizes;
 mod source;
 mod tree;
@@ -45,6 +47,11 @@ fn no_file_has_more_than_450_lines() {
 fn no_function_has_more_than_80_lines_unless_it_is_a_table() {
     judge("long functions", &sizes::long_functions(&Tree::own()));
     judge("tables", &sizes::unneeded_tables(&Tree::own()));
+}
+
+#[test]
+fn no_function_in_sql_has_more_than_80_lines() {
+    judge("long functions in SQL", &sizes::long_sql_functions(&Tree::own()));
 }
 
 #[test]
@@ -96,6 +103,11 @@ fn files_that_documents_name_exist() {
 fn invariants_name_tests_that_exist() {
     judge("tests of invariants", &invariants::missing_tests(&Tree::own()));
     judge("untested invariants", &invariants::untested(&Tree::own()));
+}
+
+#[test]
+fn tests_that_scripts_select_exist() {
+    judge("selected tests", &selections::selections(&Tree::own()));
 }
 
 /// Prints the numbers; it fails only if they cannot be computed.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use postgres::Client;
 use postgres::types::{FromSqlOwned, ToSql};
+use shared::db::lock_key;
 use tests::database::quote_ident;
 use tests::{Database, Supervisor};
 
@@ -93,9 +94,20 @@ pub fn worker_of(mill: &Supervisor<'_>, id: i64) -> Option<i32> {
     mill.workers().into_iter().find(|worker| worker.title.ends_with(&end)).map(|worker| worker.pid)
 }
 
-/// Nothing but time goes by.
-pub fn linger(duration: Duration) {
-    tests::steadily("time goes by", duration, || true);
+/// Time itself is the event, for this reason. Where something must stay as it is, use `steadily`; else wait for an event.
+pub fn linger(duration: Duration, reason: &str) {
+    tests::steadily(reason, duration, || true);
+}
+
+/// Waits until the scheduler of the queue `public.task` sleeps: it holds the lock by which an insert finds that out.
+#[track_caller]
+pub fn wait_until_asleep(mill: &Supervisor<'_>, database: &Database) {
+    let held = "SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database \
+                 WHERE l.locktype = 'advisory' AND l.classid::bigint = $1 AND l.objid = 'public.task'::regclass \
+                   AND l.mode = 'ExclusiveLock' AND l.granted AND d.datname = current_database()";
+    mill.eventually("the scheduler sleeps", || {
+        database.look(held, &[&i64::from(lock_key::BELL)]).is_some_and(|rows| !rows.is_empty())
+    });
 }
 
 /// Tasks whose workers were killed twice in a row wait for their next attempt; those that a test kills at random need not.

@@ -226,7 +226,7 @@ fn killed_in_a_batch_nothing_is_lost_and_no_two_attempts_overlap() {
             // it may have ended since
             killed += usize::from(kill(Pid::from_raw(worker.pid), Signal::SIGKILL).is_ok());
         }
-        crate::asking::linger(Duration::from_millis(40));
+        crate::asking::linger(Duration::from_millis(40), "kills are spread over the work");
     }
     crate::asking::forgive(&database);
     all_are(&mill, &database, "state IN ('DONE', 'FAIL')", sized(60, 600));

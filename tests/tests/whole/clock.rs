@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::{linger, one};
+use crate::asking::one;
 use crate::graphs::{declare, ready};
 
 /// Where the library that lies about the time is, if it is installed.
@@ -52,7 +52,6 @@ fn a_host_clock_that_is_off_and_jumps_changes_neither_schedules_nor_time_limits(
         fs::write(&clock, format!("{offset:+}")).expect("set the clock");
         assert_host_clock_is_off(&mill, &database, offset);
         assert_due_times_and_limits_hold(&mill, &database, offset);
-        linger(Duration::from_millis(10));
     }
     let skipped: i64 = one(&database, "SELECT skipped FROM mill.timer");
     assert_eq!(skipped, 0, "no time was missed");

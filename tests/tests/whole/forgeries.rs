@@ -6,7 +6,7 @@ use std::time::Duration;
 use postgres::Client;
 use tests::{Database, Supervisor, steadily};
 
-use crate::asking::{all, linger, one, refusal};
+use crate::asking::{all, one, refusal};
 use crate::trap_calls::value;
 use crate::trap_stage::{CatalogOf, Stage};
 
@@ -142,8 +142,9 @@ fn a_run_ends_once_whatever_its_queues_user_says_afterwards() {
     mill.eventually("it has run", || ended().0 == [0, 1, 0, 0]);
     let with_time: i64 = evil.query_one("SELECT mill.run('own', '2026-01-01')", &[]).expect("run").get(0);
     mill.eventually("it has run, and the next one", || ended().0[1] == 2 && ended().1[1] >= 1);
-    // whatever else follows has come by then
-    linger(Duration::from_secs(1));
+    mill.eventually("nothing else follows", || {
+        one::<i64>(&stage.database, "SELECT count(*) FROM mill_private.run WHERE outcome IS NULL") == 0
+    });
     let before = ended();
     for one_of in [run, with_time] {
         for entry in entry_points(&stage, "evil.task") {
@@ -319,7 +320,9 @@ fn a_caller_who_waits_for_no_lock_pauses_no_job() {
     );
     mill.eventually("it runs", || numbers(&stage.database, "spy")[1] > 0);
     drop(mill);
-    linger(Duration::from_millis(1500));
+    tests::eventually("it is due again", || {
+        one::<bool>(&stage.database, "SELECT coalesce(next_start < now(), true) FROM mill.job_stat")
+    });
     let services = stage.database.look(
         "SELECT p.oid::regproc::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(p.proargtypes) WITH ORDINALITY AS u (t, o) ORDER BY o), \
                 coalesce(p.proargnames, '{}')::text[] FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \

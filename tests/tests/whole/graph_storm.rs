@@ -60,7 +60,7 @@ fn nine_jobs_run_exactly_once_per_time_through_random_kills() {
             9 * times,
             mill.describe()
         );
-        linger(Duration::from_millis(rand::random_range(100..400)));
+        linger(Duration::from_millis(rand::random_range(100..400)), "kills come at random moments");
         match rand::random_range(0..100) {
             0..50 => {
                 if let Some(worker) = mill.workers().first() {

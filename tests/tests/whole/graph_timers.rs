@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tests::{Cluster, Database, Supervisor, sized};
+use tests::{Cluster, Database, Supervisor, sized, steadily};
 
 use crate::asking::{all, linger, one};
 use crate::graphs::{balanced, declare, ended, ready, set_clock, times, turn_clock};
@@ -81,11 +81,12 @@ fn each_way_of_catching_up_does_what_it_says_whatever_the_cause() {
     for mode in MODES {
         declare(&database, &format!("SELECT mill.pause('{mode}')"));
     }
-    turn_clock(&database, "9 hours 30 min");
-    linger(Duration::from_secs(1));
-    turn_clock(&database, "30 min");
-    linger(Duration::from_secs(1));
-    assert!(MODES.iter().all(|mode| times(&database, mode).iter().all(|time| time.as_str() <= "2030-01-01 10:00")));
+    for hours in ["9 hours 30 min", "30 min"] {
+        turn_clock(&database, hours);
+        steadily("a paused timer fires nothing", Duration::from_millis(500), || {
+            MODES.iter().all(|mode| times(&database, mode).iter().all(|time| time.as_str() <= "2030-01-01 10:00"))
+        });
+    }
     for mode in MODES {
         declare(&database, &format!("SELECT mill.resume('{mode}')"));
     }
@@ -146,8 +147,9 @@ fn a_timer_takes_effect_at_once_when_it_is_made_edited_disabled_or_deleted() {
     mill.wait("c and d have fired")
         .within(Duration::from_secs(10))
         .until(|| ended(&database, "c", "true") == 1 && ended(&database, "d", "true") == 1);
-    linger(Duration::from_secs(1));
-    assert_eq!((ended(&database, "a", "true"), ended(&database, "b", "true")), (0, 0));
+    steadily("a and b do not fire", Duration::from_millis(500), || {
+        (ended(&database, "a", "true"), ended(&database, "b", "true")) == (0, 0)
+    });
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.edge WHERE job = 'a'"), 0, "its edges went with it");
     // editing never replays the past
     turn_clock(&database, "5 hours");
@@ -230,7 +232,7 @@ fn two_schedulers_on_one_database_fire_nothing_twice() {
     // those that are to keep it are asked again every few seconds
     let keepers = || one::<i64>(&database, "SELECT count(DISTINCT backend) FROM mill.fired WHERE live > 0");
     mill.wait("another one fires too").within(Duration::from_secs(60)).until(|| keepers() >= 2);
-    linger(Duration::from_secs(sized(3, 30)));
+    linger(Duration::from_secs(sized(3, 30)), "two schedulers compete for so many seconds of 20 timers");
     mill.eventually("the back-fills are over", || {
         one::<i64>(&database, "SELECT count(*) FROM mill.backfill WHERE finished IS NULL") == 0
     });

@@ -3,9 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tests::{Cluster, Database, Supervisor, sized};
+use tests::{Cluster, Database, Supervisor, sized, steadily};
 
-use crate::asking::{all, linger, one, refusal};
+use crate::asking::{all, one, refusal};
 use crate::graphs::{balanced, declare, ended, ready, say, wait_ended};
 use crate::job_desk::put_held;
 
@@ -89,8 +89,7 @@ fn one_parent_twice_is_not_two_parents_and_waiting_names_the_missing_one() {
     wait_ended(&mill, &database, "left", 1);
     declare(&database, "SELECT mill.run('left', '2026-01-01')");
     wait_ended(&mill, &database, "left", 2);
-    linger(Duration::from_millis(500));
-    assert_eq!(ended(&database, "join", "true"), 0);
+    steadily("the join waits", Duration::from_millis(500), || ended(&database, "join", "true") == 0);
     let missing: Vec<String> = one(&database, "SELECT missing FROM mill.waiting WHERE job = 'join'");
     assert_eq!(missing, ["job \"right\""]);
     let delivered: Vec<String> = one(&database, "SELECT delivered FROM mill.waiting WHERE job = 'join'");

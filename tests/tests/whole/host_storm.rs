@@ -126,7 +126,7 @@ impl Samples {
                     host.recover();
                 }
             }
-            linger(Duration::from_millis(20));
+            linger(Duration::from_millis(20), "a sample is taken 50 times a second");
         }
     }
 }

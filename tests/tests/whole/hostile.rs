@@ -72,7 +72,7 @@ fn schedulers_of_hostile_servers_live_on_small_and_a_healthy_queue_is_served_bes
             let (most, who) = fattest(&supervisor);
             assert!(most < MOST_KIB, "{who} has {most} KiB");
             assert!(supervisor.status().is_some(), "status answers");
-            linger(Duration::from_millis(100));
+            linger(Duration::from_millis(100), "a pause between two tasks");
         }
         assert_eq!(panics(&supervisor), Vec::<String>::new());
         supervisor.signal(Signal::SIGTERM);
@@ -121,7 +121,7 @@ fn a_scheduler_struck_in_the_middle_of_its_work_lives_on_and_goes_on_when_the_se
         while began.elapsed() < Duration::from_millis(sized(300, 10_000)) {
             let (most, who) = fattest(&supervisor);
             assert!(most < MOST_KIB, "{what}: {who} has {most} KiB");
-            linger(Duration::from_millis(20));
+            linger(Duration::from_millis(20), "a pause between two measurements");
         }
         hostile.set(Vec::new());
         let id = database.insert("SELECT 1");
@@ -163,7 +163,7 @@ fn a_launcher_of_a_hostile_server_answers_stays_small_and_ends_when_told() {
                 let (most, who) = fattest(supervisor);
                 assert!(most < MOST_KIB, "{name}: {who} has {most} KiB");
             }
-            linger(Duration::from_millis(50));
+            linger(Duration::from_millis(50), "a pause between two measurements");
         }
         for (name, _, supervisor) in &launchers {
             let asked = Instant::now();
@@ -209,7 +209,7 @@ fn workers_struck_at_their_login_and_at_their_first_word_leave_and_their_tasks_r
         while began.elapsed() < Duration::from_millis(sized(300, 3000)) {
             let (most, who) = fattest(&supervisor);
             assert!(most < MOST_KIB, "{what}: {who} has {most} KiB");
-            linger(Duration::from_millis(20));
+            linger(Duration::from_millis(20), "a pause between two measurements");
         }
         hostile.set(Vec::new());
         let again = format!("it runs after it was {what}");

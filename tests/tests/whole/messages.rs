@@ -239,8 +239,8 @@ fn only_those_with_a_right_to_it_are_heard() {
     ));
     let mill = Supervisor::of(&database).key("operators", operators.clone()).start();
     database.run(&format!(
-        "GRANT USAGE ON SCHEMA mill TO {stranger}, {operator}; \
-         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mill TO {stranger}, {operator}"
+        "GRANT USAGE ON SCHEMA mill, mill_private TO {stranger}, {operator}; \
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA mill, mill_private TO {stranger}, {operator}"
     ));
     let before = scheduler(&mill);
     let (mut client, warnings) = with_warnings(&database, &stranger);

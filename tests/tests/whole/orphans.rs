@@ -76,7 +76,7 @@ fn attempts_of_one_task_never_overlap_and_no_task_is_lost_however_many_workers_a
             // it may have ended since
             killed += usize::from(kill(Pid::from_raw(worker.pid), Signal::SIGKILL).is_ok());
         }
-        linger(Duration::from_millis(rand::random_range(0..60)));
+        linger(Duration::from_millis(rand::random_range(0..60)), "kills come at random moments");
     }
     mill.wait("all tasks are done").within(Duration::from_secs(sized(60, 300))).until(|| {
         forgive(&database);
@@ -113,7 +113,7 @@ fn sessions_ended_or_cancelled_at_random_lose_no_task() {
             client.batch_execute(&format!("SELECT {how}({})", session.pid)).expect("a superuser may");
             struck += 1;
         }
-        linger(Duration::from_millis(rand::random_range(0..120)));
+        linger(Duration::from_millis(rand::random_range(0..120)), "blows come at random moments");
     }
     mill.wait("all tasks have ended").within(Duration::from_secs(sized(90, 300))).until(|| unfinished(&database) == 0);
     assert_eq!(
@@ -191,9 +191,11 @@ fn a_launcher_told_to_end_under_load_leaves_every_task_finished_or_runnable() {
         mill.eventually("the long one runs", || {
             one::<i64>(&database, "SELECT count(*) FROM public.task WHERE \"group\" = 'long' AND state = 'WORK'") == 1
         });
-        for signal in signals {
+        for (number, signal) in signals.iter().enumerate() {
+            if number > 0 {
+                mill.eventually("it has heard the signal before", || mill.log_contains("letting tasks finish"));
+            }
             mill.signal(*signal);
-            linger(Duration::from_millis(300));
         }
         let status = mill.wait_exit(Duration::from_secs(seconds));
         mill.wait_gone(Duration::from_secs(2));

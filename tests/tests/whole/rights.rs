@@ -109,7 +109,7 @@ fn nothing_of_the_catalog_is_for_everybody() {
             AND (p.proconfig IS NULL OR NOT 'search_path=pg_catalog, pg_temp' = ANY (p.proconfig)) \
             AND (p.prosecdef OR (p.oid <> 'mill_private.check_job_writer()'::regprocedure AND p.prosqlbody IS NULL AND NOT (p.proname ~ \
                 '^(finish_activation|deliver_tokens|consume_tokens|pick_tokens|is_paused|lock_flows|order_run|order_graph_run|\
-order_graph_runs|free_places|check_queue_right|free_flow_place|is_overtaken)$' \
+order_graph_runs|free_places|check_queue_right|free_flow_place|is_overtaken|count_ended_run)$' \
                 AND NOT EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a \
                                  WHERE a.grantee <> p.proowner))))",
     );

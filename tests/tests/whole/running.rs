@@ -5,7 +5,7 @@ use std::time::Duration;
 use tests::database::quote_ident;
 use tests::{Cluster, Signal, Supervisor};
 
-use crate::asking::{all, all_are, linger, one, running, set_for_owner, state, worker_of};
+use crate::asking::{all, all_are, linger, one, one_with, running, set_for_owner, state, worker_of};
 
 #[test]
 fn a_task_sees_who_it_is_and_passes_parent_and_group_on_to_tasks_that_it_inserts() {
@@ -241,12 +241,18 @@ fn a_row_that_a_user_holds_locked_holds_nobody_else_up() {
     let mut holder = database.connect();
     let mut locks = holder.transaction().expect("begin");
     locks.batch_execute("SELECT FROM public.task FOR UPDATE").expect("lock every row");
-    linger(Duration::from_millis(700));
+    mill.eventually("its time is over", || {
+        one_with::<bool>(
+            &database,
+            "SELECT clock_timestamp() > plan + active FROM public.task WHERE id = $1",
+            &[&expiring],
+        )
+    });
     mill.kill9(worker);
     for _ in 0..4 {
         let other = database.insert_with("SELECT 1", "group = 'other'");
         mill.wait("another task is done").within(Duration::from_secs(8)).until(|| database.finished(other));
-        linger(Duration::from_millis(300));
+        linger(Duration::from_millis(300), "the scheduler tries to settle the locked rows meanwhile");
     }
     assert_eq!((state(&database, expiring), state(&database, orphan)), ("PLAN".into(), "WORK".into()));
     locks.rollback().expect("unlock");

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tests::{Cluster, Database, Signal, Supervisor, steadily};
 
-use crate::asking::{all, linger, one, one_with, running, state, worker_of};
+use crate::asking::{all, one, one_with, running, state, worker_of};
 
 /// Attempts of one task that met each other, by a lock that each holds while it runs.
 const ALONE: &str = "BEGIN; INSERT INTO public.ledger VALUES (current_setting('pg_task.id')::bigint, \
@@ -185,7 +185,10 @@ fn users_may_cancel_and_terminate_the_backend_of_a_task() {
         let id = database.insert_with("SELECT pg_sleep(600)", "live = '1 hour'");
         let next = database.insert_with("SELECT 1", "live = '1 hour'");
         let backend = running(&mill, &database, id);
-        linger(Duration::from_millis(100));
+        mill.eventually("its statement runs", || {
+            let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'PgSleep'";
+            one_with::<i64>(&database, sleeps, &[&backend]) == 1
+        });
         // with the row user's own rights
         database.connect().batch_execute(&format!("SELECT {function}({backend})")).expect("allowed");
         let row = mill.finished(&database, id);

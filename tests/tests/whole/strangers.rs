@@ -208,7 +208,7 @@ fn served_beside_a_strangers_schema(trap: &str) {
         let id = database.insert("SELECT 1");
         assert_eq!(mill.finished(&database, id)["state"], "DONE");
     }
-    linger(Duration::from_secs(2));
+    linger(Duration::from_secs(2), "probes, polls and sweeps come by");
     let sql = "SELECT DISTINCT format('%s ran as %s, logged in as %s', what, cu, su) FROM trap.caught ORDER BY 1";
     let caught: Vec<String> = [&database, &found].into_iter().flat_map(|one| all(one, sql)).collect();
     assert!(caught.is_empty(), "{caught:#?}");

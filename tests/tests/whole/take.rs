@@ -326,10 +326,30 @@ fn no_take_or_end_reads_the_whole_table_however_small_it_was_when_that_was_plann
     }
 }
 
-/// The take of the most frequent case is another statement. It may say that it does not know; what it does take is what
-/// the look at all groups would have taken, behind the same ends.
+/// Replaces the rows of the table by random ones of the group `only`; `odd` is the share of unusual ones.
+fn random_rows(seed: i32, odd: f64) -> String {
+    format!(
+        "SET LOCAL session_replication_role = replica; SELECT setseed({seed} / 1000.0); TRUNCATE public.task RESTART IDENTITY; \
+         INSERT INTO public.task (input, state, attempt, pid, \"group\", \"max\", priority, plan, active, live, start, held) \
+         SELECT 'SELECT 1', CASE WHEN r < 0.2 THEN 'WORK' WHEN r < 0.3 THEN 'DONE' ELSE 'PLAN' END::public.state, \
+                (r * 3)::int, CASE WHEN r < 0.2 THEN 1000 + i END, CASE WHEN random() < {odd} THEN 'other' ELSE 'only' END, \
+                (random() * random() * 9)::int, (random() * 2)::int, \
+                now() - CASE WHEN random() < {odd} / 3 THEN interval '2 hours' ELSE interval '1 min' END, interval '1 hour', \
+                CASE WHEN random() < {odd} / 3 THEN interval '1 hour' ELSE '0' END, now(), random() < {odd} \
+           FROM (SELECT i, random() AS r FROM generate_series(1, 5 + {seed} % 20) AS i) AS s; \
+         SET LOCAL session_replication_role = origin"
+    )
+}
+
+fn claimed(rows: &[Row]) -> Vec<(i64, Option<i32>)> {
+    let claim = |row: &Row| Some((row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("backend")));
+    rows.iter().filter_map(claim).collect()
+}
+
+/// The claim of the most frequent case is another statement. It may report that it is not exact. Otherwise it claims what
+/// `claim_heads` would have claimed behind the same ends.
 #[test]
-fn what_is_taken_of_the_only_group_is_what_a_look_at_all_groups_would_take() {
+fn the_claim_of_the_only_group_claims_what_the_claim_of_all_groups_would() {
     let database = Cluster::shared().database();
     let mill = Supervisor::of(&database).start();
     let id = database.insert("SELECT 1");
@@ -338,25 +358,14 @@ fn what_is_taken_of_the_only_group_is_what_a_look_at_all_groups_would_take() {
     let queue = Queue { schema: "public".to_owned(), table: "task".to_owned() };
     let mut client = database.connect_superuser();
     let finish = client.prepare(&queue.fill_end(Rows::ManyUnlocked)).expect("the ends");
-    let groups = client.prepare(&queue.fill_claim_heads()).expect("the look at the groups");
-    let only = client.prepare(&queue.fill_take_one_group()).expect("the look at one");
+    let groups = client.prepare(&queue.fill_claim_heads()).expect("claim_heads");
+    let only = client.prepare(&queue.fill_claim_one_group()).expect("claim_one_group");
     let (mut exact, mut vague) = (0, 0);
     for seed in 0..sized(80, 800) {
         let mut work = client.transaction().expect("begin");
         // one table in two has only the one group and nothing odd in it
         let odd = if seed % 2 == 0 { 0.0 } else { 0.15 };
-        work.batch_execute(&format!(
-            "SET LOCAL session_replication_role = replica; SELECT setseed({seed} / 1000.0); TRUNCATE public.task RESTART IDENTITY; \
-             INSERT INTO public.task (input, state, attempt, pid, \"group\", \"max\", priority, plan, active, live, start, held) \
-             SELECT 'SELECT 1', CASE WHEN r < 0.2 THEN 'WORK' WHEN r < 0.3 THEN 'DONE' ELSE 'PLAN' END::public.state, \
-                    (r * 3)::int, CASE WHEN r < 0.2 THEN 1000 + i END, CASE WHEN random() < {odd} THEN 'other' ELSE 'only' END, \
-                    (random() * random() * 9)::int, (random() * 2)::int, \
-                    now() - CASE WHEN random() < {odd} / 3 THEN interval '2 hours' ELSE interval '1 min' END, interval '1 hour', \
-                    CASE WHEN random() < {odd} / 3 THEN interval '1 hour' ELSE '0' END, now(), random() < {odd} \
-               FROM (SELECT i, random() AS r FROM generate_series(1, 5 + {seed} % 20) AS i) AS s; \
-             SET LOCAL session_replication_role = origin"
-        ))
-        .expect("rows");
+        work.batch_execute(&random_rows(seed, odd)).expect("rows");
         let rows =
             work.query("SELECT id, attempt FROM public.task WHERE state = 'WORK' ORDER BY id", &[]).expect("what runs");
         let all: Vec<(i64, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
@@ -389,15 +398,13 @@ fn what_is_taken_of_the_only_group_is_what_a_look_at_all_groups_would_take() {
         let written: Vec<i64> = written.iter().map(|row| row.get("id")).collect();
         let values: [&(dyn ToSql + Sync); 13] =
             [&count, &still, &none, &i32::MIN, &1000, &count, &lent, &65536, &still, &names, &remotes, &false, &false];
-        let wanted = trial.query(&groups, &values).expect("the look at the groups");
-        let told = |row: &Row| Some((row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("backend")));
-        let wanted: Vec<(i64, Option<i32>)> = wanted.iter().filter_map(told).collect();
+        let wanted = claimed(&trial.query(&groups, &values).expect("the claim of all groups"));
         trial.rollback().expect("back");
 
         let values: [&(dyn ToSql + Sync); 10] =
             [&ends.0, &ends.1, &failed, &texts, &texts, &count, &still, &"only", &lent, &65536];
-        let rows = work.query(&only, &values).expect("the look at one group");
-        let taken: Vec<(i64, Option<i32>)> = rows.iter().filter_map(told).collect();
+        let rows = work.query(&only, &values).expect("the claim of one group");
+        let taken = claimed(&rows);
         let mut also: Vec<i64> = rows[0].get("written");
         also.sort_unstable();
         assert_eq!(also, sorted(written), "seed {seed}");

@@ -24,6 +24,8 @@ const LEFT_OUT: &[&str] = &[
     "stop",
     "restart",
     "send_message",
+    "lock_message",
+    "wait_for_answer",
     "pre_restore",
     "post_restore",
     "s_watch_graph",

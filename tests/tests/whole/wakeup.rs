@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tests::database::quote_ident;
 use tests::{Cluster, Database, Supervisor, sized};
 
-use crate::asking::{all, all_are, linger, one, one_with, running};
+use crate::asking::{all, all_are, linger, one, one_with, running, wait_until_asleep};
 
 /// Inserts one task and gives how long after its insert it started, by the server's clock.
 fn latency_ms(mill: &Supervisor<'_>, database: &Database) -> f64 {
@@ -39,7 +39,7 @@ fn an_insert_two_seconds_after_a_burst_starts_at_once_also_while_another_group_w
         });
         let measured: Vec<f64> = (0..sized(3, 20))
             .map(|_| {
-                linger(Duration::from_secs(2));
+                linger(Duration::from_secs(2), "the two seconds of the test's name");
                 latency_ms(&mill, &database)
             })
             .collect();
@@ -57,7 +57,7 @@ fn whoever_may_insert_wakes_the_scheduler_and_a_change_of_plan_does_too() {
     database.run(&format!(
         "CREATE ROLE {role} LOGIN; GRANT INSERT ON public.task TO {role}; GRANT USAGE ON SEQUENCE public.task_id_seq TO {role}"
     ));
-    linger(Duration::from_millis(500));
+    wait_until_asleep(&mill, &database);
     let mut inserter = database.server().try_connect(&name, database.name()).expect("it may log in");
     inserter.batch_execute("INSERT INTO public.task (input) VALUES ('SELECT 1')").expect("it may insert");
     all_are(&mill, &database, "state = 'DONE'", 5);
@@ -66,10 +66,10 @@ fn whoever_may_insert_wakes_the_scheduler_and_a_change_of_plan_does_too() {
     // rows that were far away, stopped, or behind others
     let far = database.insert_with("SELECT 1", "plan = now() + interval '1 day'");
     let stopped = database.insert_with("SELECT 1", "state = 'STOP'");
-    linger(Duration::from_millis(500));
+    wait_until_asleep(&mill, &database);
     database.connect().batch_execute(&format!("UPDATE public.task SET plan = now() WHERE id = {far}")).expect("update");
     mill.wait("it is done").within(Duration::from_secs(5)).until(|| database.finished(far));
-    linger(Duration::from_millis(500));
+    wait_until_asleep(&mill, &database);
     database
         .connect()
         .batch_execute(&format!("UPDATE public.task SET state = 'PLAN' WHERE id = {stopped}"))
@@ -106,7 +106,7 @@ fn no_wake_up_is_lost_between_sleeps_and_concurrent_inserters() {
                 for _ in 0..each {
                     let sql = format!("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'g{number}')");
                     client.batch_execute(&sql).expect("insert");
-                    linger(Duration::from_millis(rand::random_range(0..200)));
+                    linger(Duration::from_millis(rand::random_range(0..200)), "inserts come at random moments");
                 }
             });
         }
@@ -133,7 +133,7 @@ fn a_row_of_a_long_transaction_is_found_after_its_commit() {
     for asleep in [false, true] {
         let mut client = database.connect();
         if asleep {
-            linger(Duration::from_secs(1));
+            wait_until_asleep(&mill, &database);
         } else {
             // the scheduler is awake when the row is inserted
             database.run("INSERT INTO public.task (input) SELECT 'SELECT 1' FROM generate_series(1, 20)");
@@ -146,7 +146,7 @@ fn a_row_of_a_long_transaction_is_found_after_its_commit() {
         for _ in 0..3 {
             let other = database.insert_with("SELECT 1", "group = 'other'");
             mill.finished(&database, other);
-            linger(Duration::from_millis(300));
+            linger(Duration::from_millis(300), "passes go by while the transaction is open");
         }
         transaction.commit().expect("commit");
         let began = Instant::now();
@@ -199,7 +199,7 @@ fn nobody_rings_while_the_scheduler_is_awake_and_seldom_while_nothing_can_start(
     let began = Instant::now();
     for _ in 0..count {
         client.batch_execute("INSERT INTO public.task (input, \"group\") VALUES ('SELECT 1', 'full')").expect("insert");
-        linger(Duration::from_millis(5));
+        linger(Duration::from_millis(5), "inserts come one by one, at a steady rate");
     }
     let heard = rings(&mut listener);
     println!("{heard} rings for {count} inserts in {:?} into a full group", began.elapsed());

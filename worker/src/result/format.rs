@@ -1,6 +1,6 @@
 //! PURE. From the answers of a task's SQL to its `output` and `error` columns.
 //!
-//! The worker's execute room gives an `Output` to `Session::run` as the sink and takes the texts out afterwards.
+//! `run::input` gives an `Output` to `Session::run` as the sink and makes a `TaskResult` of it afterwards.
 //! The output has a limit: the first row, tag or COPY piece that does not fit is left out whole, with all that
 //! follows, and `Watch::overflowed` is called once, at that moment, so that the statement can be cancelled
 //! while the rest is still coming. Values go from the wire into the output with no copy between, and the
@@ -16,10 +16,10 @@
 //! comes, without a tag · R10 a transaction left open is committed, without its tag · R12 notices go to the watch, not into the output. R13 to R15 are `error_text`'s.
 
 use crate::limits::KEPT_ERRORS;
-use std::fmt;
-
 use crate::result::error_text::{Verbosity, error_text};
 use crate::wire::{Column, ServerError, Sink};
+use shared::region::{TaskKey, TaskResult};
+use std::fmt;
 
 /// The shape of the output, as the task's row says. None for a character that is off.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,14 +77,6 @@ enum Sent {
 /// Too much for the limit.
 struct Full;
 
-/// The texts at the end.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Texts {
-    pub output: Option<Vec<u8>>,
-    pub error: Option<Vec<u8>>,
-    pub overflowed: bool,
-}
-
 impl<'a> Output<'a> {
     /// `statement` is the input as sent, shown with errors; `limit` is the most bytes of output.
     pub fn new(
@@ -121,8 +113,9 @@ impl<'a> Output<'a> {
         self.sent = Sent::Untagged;
     }
 
-    pub fn into_texts(self) -> Texts {
-        Texts { output: self.text, error: self.errors, overflowed: self.overflowed }
+    /// What has been written, as the result of this attempt.
+    pub fn into_result(self, key: TaskKey) -> TaskResult<'static> {
+        TaskResult::of_input(key, self.text, self.errors)
     }
 
     /// Writes all of it or nothing.

@@ -29,6 +29,14 @@ pub enum Ending {
     Lost { code: Option<Vec<u8>>, server: Server },
 }
 
+impl Ending {
+    pub fn code(&self) -> Option<&[u8]> {
+        match self {
+            Ending::Ran { code } | Ending::Lost { code, .. } => code.as_deref(),
+        }
+    }
+}
+
 /// What was found when the server was asked again after a lost session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Server {

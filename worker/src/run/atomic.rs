@@ -15,7 +15,6 @@ use crate::wire::{QueryError, ServerError, Session, TransactionStatus};
 use shared::db::refusal::Refusal;
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
-use shared::region::TaskResult;
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
@@ -48,10 +47,10 @@ impl TaskRun<'_> {
         if !good || session.as_ref().is_none_or(|session| session.status() != TransactionStatus::InBlock) {
             return self.undo(outcome, cancelled, timed_out, good);
         }
-        let Outcome { texts, session: Some(mut session), .. } = outcome else {
+        let Outcome { result, session: Some(mut session), .. } = outcome else {
             return Next::Exit(ExitCode::Temporary);
         };
-        let result = TaskResult::done(self.row.key(), texts.output);
+        let result = result.into_done();
         let statements = &self.worker.context.statements;
         // Deferred constraints are the task's own; what fails behind them is the completion's.
         let recorded = match session.execute("SET CONSTRAINTS ALL IMMEDIATE", &[]) {
@@ -87,10 +86,9 @@ impl TaskRun<'_> {
             }
             Err(QueryError::Server(error)) => {
                 let text = error_text(&error, Some(&self.row.input), self.row.verbosity);
-                let output = result.output.map(Cow::into_owned).unwrap_or_default();
                 // A user's cancel counts as one also while deferred constraints are checked and the record is written.
                 let reason = (error.code() == Some(QUERY_CANCELED)).then_some("cancelled");
-                let failed = TaskResult::failed(self.row.key(), output, text, reason, code(error.code()));
+                let failed = result.into_failed(text, reason, code(error.code()));
                 let rolled_back = session.execute("ROLLBACK", &[]).is_ok();
                 self.write(rolled_back.then_some(session), failed, false)
             }
@@ -136,7 +134,8 @@ impl TaskRun<'_> {
             // The lexer let something through that ended our block: it cannot be called exactly once.
             let error = ServerError::local("ERROR", "2D000", "the input ended the transaction of an atomic task");
             outcome.ending = Ending::Ran { code: Some(b"2D000".to_vec()) };
-            outcome.texts.error = Some(error_text(&error, Some(&self.row.input), self.row.verbosity));
+            let text = error_text(&error, Some(&self.row.input), self.row.verbosity);
+            outcome.result.error = Some(Cow::Owned(text));
         }
         self.conclude(outcome, cancelled, timed_out)
     }

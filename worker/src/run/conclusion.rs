@@ -31,23 +31,19 @@ pub(crate) fn record_retry(worker: &Worker<'_>, row: &TaskRow, result: &TaskResu
 
 impl TaskRun<'_> {
     pub(super) fn conclude(&self, outcome: Outcome, cancelled: Option<Cancelled>, timed_out: bool) -> Next {
-        let Outcome { texts, ending, session, last_message, severed, .. } = outcome;
+        let Outcome { result, ending, session, last_message, severed, .. } = outcome;
         // After any cancel of ours that connection runs no further task: it might still be on its way.
         let again = cancelled.is_none() && matches!(ending, Ending::Ran { .. });
         match verdict(&ending, cancelled, timed_out) {
-            Verdict::Done => self.write(session, TaskResult::done(self.row.key(), texts.output), again),
+            Verdict::Done => self.write(session, result.into_done(), again),
             Verdict::Fail { reason, text } => {
-                let error = self.fail_text(text, texts.error, last_message);
-                let code = match (text, &ending) {
-                    (FailText::Timeout | FailText::Overrun, _) => code(Some(QUERY_CANCELED)),
-                    (FailText::Overflow, _) => code(Some(b"54000")),
-                    (
-                        FailText::Collected | FailText::LastWord,
-                        Ending::Ran { code: own } | Ending::Lost { code: own, .. },
-                    ) => code(own.as_deref()),
+                let error = self.fail_text(text, result.error.as_deref(), last_message);
+                let code = match text {
+                    FailText::Timeout | FailText::Overrun => code(Some(QUERY_CANCELED)),
+                    FailText::Overflow => code(Some(b"54000")),
+                    FailText::Collected | FailText::LastWord => code(ending.code()),
                 };
-                let output = texts.output.unwrap_or_default();
-                self.write(session, TaskResult::failed(self.row.key(), output, error, reason, code), again)
+                self.write(session, result.into_failed(error, reason, code), again)
             }
             Verdict::PlanAgain { reason } => {
                 let severed = severed && cancelled.is_none();
@@ -66,14 +62,14 @@ impl TaskRun<'_> {
     pub(super) fn fail_text(
         &self,
         text: FailText,
-        collected: Option<Vec<u8>>,
+        collected: Option<&[u8]>,
         last_message: Option<ServerError>,
     ) -> Vec<u8> {
         let own = |code: &str, message: &str| {
             error_text(&ServerError::local("ERROR", code, message), Some(&self.row.input), self.row.verbosity)
         };
         match text {
-            FailText::Collected => collected.unwrap_or_default(),
+            FailText::Collected => collected.unwrap_or_default().to_vec(),
             FailText::Timeout => own("57014", "canceling statement due to statement timeout"),
             FailText::Overrun => own("57014", "canceling statement due to max_runtime of the job"),
             FailText::Overflow => {
@@ -81,7 +77,7 @@ impl TaskRun<'_> {
                 own("54000", &format!("output exceeds output_limit of {limit} bytes"))
             }
             FailText::LastWord => {
-                let mut all = collected.unwrap_or_default();
+                let mut all = collected.unwrap_or_default().to_vec();
                 if let Some(message) = last_message {
                     if !all.is_empty() {
                         all.push(b'\n');

@@ -4,12 +4,12 @@
 //! role's (the task has failed).
 
 use super::task_log::{TaskLog, is_statement_timeout};
-use super::task_run::{Next, Outcome, TaskRun};
+use super::task_run::{Next, Outcome, TaskRun, printed};
 use super::watchdog::Watched;
 use crate::limits::{RECORD_TIMEOUT, SETUP_TRIES, WATCHDOG_DELAY};
 use crate::record::{Pace, code, refusal_of, server_start};
 use crate::result::error_text::error_text;
-use crate::result::format::{Output, Texts};
+use crate::result::format::Output;
 use crate::result::outcome::{Cancelled, Ending, INTERRUPTED, QUERY_CANCELED, Server};
 use crate::session::setup::{self, BEGIN, COMMIT};
 use crate::wire::{Heard, LinkError, QueryError, ServerError, Session, TransactionStatus};
@@ -104,7 +104,7 @@ impl TaskRun<'_> {
     /// seen: the end may come before the watchdog's cancel. Where our launcher may not lead any more, the one that leads now
     /// ends what we run, and runs it again: that is no failure.
     pub(super) fn cancelled(&self, outcome: &Outcome) -> Option<Cancelled> {
-        let ours = self.worker.watchdog.finished().or(outcome.texts.overflowed.then_some(Cancelled::Overflow));
+        let ours = self.worker.watchdog.finished().or(outcome.overflowed.then_some(Cancelled::Overflow));
         ours.or((!outcome.said_timeout && !self.worker.connector.is_led()).then_some(Cancelled::Interrupt))
     }
 
@@ -159,9 +159,9 @@ impl TaskRun<'_> {
             }
             None if cancelled.is_some() => {
                 session.taint();
-                let error = Some(error_text(&refusal, Some(&self.row.input), self.row.verbosity));
-                let texts = Texts { error, ..Texts::default() };
-                let outcome = Outcome::ran(texts, refusal.code().map(<[u8]>::to_vec), session, false);
+                let error = error_text(&refusal, Some(&self.row.input), self.row.verbosity);
+                let result = (TaskResult::of_input(self.row.key(), None, Some(error)), false);
+                let outcome = Outcome::ran(result, refusal.code().map(<[u8]>::to_vec), Some(session), false);
                 self.conclude(outcome, cancelled, false)
             }
             None => self.fail_refused(session, &refusal),
@@ -217,12 +217,12 @@ impl TaskRun<'_> {
             output.own_statement();
             ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);
         }
-        let texts = output.into_texts();
+        let printed = printed(output, row.key());
         match ran {
-            Ok(Heard::Ran) => Sent::Ran(Box::new(Outcome::ran(texts, log.code, session, log.said_timeout))),
+            Ok(Heard::Ran) => Sent::Ran(Box::new(Outcome::ran(printed, log.code, Some(session), log.said_timeout))),
             Ok(Heard::Refused(refusal)) => Sent::Refused(Box::new(session), refusal),
             Ok(Heard::Left(lost)) => Sent::Left(lost),
-            Err(lost) => Sent::Ran(Box::new(Outcome::lost(texts, lost))),
+            Err(lost) => Sent::Ran(Box::new(Outcome::lost(printed, lost))),
         }
     }
 

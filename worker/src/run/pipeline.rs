@@ -16,16 +16,16 @@
 
 use super::input::{is_quiet, leaves_statements};
 use super::task_log::TaskLog;
-use super::task_run::{Next, Outcome, TaskRun};
+use super::task_run::{Next, Outcome, TaskRun, printed};
 use super::worker::{Worker, set_title};
 use crate::limits::{KEPT_BYTES, RECORD_TIMEOUT, SLOW_TASK};
 use crate::record::{Pace, ScanStart};
-use crate::result::format::{Output, Texts};
-use crate::result::outcome::{Cancelled, Ending, QUERY_CANCELED, Verdict, verdict};
+use crate::result::format::Output;
+use crate::result::outcome::{Cancelled, QUERY_CANCELED, Verdict, verdict};
 use crate::session::is_as_opened;
 use crate::session::setup::Prepared;
 use crate::task_row::TaskRow;
-use crate::wire::{Chain, Heard, LinkError, QueryError, ServerError, Session, Sink, TransactionStatus};
+use crate::wire::{Chain, Heard, QueryError, ServerError, Session, Sink, TransactionStatus};
 use shared::process::exit_code::ExitCode;
 use shared::process::fault;
 use shared::region::{TaskKey, TaskResult, Times};
@@ -46,7 +46,7 @@ enum Stop {
     /// The session was lost between two tasks.
     Broken,
     /// The session was lost at the task in this place.
-    Lost { place: usize, texts: Texts, lost: LinkError, began: Instant, unknown: bool },
+    Lost { place: usize, outcome: Outcome, began: Instant, unknown: bool },
 }
 
 pub(super) struct Batch<'a> {
@@ -105,12 +105,12 @@ pub(super) fn run(worker: &Worker<'_>, mut session: Session, rows: &[TaskRow], s
             Next::Exit(left)
         }
         Stop::Broken => Next::Exit(batch.record_again(&back).err().unwrap_or(ExitCode::Asked)),
-        Stop::Lost { place, texts, lost, began, unknown } => {
+        Stop::Lost { place, outcome, began, unknown } => {
             drop(session);
             if let Err(code) = batch.record_again(&back) {
                 return Next::Exit(code);
             }
-            let left = TaskRun::new(worker, &rows[place], None).judge(Outcome::lost(texts, lost), began);
+            let left = TaskRun::new(worker, &rows[place], None).judge(outcome, began);
             if unknown { Next::Exit(ExitCode::Temporary) } else { left }
         }
     }
@@ -131,11 +131,9 @@ struct Progress {
     unsent: Option<ServerError>,
 }
 
-/// What was heard of one input.
-struct Heeded {
-    texts: Texts,
-    code: Option<Vec<u8>>,
-    said_timeout: bool,
+/// One input has run on the session of the batch.
+struct InputEnd {
+    outcome: Outcome,
     began: Instant,
     ended: Instant,
 }
@@ -196,7 +194,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Hears the answers to the next input.
-    fn hear(&mut self, session: &mut Session, chain: &mut Chain<'_>, at: &mut Progress) -> Result<Heeded, Box<Stop>> {
+    fn hear(&mut self, session: &mut Session, chain: &mut Chain<'_>, at: &mut Progress) -> Result<InputEnd, Box<Stop>> {
         let (worker, place) = (self.worker, at.heard);
         let row = &self.rows[place];
         let began = Instant::now();
@@ -217,16 +215,18 @@ impl<'a> Batch<'a> {
             output.own_statement();
             ran = session.run(b"COMMIT", &mut output).map(|()| Heard::Ran);
         }
-        let (texts, ended) = (output.into_texts(), Instant::now());
+        let (printed, ended) = (printed(output, row.key()), Instant::now());
         let (stop, error) = match ran {
             Ok(Heard::Ran) => {
-                return Ok(Heeded { texts, code: log.code, said_timeout: log.said_timeout, began, ended });
+                let outcome = Outcome::ran(printed, log.code, None, log.said_timeout);
+                return Ok(InputEnd { outcome, began, ended });
             }
             Ok(Heard::Refused(refusal)) => (Stop::Spent, refusal.to_string()),
             Ok(Heard::Left(lost)) => (Stop::Broken, lost.to_string()),
             Err(lost) => {
                 let unknown = at.sent > at.heard + 1;
-                return Err(Box::new(Stop::Lost { place, texts, lost, began, unknown }));
+                let outcome = Outcome::lost(printed, lost);
+                return Err(Box::new(Stop::Lost { place, outcome, began, unknown }));
             }
         };
         shared::warning!("cannot reset the session; its batch ends", task = row.task, error = error);
@@ -237,19 +237,19 @@ impl<'a> Batch<'a> {
     }
 
     /// The input has run: its result is kept, unless its end was caused by another task.
-    fn heed(&mut self, session: &Session, heard: Heeded, at: &mut Progress) {
+    fn heed(&mut self, session: &Session, heard: InputEnd, at: &mut Progress) {
         let (worker, place) = (self.worker, at.heard);
         let row = &self.rows[place];
         let took = heard.ended - heard.began;
         worker.pace.set(worker.pace.get().counted(took));
         at.heard += 1;
-        let cancelled = worker.watchdog.finished().or(heard.texts.overflowed.then_some(Cancelled::Overflow));
+        let cancelled = worker.watchdog.finished().or(heard.outcome.overflowed.then_some(Cancelled::Overflow));
         // The launcher that leads by now ends what we run, and runs it again.
-        let led = heard.said_timeout || worker.connector.is_led();
+        let led = heard.outcome.said_timeout || worker.connector.is_led();
         let cancelled = cancelled.or((!led).then_some(Cancelled::Interrupt));
-        let timed_out = heard.said_timeout || row.timeout().is_some_and(|timeout| took >= timeout);
-        let hit = at.spent && cancelled.is_none() && heard.code.as_deref() == Some(QUERY_CANCELED);
-        let clash = place > 0 && heard.code.as_deref() == Some(STATEMENT_EXISTS);
+        let timed_out = heard.outcome.said_timeout || row.timeout().is_some_and(|timeout| took >= timeout);
+        let hit = at.spent && cancelled.is_none() && heard.outcome.ending.code() == Some(QUERY_CANCELED);
+        let clash = place > 0 && heard.outcome.ending.code() == Some(STATEMENT_EXISTS);
         let encoding =
             (!is_as_opened(session)).then(|| session.parameter("client_encoding").unwrap_or_default().to_vec());
         worker.count();
@@ -277,17 +277,17 @@ impl<'a> Batch<'a> {
     fn result(
         &self,
         row: &TaskRow,
-        heard: Heeded,
+        heard: InputEnd,
         (cancelled, timed_out, hit): (Option<Cancelled>, bool, bool),
     ) -> Option<TaskResult<'static>> {
-        let texts = heard.texts;
-        match verdict(&Ending::Ran { code: heard.code }, cancelled, timed_out) {
+        let Outcome { result, ending, .. } = heard.outcome;
+        match verdict(&ending, cancelled, timed_out) {
             // The cancel that hit it was meant for, or the statement that it met was left by, a task before it.
             _ if hit => None,
-            Verdict::Done => Some(TaskResult::done(row.key(), texts.output)),
+            Verdict::Done => Some(result.into_done()),
             Verdict::Fail { reason, text } => {
-                let error = TaskRun::new(self.worker, row, None).fail_text(text, texts.error, None);
-                Some(TaskResult::failed(row.key(), texts.output.unwrap_or_default(), error, reason, None))
+                let error = TaskRun::new(self.worker, row, None).fail_text(text, result.error.as_deref(), None);
+                Some(result.into_failed(error, reason, None))
             }
             Verdict::PlanAgain { .. } => {
                 shared::info!("task interrupted", task = row.task);

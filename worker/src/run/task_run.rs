@@ -2,12 +2,12 @@
 
 use super::worker::Worker;
 use crate::record::{Claimant, RemoteClaimant, ScanStart};
-use crate::result::format::Texts;
+use crate::result::format::Output;
 use crate::result::outcome::{CRASH_SHUTDOWN, Ending, Server};
 use crate::task_row::TaskRow;
 use crate::wire::{LinkError, ServerError, Session};
 use shared::process::exit_code::ExitCode;
-use shared::region::Notes;
+use shared::region::{Notes, TaskKey, TaskResult};
 
 /// What a task leads to.
 pub(crate) enum Next {
@@ -56,7 +56,10 @@ impl<'a> TaskRun<'a> {
 
 /// What came of the input.
 pub(super) struct Outcome {
-    pub(super) texts: Texts,
+    /// What it has printed, until the verdict makes it the result.
+    pub(super) result: TaskResult<'static>,
+    /// It has printed more than the limit.
+    pub(super) overflowed: bool,
     pub(super) ending: Ending,
     /// Gone when the link was lost.
     pub(super) session: Option<Session>,
@@ -69,21 +72,32 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// The session survived.
-    pub(super) fn ran(texts: Texts, code: Option<Vec<u8>>, session: Session, said_timeout: bool) -> Outcome {
-        let (ending, session) = (Ending::Ran { code }, Some(session));
-        Outcome { texts, ending, session, last_message: None, said_timeout, severed: false }
+    /// The session survived; a batch keeps it for its next input.
+    pub(super) fn ran(
+        (result, overflowed): (TaskResult<'static>, bool),
+        code: Option<Vec<u8>>,
+        session: Option<Session>,
+        said_timeout: bool,
+    ) -> Outcome {
+        let ending = Ending::Ran { code };
+        Outcome { result, overflowed, ending, session, last_message: None, said_timeout, severed: false }
     }
 
-    pub(super) fn lost(texts: Texts, lost: LinkError) -> Outcome {
+    pub(super) fn lost((result, overflowed): (TaskResult<'static>, bool), lost: LinkError) -> Outcome {
         let code = lost.fatal.as_ref().and_then(farewell);
         let severed = lost.closed && lost.fatal.is_none();
         let last_message = Some(lost.fatal.unwrap_or_else(|| {
             ServerError::local("FATAL", "08006", &format!("connection to server was lost: {}", lost.what))
         }));
         let ending = Ending::Lost { code, server: Server::Other };
-        Outcome { texts, ending, session: None, last_message, said_timeout: false, severed }
+        Outcome { result, overflowed, ending, session: None, last_message, said_timeout: false, severed }
     }
+}
+
+/// What was printed, and whether that was more than the limit.
+pub(super) fn printed(output: Output<'_>, key: TaskKey) -> (TaskResult<'static>, bool) {
+    let overflowed = output.overflowed();
+    (output.into_result(key), overflowed)
 }
 
 /// The SQLSTATE of the server's last message. An immediate shutdown ends with the code of an orderly one, but as a mere

@@ -239,4 +239,32 @@ impl AttemptTable {
     pub fn unsettled(&mut self, id: AttemptId, now: Instant) {
         self.event(id, AttemptEvent::Unanswered { now });
     }
+
+    /// The database has answered what became of it.
+    pub fn settle_answered(&mut self, id: AttemptId) {
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            attempt.answered = true;
+        }
+    }
+
+    /// Entries before `first` are of an earlier session. The server may have lost their claims in a crash; then the next claim
+    /// of the row gets the same number. So they are asked about before anything is claimed.
+    pub fn settles_first(&self, first: AttemptId) -> bool {
+        let unasked = |attempt: &Attempt| matches!(attempt.state, AttemptState::Settling { .. }) && !attempt.answered;
+        self.attempts.range(..first).any(|(id, attempt)| unasked(attempt) && !self.is_claimed_again(*id))
+    }
+
+    /// Whether that question must wait. While another entry has the same task and number, it is the other's row.
+    pub fn settles_later(&self, id: AttemptId, first: AttemptId, passing: bool) -> bool {
+        let unasked = self.attempts.get(&id).is_some_and(|attempt| !attempt.answered);
+        (passing && id < first && unasked) || self.is_claimed_again(id)
+    }
+
+    fn is_claimed_again(&self, id: AttemptId) -> bool {
+        let Some(key) = self.attempts.get(&id).map(Attempt::key) else { return false };
+        self.attempts.iter().any(|(other, attempt)| match attempt.state {
+            AttemptState::Settling { .. } | AttemptState::Over => false,
+            _ => *other != id && self.at_work(attempt).unwrap_or(attempt.key()) == key,
+        })
+    }
 }

@@ -34,7 +34,7 @@ impl AttemptTable {
 
     /// What an attempt runs, or will. A worker that has not written its status yet will run what it was started for: the row may
     /// show that already, and be stopped. A recorder runs nothing.
-    fn at_work(&self, attempt: &Attempt) -> Option<(i64, i32)> {
+    pub(super) fn at_work(&self, attempt: &Attempt) -> Option<(i64, i32)> {
         let Some(worker) = &attempt.worker else {
             return (attempt.state == AttemptState::Claimed).then(|| attempt.key());
         };

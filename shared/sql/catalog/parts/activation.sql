@@ -241,25 +241,19 @@ $function$;
 COMMENT ON FUNCTION mill_private.finish_activations(int[], timestamptz[], int[]) IS
     'pgmill: the end of activations that have succeeded together';
 
--- `by_user`: a person stopped, deleted or marked it.
+-- `by_user`: a person stopped, deleted or marked it. The most frequent case is the success of a schedule's own run.
+-- Failures, crashes and interruptions call functions of their own.
 CREATE FUNCTION mill_private.settle_run(ended mill_private.run, success bool, by_user bool) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
     moment timestamptz := mill.now();
     job_row mill.job := (SELECT stored FROM mill.job stored WHERE stored.id = ended.job);
-    root bigint := COALESCE(ended.activation, ended.id);
     began bool := ended.start IS NOT NULL;
-    lasted interval := ended.stop - ended.start;
+    failed bool := began AND NOT success AND ended.outcome NOT IN ('crashed', 'interrupted');
     stat mill_private.job_state;
     own bool;
-    crashed bool := NOT success AND began AND ended.outcome = 'crashed';
-    interrupted bool := NOT success AND began AND ended.outcome = 'interrupted';
-    tries int;
-    allowed int;
     again timestamptz;
-    slot timestamptz;
     over bool := true;
-    delivers_nothing CONSTANT int := -1;
 BEGIN
     IF job_row.id IS NULL THEN
         -- The job was deleted meanwhile. Its numbers go with the end of its last run.
@@ -270,87 +264,28 @@ BEGIN
     IF stat.job IS NULL THEN
         RETURN;
     END IF;
-    own := stat.run IS NOT NULL AND stat.run = root;
-    IF began THEN
-        stat.last_start := GREATEST(stat.last_start, moment - lasted);
-    ELSIF own THEN
+    own := stat.run IS NOT NULL AND stat.run = COALESCE(ended.activation, ended.id);
+    IF own AND NOT began THEN
         stat.next_start := NULL;
     END IF;
-    IF interrupted THEN
-        -- An interruption is not counted. The next run starts as soon as the queue is served.
-        again := LEAST(ended.due, moment);
-        over := false;
-    ELSIF crashed THEN
-        stat.total_runs := stat.total_runs + 1;
-        stat.total_crashes := stat.total_crashes + 1;
-        stat.consecutive_crashes := stat.consecutive_crashes + 1;
-        stat.last_finish := GREATEST(stat.last_finish, moment);
-        stat.last_run_success := false;
-        again := GREATEST(moment + job_row.crash_wait, moment + mill_private.compute_retry_delay(job_row, stat.consecutive_crashes));
-        over := false;
-    ELSE
-        IF began THEN
-            stat.total_runs := stat.total_runs + 1;
-            stat.consecutive_crashes := 0;
-        ELSIF success AND ended.reason IS NULL THEN
-            stat.total_runs := stat.total_runs + 1;
-            stat.last_start := GREATEST(stat.last_start, moment);
-        END IF;
-        IF success AND ended.reason IS NULL THEN
-            stat.total_successes := stat.total_successes + 1;
-            stat.consecutive_failures := 0;
-            stat.last_successful_finish := GREATEST(stat.last_successful_finish, moment);
-            stat.total_duration := stat.total_duration + COALESCE(lasted, interval '0');
-        ELSIF began THEN
-            stat.total_failures := stat.total_failures + 1;
-            stat.consecutive_failures := stat.consecutive_failures + 1;
-            stat.total_duration_failures := stat.total_duration_failures + COALESCE(lasted, interval '0');
-        END IF;
-        IF began OR (success AND ended.reason IS NULL) THEN
-            stat.last_finish := GREATEST(stat.last_finish, moment);
-            stat.last_run_success := success;
-        END IF;
-        tries := CASE WHEN mill_private.has_schedule(job_row) THEN stat.consecutive_failures ELSE ended.failures + 1 END;
-        allowed := COALESCE(job_row.max_retries, CASE WHEN mill_private.has_schedule(job_row) THEN -1 ELSE 0 END);
-        -- A run that a person starts of a scheduled job is not retried: that person sees the failure, and the schedule goes on.
-        IF NOT success AND began AND NOT by_user AND (own OR NOT mill_private.has_schedule(job_row))
-                AND (allowed < 0 OR tries < GREATEST(allowed, 1)) THEN
-            again := moment + mill_private.compute_retry_delay(job_row, tries);
-            IF job_row.fixed_schedule AND job_row.schedule_interval IS NOT NULL THEN
-                slot := mill_private.compute_next_start(job_row, moment, moment);
-                again := LEAST(again, slot);
-            END IF;
-            IF own THEN
-                again := COALESCE(stat.next_start, again);
-                stat.fill := job_row.cron IS NOT NULL AND stat.next_start IS NULL;
-            END IF;
-            over := false;
-        END IF;
+    stat := mill_private.count_ended_run(stat, ended, success, moment);
+    IF began AND NOT success THEN
+        again := mill_private.compute_retry_start(job_row, stat, ended, own, by_user, moment);
     END IF;
-    IF mill_private.is_overtaken(ended.job, ended.at, ended.epoch) AND ended.epoch IS DISTINCT FROM delivers_nothing THEN
-        -- clear or rerun has started this logical time anew: the old run is not retried.
-        over := true;
-    END IF;
-    IF NOT over THEN
-        over := mill_private.order_run(ended.job, ended.at, again, priority => ended.priority, activation => root,
-                              failures => ended.failures + CASE WHEN crashed OR interrupted THEN 0 ELSE 1 END,
-                              attempt => ended.attempt, epoch => ended.epoch,
-                              held => NOT mill_private.may_start(job_row) AND (own OR NOT mill_private.has_schedule(job_row))) IS NULL;
-        IF again > moment THEN
-            -- It may be due before this is committed.
-            PERFORM mill_private.bump_version(stat.queue);
-        END IF;
-        SELECT stored.scheduled, stored.reason INTO stat.scheduled, stat.reason FROM mill_private.job_state stored WHERE stored.job = ended.job;
+    IF again IS NOT NULL THEN
+        over := NOT mill_private.order_retry(job_row, stat, ended, own, again, moment);
     END IF;
     IF own THEN
         stat.stamp := stat.stamp + 1;
-        IF NOT over THEN
-            stat.next_start := again;
-        ELSE
-            stat.run := NULL;
+        IF over OR failed THEN
             -- A next start that the run has set itself wins.
             stat.fill := job_row.cron IS NOT NULL AND stat.next_start IS NULL;
+        END IF;
+        IF over THEN
+            stat.run := NULL;
             stat.next_start := COALESCE(stat.next_start, mill_private.compute_next_start(job_row, moment, moment));
+        ELSE
+            stat.next_start := again;
         END IF;
     END IF;
     UPDATE mill_private.job_state stored SET (last_start, last_finish, last_successful_finish, last_run_success, next_start, total_runs,
@@ -360,20 +295,17 @@ BEGIN
            stat.total_successes, stat.total_failures, stat.total_crashes, stat.consecutive_failures, stat.consecutive_crashes,
            stat.total_duration, stat.total_duration_failures, stat.run, stat.fill, stat.stamp)
      WHERE stored.job = ended.job;
-    IF own AND over THEN
+    IF NOT over THEN
+        PERFORM mill_private.free_flow_place(job_row);
+        RETURN;
+    ELSIF own THEN
         -- The plan has changed.
         PERFORM mill_private.wake_scheduler(stat.queue);
     END IF;
-    IF over THEN
-        IF NOT success AND began AND mill_private.has_schedule(job_row) AND job_row.scheduled AND allowed >= 0
-                AND tries >= GREATEST(allowed, 1) THEN
-            PERFORM mill_private.pause_job(ended.job, format('failed %s in a row, max_retries = %s',
-                                           mill_private.count_of(tries, 'time'), allowed));
-        END IF;
-        PERFORM mill_private.finish_activation(ended.job, ended.at, ended.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
-    ELSE
-        PERFORM mill_private.free_flow_place(job_row);
+    IF failed THEN
+        PERFORM mill_private.pause_failing_job(job_row, stat.consecutive_failures);
     END IF;
+    PERFORM mill_private.finish_activation(ended.job, ended.at, ended.epoch, CASE WHEN success THEN 'succeeded' ELSE 'failed' END);
 END
 $function$;
 COMMENT ON FUNCTION mill_private.settle_run(mill_private.run, bool, bool) IS

@@ -3,32 +3,88 @@
 -- local time happens at the first moment at which the clock of the zone shows it or has gone past it.
 -- parameters: none; locks: none; caller: installation, once per database
 
+-- `field`: 1 the second .. 6 the day of the week. `members`: bit n is set if the item has the value n.
+CREATE FUNCTION mill_private.parse_cron_item(field int, item text, OUT members bigint, OUT wrong text)
+    LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    month CONSTANT int := 5;
+    weekday CONSTANT int := 6;
+    months CONSTANT text[] := ARRAY['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
+    weekdays CONSTANT text[] := ARRAY['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'];
+    name text := (ARRAY['second', 'minute', 'hour', 'day of month', 'month', 'day of week'])[field];
+    lowest int := (ARRAY[0, 0, 0, 1, 1, 0])[field];
+    -- Sunday is 0 and 7; * ends with Saturday.
+    highest int := (ARRAY[59, 59, 23, 31, 12, 7])[field];
+    highest_of_all int := (ARRAY[59, 59, 23, 31, 12, 6])[field];
+    longest_step int := (ARRAY[60, 60, 24, 31, 12, 7])[field];
+    range_text text := split_part(item, '/', 1);
+    step_text text := CASE WHEN strpos(item, '/') > 0 THEN substr(item, strpos(item, '/') + 1) END;
+    ends text[];
+    numbers bigint[];
+    low int := lowest;
+    high int := highest_of_all;
+BEGIN
+    IF range_text <> '*' THEN
+        ends := CASE WHEN strpos(range_text, '-') > 0
+            THEN ARRAY[split_part(range_text, '-', 1), substr(range_text, strpos(range_text, '-') + 1)]
+            ELSE ARRAY[range_text] END;
+        numbers := ARRAY(SELECT COALESCE(
+            CASE field WHEN month THEN array_position(months, lower(one_end COLLATE "C"))
+                       WHEN weekday THEN array_position(weekdays, lower(one_end COLLATE "C")) - 1 END,
+            CASE WHEN one_end ~ '^[0-9]{1,9}$' THEN one_end::bigint END) FROM unnest(ends) WITH ORDINALITY AS given (one_end, place) ORDER BY place);
+        IF array_position(numbers, NULL) IS NOT NULL THEN
+            wrong := format('%s: "%s" is not a value, a range or a step', name, item);
+            RETURN;
+        END IF;
+        FOR place IN 1 .. cardinality(ends) LOOP
+            IF numbers[place] NOT BETWEEN lowest AND highest THEN
+                wrong := format('%s: %s is not within %s to %s', name, ends[place], lowest, highest);
+                RETURN;
+            END IF;
+        END LOOP;
+        low := numbers[1];
+        high := numbers[cardinality(ends)];
+        IF cardinality(ends) = 2 AND field = weekday AND low > 0 AND lower(ends[2] COLLATE "C") = 'sun' THEN
+            high := highest;
+        ELSIF cardinality(ends) = 1 AND step_text IS NOT NULL THEN
+            wrong := format('%s: the step in %s needs a range, as in %s-%s/%s', name, item, range_text, highest, step_text);
+        END IF;
+        IF wrong IS NULL AND low > high THEN
+            wrong := format('%s: the range %s goes backward', name, item);
+        END IF;
+    END IF;
+    IF wrong IS NULL AND step_text !~ '^[0-9]{1,9}$' THEN
+        wrong := format('%s: "%s" is not a value, a range or a step', name, item);
+    ELSIF wrong IS NULL AND step_text::int NOT BETWEEN 1 AND longest_step THEN
+        wrong := format('%s: the step %s is not within 1 to %s', name, step_text, longest_step);
+    ELSIF wrong IS NULL AND step_text IS NULL THEN
+        members := (2::bigint << high) - (1::bigint << low);
+    ELSIF wrong IS NULL THEN
+        members := (SELECT bit_or(1::bigint << value) FROM generate_series(low, high, step_text::int) AS value);
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.parse_cron_item(int, text) IS
+    'pgmill: parses an item of a cron field: its values, or why it is refused';
+
 CREATE FUNCTION mill.check_cron(cron text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    fields text[];
-    names text[] := ARRAY['second', 'minute', 'hour', 'day of month', 'month', 'day of week'];
-    lows int[] := ARRAY[0, 0, 0, 1, 1, 0];
-    highs int[] := ARRAY[59, 59, 23, 31, 12, 7];
-    longest int[] := ARRAY[60, 60, 24, 31, 12, 7];
-    months text[] := ARRAY['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
-    weekdays text[] := ARRAY['sun', 'mon', 'tue', 'wed', 'thu', 'fri', 'sat'];
-    lengths int[] := ARRAY[31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    most_characters CONSTANT int := 1000;
+    day CONSTANT int := 4;
+    month CONSTANT int := 5;
+    weekday CONSTANT int := 6;
+    month_lengths CONSTANT int[] := ARRAY[31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
     trimmed text := btrim(cron, E' \t\n\r');
+    fields text[];
     item text;
-    range_text text;
-    step_text text;
-    ends text[];
-    numbers bigint[];
-    low int;
-    high int;
-    step int;
+    parsed record;
     day_set bigint := 0;
     month_set bigint := 0;
     last_day bool := false;
 BEGIN
-    IF char_length(cron) > 1000 THEN
-        RETURN 'it is longer than 1000 characters';
+    IF char_length(cron) > most_characters THEN
+        RETURN format('it is longer than %s characters', most_characters);
     END IF;
     IF starts_with(trimmed, '@') THEN
         CASE lower(trimmed COLLATE "C")
@@ -45,66 +101,26 @@ BEGIN
     ELSIF cardinality(fields) <> 6 THEN
         RETURN format('it has %s fields; five are needed, or six with seconds in front', cardinality(fields));
     END IF;
-    FOR i IN 1 .. 6 LOOP
-        FOREACH item IN ARRAY string_to_array(fields[i], ',') LOOP
-            IF i = 4 AND item IN ('L', 'l', '$') THEN
+    FOR field IN 1 .. cardinality(fields) LOOP
+        FOREACH item IN ARRAY string_to_array(fields[field], ',') LOOP
+            IF field = day AND item IN ('L', 'l', '$') THEN
                 last_day := true;
                 CONTINUE;
             END IF;
-            range_text := split_part(item, '/', 1);
-            step_text := CASE WHEN strpos(item, '/') > 0 THEN substr(item, strpos(item, '/') + 1) END;
-            IF range_text = '*' THEN
-                low := lows[i];
-                high := LEAST(highs[i], CASE WHEN i = 6 THEN 6 ELSE 59 END);
-            ELSE
-                ends := CASE WHEN strpos(range_text, '-') > 0
-                    THEN ARRAY[split_part(range_text, '-', 1), substr(range_text, strpos(range_text, '-') + 1)]
-                    ELSE ARRAY[range_text] END;
-                numbers := ARRAY(SELECT COALESCE(
-                    CASE i WHEN 5 THEN array_position(months, lower(e COLLATE "C"))
-                           WHEN 6 THEN array_position(weekdays, lower(e COLLATE "C")) - 1 END,
-                    CASE WHEN e ~ '^[0-9]{1,9}$' THEN e::bigint END) FROM unnest(ends) WITH ORDINALITY AS u(e, n) ORDER BY n);
-                IF array_position(numbers, NULL) IS NOT NULL THEN
-                    RETURN format('%s: "%s" is not a value, a range or a step', names[i], item);
-                END IF;
-                FOR n IN 1 .. cardinality(ends) LOOP
-                    IF numbers[n] NOT BETWEEN lows[i] AND highs[i] THEN
-                        RETURN format('%s: %s is not within %s to %s', names[i], ends[n], lows[i], highs[i]);
-                    END IF;
-                END LOOP;
-                low := numbers[1];
-                IF cardinality(ends) = 2 THEN
-                    high := CASE WHEN i = 6 AND low > 0 AND lower(ends[2] COLLATE "C") = 'sun' THEN 7 ELSE numbers[2] END;
-                ELSIF step_text IS NOT NULL THEN
-                    RETURN format('%s: the step in %s needs a range, as in %s-%s/%s', names[i], item, range_text, highs[i], step_text);
-                ELSE
-                    high := low;
-                END IF;
-                IF low > high THEN
-                    RETURN format('%s: the range %s goes backward', names[i], item);
-                END IF;
-            END IF;
-            step := 1;
-            IF step_text IS NOT NULL THEN
-                IF step_text !~ '^[0-9]{1,9}$' THEN
-                    RETURN format('%s: "%s" is not a value, a range or a step', names[i], item);
-                END IF;
-                step := step_text::int;
-                IF step NOT BETWEEN 1 AND longest[i] THEN
-                    RETURN format('%s: the step %s is not within 1 to %s', names[i], step_text, longest[i]);
-                END IF;
-            END IF;
-            IF i = 4 THEN
-                day_set := day_set | (SELECT bit_or(1::bigint << v) FROM generate_series(low, high, step) AS v);
-            ELSIF i = 5 THEN
-                month_set := month_set | (SELECT bit_or(1::bigint << v) FROM generate_series(low, high, step) AS v);
+            parsed := mill_private.parse_cron_item(field, item);
+            IF parsed.wrong IS NOT NULL THEN
+                RETURN parsed.wrong;
+            ELSIF field = day THEN
+                day_set := day_set | parsed.members;
+            ELSIF field = month THEN
+                month_set := month_set | parsed.members;
             END IF;
         END LOOP;
     END LOOP;
     -- If both day and weekday are restricted, one of them is enough.
-    IF last_day OR NOT starts_with(fields[4], '*') AND NOT starts_with(fields[6], '*')
-       OR EXISTS (SELECT FROM unnest(lengths) WITH ORDINALITY AS m(length, number)
-                   WHERE month_set & (1::bigint << number::int) <> 0 AND day_set & ((2::bigint << length) - 1) <> 0) THEN
+    IF last_day OR NOT starts_with(fields[day], '*') AND NOT starts_with(fields[weekday], '*')
+       OR EXISTS (SELECT FROM unnest(month_lengths) WITH ORDINALITY AS known (length, number)
+                   WHERE month_set & (1::bigint << known.number::int) <> 0 AND day_set & ((2::bigint << known.length) - 1) <> 0) THEN
         RETURN NULL;
     END IF;
     RETURN 'it never fires: none of its months has such a day';

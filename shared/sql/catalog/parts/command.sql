@@ -1,6 +1,6 @@
 -- Commands of people: run, rerun, clear, cancel, skip, mark, fire, pause, resume. An INSERT into mill.command performs one in its
--- own transaction, and the row stays as the audit trail. Functions of the same names insert the row. A trigger that runs as the writer
--- notes current_user, and the command is performed for that role.
+-- own transaction, and the row stays as the audit trail. Functions of the same names insert the row (part `command_function`). A
+-- trigger that runs as the writer notes current_user, and the command is performed for that role.
 -- Lock order: runs, job states, flows, tokens.
 -- parameters: none; locks: none; caller: installation, once per database
 
@@ -93,7 +93,7 @@ BEGIN
                            ELSE mill_private.shift_time(given.at, edge_row.shift, mill_private.get_job_zone(edge_row.from_job)) END);
             kept := kept || (SELECT COALESCE(array_agg(edge_id), '{}') FROM unnest(token_row.delivered) AS edge_id WHERE edge_id = edge_row.id);
             IF edge_row.id = ANY (token_row.delivered) AND (edge_row.from_job IS NOT NULL OR NOT timers_fire)
-                    AND cardinality(seeds) < COALESCE(job_row.threshold - 1, 2147483647) THEN
+                    AND (job_row.threshold IS NULL OR cardinality(seeds) < job_row.threshold - 1) THEN
                 seeds := seeds || edge_row.id;
             END IF;
         END LOOP;
@@ -173,6 +173,136 @@ $function$;
 COMMENT ON FUNCTION mill_private.rerun_jobs(int[], timestamptz) IS
     'pgmill: starts jobs of a logical time again, and resets everything downstream';
 
+-- `below`: of these jobs and of all that is downstream of them.
+CREATE FUNCTION mill_private.rerun_failed_jobs(jobs int[], at timestamptz, below bool) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    failed int[];
+BEGIN
+    IF below THEN
+        jobs := (SELECT array_agg(DISTINCT reached.job) FROM mill_private.list_downstream(jobs, ARRAY[rerun_failed_jobs.at]) reached
+                  WHERE reached.at = rerun_failed_jobs.at);
+    END IF;
+    failed := mill_private.list_failed_jobs(jobs, rerun_failed_jobs.at);
+    IF cardinality(failed) = 0 THEN
+        RETURN 'nothing has failed';
+    END IF;
+    RETURN mill_private.rerun_jobs(failed, rerun_failed_jobs.at);
+END
+$function$;
+COMMENT ON FUNCTION mill_private.rerun_failed_jobs(int[], timestamptz, bool) IS 'pgmill: starts the failed jobs of a logical time again';
+
+CREATE FUNCTION mill_private.clear_jobs(jobs int[], at timestamptz, flow text) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    under_way bigint := (SELECT count(*) FROM mill_private.lock_open_runs(jobs, clear_jobs.at) open_run WHERE open_run.start IS NOT NULL);
+BEGIN
+    PERFORM mill_private.lock_job_states(jobs);
+    PERFORM mill_private.lock_flows(ARRAY[clear_jobs.flow], true);
+    PERFORM mill_private.reset_tokens(jobs, array_fill(clear_jobs.at, ARRAY[cardinality(jobs)]), true);
+    RETURN format('%s cleared; runs under way, which will deliver nothing: %s', mill_private.count_of(cardinality(jobs), 'job'), under_way);
+END
+$function$;
+COMMENT ON FUNCTION mill_private.clear_jobs(int[], timestamptz, text) IS 'pgmill: clears a logical time of jobs of one flow';
+
+CREATE FUNCTION mill_private.cancel_runs(jobs int[], at timestamptz) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    run_row record;
+    affected int := 0;
+    asked int := 0;
+BEGIN
+    FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, cancel_runs.at) open_run LOOP
+        affected := affected + 1;
+        asked := asked + mill_private.close_run(run_row.id, false, 'cancelled', {cancelled_text})::int;
+    END LOOP;
+    RETURN format('%s cancelled', mill_private.count_of(affected, 'run'))
+           || CASE WHEN asked > 0 THEN format(' (%s under way, asked to stop)', asked) ELSE '' END;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.cancel_runs(int[], timestamptz) IS 'pgmill: cancels the open runs of jobs';
+
+CREATE FUNCTION mill_private.skip_job(job int, at timestamptz) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    run_row record;
+    affected int := 0;
+BEGIN
+    FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(ARRAY[skip_job.job], skip_job.at) open_run LOOP
+        PERFORM mill_private.close_run(run_row.id, true, 'skipped', NULL);
+        affected := affected + 1;
+    END LOOP;
+    IF affected > 0 THEN
+        RETURN format('%s skipped', mill_private.count_of(affected, 'run'));
+    END IF;
+    INSERT INTO mill.token AS stored (job, at, skips) VALUES (skip_job.job, skip_job.at, 1)
+    ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET skips = stored.skips + 1;
+    RETURN 'the next activation for this time will be skipped';
+END
+$function$;
+COMMENT ON FUNCTION mill_private.skip_job(int, timestamptz) IS 'pgmill: skips the open runs of a job, or its next activation if none is open';
+
+-- Returns the id of the run.
+CREATE FUNCTION mill_private.mark_job(job_row mill.job, at timestamptz, success bool, maker name) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    run_row record;
+    marked bigint;
+    error text := CASE WHEN NOT success THEN format('ERROR:  marked as failed by %s', maker) END;
+BEGIN
+    FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(ARRAY[job_row.id], mark_job.at) open_run LOOP
+        PERFORM mill_private.close_run(run_row.id, success, 'marked', error);
+        marked := run_row.id;
+    END LOOP;
+    IF marked IS NULL THEN
+        -- A new run is marked: the earlier one stays as it ended.
+        PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
+        marked := mill_private.order_run(job_row.id, mark_job.at, mill.now(), held => true, epoch => mill_private.count_manual_start(job_row.id, mark_job.at));
+        PERFORM mill_private.close_run(marked, success, 'marked', error);
+    END IF;
+    RETURN marked;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.mark_job(mill.job, timestamptz, bool, name) IS 'pgmill: ends the open runs of a job for a user, or records such a run if none is open';
+
+CREATE FUNCTION mill_private.set_paused(job int, flow text, paused bool) RETURNS text
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF set_paused.flow IS NOT NULL THEN
+        UPDATE mill.flow stored SET paused = set_paused.paused WHERE stored.name = set_paused.flow AND stored.paused <> set_paused.paused;
+    ELSE
+        UPDATE mill.job stored SET scheduled = NOT set_paused.paused WHERE stored.id = set_paused.job AND stored.scheduled = set_paused.paused;
+    END IF;
+    RETURN CASE WHEN NOT FOUND THEN 'no change' WHEN set_paused.paused THEN 'paused' ELSE 'resumed' END;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.set_paused(int, text, bool) IS 'pgmill: pauses or resumes a flow, or else a job';
+
+-- `perform_command` has checked that the named job, flow or timer exists.
+CREATE FUNCTION mill_private.explain_bad_command(command mill.command) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    needs text[] := CASE command.action
+        WHEN 'run' THEN ARRAY['job'] WHEN 'rerun' THEN ARRAY['job', 'flow'] WHEN 'clear' THEN ARRAY['flow', 'job']
+        WHEN 'cancel' THEN ARRAY['job', 'flow'] WHEN 'skip' THEN ARRAY['job'] WHEN 'mark' THEN ARRAY['job']
+        WHEN 'fire' THEN ARRAY['timer'] WHEN 'pause' THEN ARRAY['flow', 'job'] WHEN 'resume' THEN ARRAY['flow', 'job'] END;
+BEGIN
+    RETURN CASE
+        WHEN needs IS NULL THEN format('unknown action "%s": use run, rerun, clear, cancel, skip, mark, fire, pause or resume', command.action)
+        WHEN num_nonnulls(command.job, command.flow, command.timer) <> 1
+          OR NOT CASE WHEN command.job IS NOT NULL THEN 'job' WHEN command.flow IS NOT NULL THEN 'flow' ELSE 'timer' END = ANY (needs)
+            THEN format('%s needs a %s', command.action, array_to_string(needs, ' or a '))
+        WHEN command.at IS NULL AND command.action IN ('rerun', 'clear', 'skip', 'mark') THEN format('%s needs the logical time: at', command.action)
+        WHEN command.action = 'rerun' AND COALESCE(command.how, 'down') NOT IN ('only', 'down', 'failed')
+            THEN format('how of rerun must be only, down or failed, not "%s"', command.how)
+        WHEN command.action = 'rerun' AND command.flow IS NOT NULL AND COALESCE(command.how, '') <> 'failed'
+            THEN 'rerun of a flow needs how => ''failed'''
+        WHEN command.action = 'mark' AND COALESCE(command.how, '') NOT IN ('success', 'failure') THEN 'mark needs how => ''success'' or ''failure'''
+        WHEN command.action NOT IN ('rerun', 'mark') AND command.how IS NOT NULL THEN format('%s has no "how"', command.action) END;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.explain_bad_command(mill.command) IS 'pgmill: why a command is refused; NULL: it is valid';
+
 CREATE FUNCTION mill_private.perform_command() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
@@ -180,11 +310,8 @@ DECLARE
     flow_row mill.flow;
     timer_row mill.timer;
     jobs int[];
-    affected int := 0;
-    asked int := 0;
-    run_row record;
     wrong text;
-    needs text[];
+    delivers_nothing CONSTANT int := -1;
 BEGIN
     NEW.made := clock_timestamp();
     SELECT * INTO job_row FROM mill.job stored WHERE stored.name = NEW.job;
@@ -194,26 +321,8 @@ BEGIN
         WHEN NEW.job IS NOT NULL AND job_row.id IS NULL THEN format('job "%s" does not exist', NEW.job)
         WHEN NEW.flow IS NOT NULL AND flow_row.name IS NULL THEN format('flow "%s" does not exist', NEW.flow)
         WHEN NEW.timer IS NOT NULL AND timer_row.id IS NULL THEN format('timer "%s" does not exist', NEW.timer)
-        WHEN NEW.at IS NOT NULL AND NOT isfinite(NEW.at) THEN 'at must be a finite time' END;
-    IF wrong IS NOT NULL THEN
-        PERFORM mill_private.raise_violation(wrong);
-    END IF;
-    needs := CASE NEW.action
-        WHEN 'run' THEN ARRAY['job'] WHEN 'rerun' THEN ARRAY['job', 'flow'] WHEN 'clear' THEN ARRAY['flow', 'job']
-        WHEN 'cancel' THEN ARRAY['job', 'flow'] WHEN 'skip' THEN ARRAY['job'] WHEN 'mark' THEN ARRAY['job']
-        WHEN 'fire' THEN ARRAY['timer'] WHEN 'pause' THEN ARRAY['flow', 'job'] WHEN 'resume' THEN ARRAY['flow', 'job'] END;
-    wrong := CASE
-        WHEN needs IS NULL THEN format('unknown action "%s": use run, rerun, clear, cancel, skip, mark, fire, pause or resume', NEW.action)
-        WHEN num_nonnulls(NEW.job, NEW.flow, NEW.timer) <> 1
-          OR NOT CASE WHEN NEW.job IS NOT NULL THEN 'job' WHEN NEW.flow IS NOT NULL THEN 'flow' ELSE 'timer' END = ANY (needs)
-            THEN format('%s needs a %s', NEW.action, array_to_string(needs, ' or a '))
-        WHEN NEW.at IS NULL AND NEW.action IN ('rerun', 'clear', 'skip', 'mark') THEN format('%s needs the logical time: at', NEW.action)
-        WHEN NEW.action = 'rerun' AND COALESCE(NEW.how, 'down') NOT IN ('only', 'down', 'failed')
-            THEN format('how of rerun must be only, down or failed, not "%s"', NEW.how)
-        WHEN NEW.action = 'rerun' AND NEW.flow IS NOT NULL AND COALESCE(NEW.how, '') <> 'failed'
-            THEN 'rerun of a flow needs how => ''failed'''
-        WHEN NEW.action = 'mark' AND COALESCE(NEW.how, '') NOT IN ('success', 'failure') THEN 'mark needs how => ''success'' or ''failure'''
-        WHEN NEW.action NOT IN ('rerun', 'mark') AND NEW.how IS NOT NULL THEN format('%s has no "how"', NEW.action) END;
+        WHEN NEW.at IS NOT NULL AND NOT isfinite(NEW.at) THEN 'at must be a finite time'
+        ELSE mill_private.explain_bad_command(NEW) END;
     IF wrong IS NOT NULL THEN
         PERFORM mill_private.raise_violation(wrong);
     END IF;
@@ -243,73 +352,28 @@ BEGIN
     WHEN 'rerun' THEN
         IF NEW.how = 'only' THEN
             PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
-            -- epoch -1: it delivers nothing
-            NEW.run := mill_private.order_graph_run(job_row, NEW.at, -1, false, false);
+            NEW.run := mill_private.order_graph_run(job_row, NEW.at, delivers_nothing, false, false);
             NEW.result := format('run %s, which delivers nothing', NEW.run);
+        ELSIF NEW.how = 'failed' THEN
+            NEW.result := mill_private.rerun_failed_jobs(jobs, NEW.at, job_row.id IS NOT NULL);
         ELSE
-            IF NEW.how = 'failed' THEN
-                IF job_row.id IS NOT NULL THEN
-                    jobs := (SELECT array_agg(DISTINCT below.job) FROM mill_private.list_downstream(jobs, ARRAY[NEW.at]) below WHERE below.at = NEW.at);
-                END IF;
-                jobs := mill_private.list_failed_jobs(jobs, NEW.at);
-            END IF;
-            IF cardinality(jobs) = 0 THEN
-                NEW.result := 'nothing has failed';
-            ELSE
-                NEW.result := mill_private.rerun_jobs(jobs, NEW.at);
-            END IF;
+            NEW.result := mill_private.rerun_jobs(jobs, NEW.at);
         END IF;
     WHEN 'clear' THEN
-        affected := (SELECT count(*) FROM mill_private.lock_open_runs(jobs, NEW.at) open_run WHERE open_run.start IS NOT NULL);
-        PERFORM mill_private.lock_job_states(jobs);
-        PERFORM mill_private.lock_flows(ARRAY[COALESCE(flow_row.name, job_row.flow)], true);
-        PERFORM mill_private.reset_tokens(jobs, array_fill(NEW.at, ARRAY[cardinality(jobs)]), true);
-        NEW.result := format('%s cleared; runs under way, which will deliver nothing: %s', mill_private.count_of(cardinality(jobs), 'job'), affected);
+        NEW.result := mill_private.clear_jobs(jobs, NEW.at, COALESCE(flow_row.name, job_row.flow));
     WHEN 'cancel' THEN
-        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
-            affected := affected + 1;
-            asked := asked + mill_private.close_run(run_row.id, false, 'cancelled', {cancelled_text})::int;
-        END LOOP;
-        NEW.result := format('%s cancelled', mill_private.count_of(affected, 'run'))
-                      || CASE WHEN asked > 0 THEN format(' (%s under way, asked to stop)', asked) ELSE '' END;
+        NEW.result := mill_private.cancel_runs(jobs, NEW.at);
     WHEN 'skip' THEN
-        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
-            PERFORM mill_private.close_run(run_row.id, true, 'skipped', NULL);
-            affected := affected + 1;
-        END LOOP;
-        IF affected = 0 THEN
-            INSERT INTO mill.token AS stored (job, at, skips) VALUES (job_row.id, NEW.at, 1)
-            ON CONFLICT ON CONSTRAINT token_pkey DO UPDATE SET skips = stored.skips + 1;
-            NEW.result := 'the next activation for this time will be skipped';
-        ELSE
-            NEW.result := format('%s skipped', mill_private.count_of(affected, 'run'));
-        END IF;
+        NEW.result := mill_private.skip_job(job_row.id, NEW.at);
     WHEN 'mark' THEN
-        FOR run_row IN SELECT open_run.id FROM mill_private.lock_open_runs(jobs, NEW.at) open_run LOOP
-            PERFORM mill_private.close_run(run_row.id, NEW.how = 'success', 'marked',
-                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
-            NEW.run := run_row.id;
-        END LOOP;
-        IF NEW.run IS NULL THEN
-            -- A new run is marked: the earlier one stays as it ended.
-            PERFORM mill_private.lock_flows(ARRAY[job_row.flow]);
-            NEW.run := mill_private.order_run(job_row.id, NEW.at, mill.now(), held => true, epoch => mill_private.count_manual_start(job_row.id, NEW.at));
-            PERFORM mill_private.close_run(NEW.run, NEW.how = 'success', 'marked',
-                CASE NEW.how WHEN 'failure' THEN format('ERROR:  marked as failed by %s', NEW.made_by) END);
-        END IF;
+        NEW.run := mill_private.mark_job(job_row, NEW.at, NEW.how = 'success', NEW.made_by);
         NEW.result := format('run %s: %s', NEW.run, NEW.how);
     WHEN 'fire' THEN
         NEW.at := COALESCE(NEW.at, date_trunc('second', mill.now()));
         UPDATE mill.timer stored SET first = LEAST(stored.first, NEW.at) WHERE stored.id = timer_row.id;
-        affected := mill_private.fire_times(ARRAY[timer_row.name], ARRAY[NEW.at], 'by_hand');
-        NEW.result := format('%s activated', mill_private.count_of(affected, 'job'));
+        NEW.result := format('%s activated', mill_private.count_of(mill_private.fire_times(ARRAY[timer_row.name], ARRAY[NEW.at], 'by_hand'), 'job'));
     WHEN 'pause', 'resume' THEN
-        IF flow_row.name IS NOT NULL THEN
-            UPDATE mill.flow stored SET paused = (NEW.action = 'pause') WHERE stored.name = flow_row.name AND stored.paused <> (NEW.action = 'pause');
-        ELSE
-            UPDATE mill.job stored SET scheduled = (NEW.action = 'resume') WHERE stored.id = job_row.id AND stored.scheduled <> (NEW.action = 'resume');
-        END IF;
-        NEW.result := CASE WHEN NOT FOUND THEN 'no change' WHEN NEW.action = 'pause' THEN 'paused' ELSE 'resumed' END;
+        NEW.result := mill_private.set_paused(job_row.id, flow_row.name, NEW.action = 'pause');
     END CASE;
     RETURN NEW;
 END
@@ -330,58 +394,3 @@ END
 $function$;
 COMMENT ON FUNCTION mill_private.protect_command() IS 'pgmill: what was done cannot be changed in mill.command';
 CREATE TRIGGER keeps BEFORE UPDATE ON mill.command FOR EACH ROW EXECUTE FUNCTION mill_private.protect_command();
-
-CREATE FUNCTION mill.run(job text, at timestamptz DEFAULT NULL) RETURNS bigint
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, job, at) VALUES ('run', $1, $2) RETURNING run
-$function$;
-COMMENT ON FUNCTION mill.run(text, timestamptz) IS 'pgmill: runs a job for a logical time, and what follows from it; the id of the run';
-
-CREATE FUNCTION mill.rerun(job text DEFAULT NULL, at timestamptz DEFAULT NULL, how text DEFAULT 'down', flow text DEFAULT NULL) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, job, at, how, flow) VALUES ('rerun', $1, $2, $3, $4) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.rerun(text, timestamptz, text, text) IS
-    'pgmill: runs a job of a logical time again: only it, everything downstream as well, or what has failed';
-
-CREATE FUNCTION mill.clear(flow text, at timestamptz) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, flow, at) VALUES ('clear', $1, $2) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.clear(text, timestamptz) IS 'pgmill: clears a logical time of a flow; runs under way are recorded and deliver nothing';
-
-CREATE FUNCTION mill.cancel(job text DEFAULT NULL, at timestamptz DEFAULT NULL, flow text DEFAULT NULL) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, job, at, flow) VALUES ('cancel', $1, $2, $3) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.cancel(text, timestamptz, text) IS 'pgmill: cancels the runs of a job or flow, of one logical time or all; failure edges fire';
-
-CREATE FUNCTION mill.skip(job text, at timestamptz) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, job, at) VALUES ('skip', $1, $2) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.skip(text, timestamptz) IS 'pgmill: skips a job of a logical time; it counts as a success';
-
-CREATE FUNCTION mill.mark(job text, at timestamptz, how text) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, job, at, how) VALUES ('mark', $1, $2, $3) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.mark(text, timestamptz, text) IS 'pgmill: records a job of a logical time as ended, by a person: success or failure';
-
-CREATE FUNCTION mill.fire(timer text, at timestamptz DEFAULT NULL) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, timer, at) VALUES ('fire', $1, $2) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.fire(text, timestamptz) IS 'pgmill: delivers a timer''s tokens for a logical time, now';
-
-CREATE FUNCTION mill.pause(flow text DEFAULT NULL, job text DEFAULT NULL) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, flow, job) VALUES ('pause', $1, $2) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.pause(text, text) IS 'pgmill: pauses a flow or job: no new starts; runs under way go on, tokens wait';
-
-CREATE FUNCTION mill.resume(flow text DEFAULT NULL, job text DEFAULT NULL) RETURNS text
-    LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
-    INSERT INTO mill.command (action, flow, job) VALUES ('resume', $1, $2) RETURNING result
-$function$;
-COMMENT ON FUNCTION mill.resume(text, text) IS 'pgmill: resumes a flow or job; timers treat missed times as their catchup says';

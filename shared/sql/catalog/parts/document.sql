@@ -64,6 +64,52 @@ $function$;
 COMMENT ON FUNCTION mill_private.upsert_row(text, jsonb, jsonb) IS
     'pgmill: inserts or updates a row from a document, unless it is equal already';
 
+-- Foreign keys are checked at commit, and name neither the place nor the missing row.
+CREATE FUNCTION mill_private.check_document_edge(whole text, place bigint, given jsonb) RETURNS jsonb
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    key jsonb := jsonb_build_object('job', given -> 'job', 'from_job', given -> 'from_job', 'from_timer', given -> 'from_timer',
+                                    'on', given -> 'on', 'shift', given -> 'shift');
+BEGIN
+    IF (SELECT stored.flow FROM mill.job stored WHERE stored.name = key ->> 'job') IS DISTINCT FROM whole THEN
+        PERFORM mill_private.raise_violation(format('edges[%s].job: "%s" is not a job of this document', place, key ->> 'job'));
+    ELSIF NOT EXISTS (SELECT FROM mill.job stored WHERE stored.name = key ->> 'from_job') AND key ->> 'from_job' IS NOT NULL THEN
+        PERFORM mill_private.raise_violation(format('edges[%s].from_job: job "%s" does not exist, or you are not a member of its owner',
+            place, key ->> 'from_job'));
+    ELSIF NOT EXISTS (SELECT FROM mill.timer stored WHERE stored.name = key ->> 'from_timer') AND key ->> 'from_timer' IS NOT NULL THEN
+        PERFORM mill_private.raise_violation(format('edges[%s].from_timer: timer "%s" does not exist, or you are not a member of its owner',
+            place, key ->> 'from_timer'));
+    END IF;
+    RETURN key;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.check_document_edge(text, bigint, jsonb) IS 'pgmill: raises an error unless both ends of an edge of a document exist; returns its key';
+
+-- Returns the number of rows.
+CREATE FUNCTION mill_private.delete_absent_rows(whole text, document jsonb) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    removed int;
+    more int;
+BEGIN
+    DELETE FROM mill.edge stored USING mill.job target WHERE target.name = stored.job AND target.flow = whole AND NOT EXISTS (
+        SELECT FROM jsonb_array_elements(COALESCE(document -> 'edges', '[]')) item,
+               jsonb_populate_record(NULL::mill.edge, mill_private.document_columns('edge') || item) given
+         WHERE (given.job, given."on", given.shift) = (stored.job, stored."on", stored.shift)
+           AND (given.from_job, given.from_timer) IS NOT DISTINCT FROM (stored.from_job, stored.from_timer));
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    DELETE FROM mill.job stored WHERE stored.flow = whole
+       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'jobs', '[]')) item WHERE item ->> 'name' = stored.name);
+    GET DIAGNOSTICS more = ROW_COUNT;
+    removed := removed + more;
+    DELETE FROM mill.timer stored WHERE stored.flow = whole
+       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'timers', '[]')) item WHERE item ->> 'name' = stored.name);
+    GET DIAGNOSTICS more = ROW_COUNT;
+    RETURN removed + more;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.delete_absent_rows(text, jsonb) IS 'pgmill: deletes the edges, jobs and timers of a flow that a document does not contain';
+
 CREATE FUNCTION mill.apply(document jsonb) RETURNS text
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET intervalstyle = 'postgres' SET datestyle = 'ISO' AS $function$
 DECLARE
@@ -75,8 +121,7 @@ DECLARE
     key jsonb;
     other text;
     results text[] := '{}';
-    removed int := 0;
-    n int;
+    removed int;
 BEGIN
     PERFORM mill_private.check_document('document', document, mill_private.document_columns('flow')
         || '{"flow": null, "paused": null, "jobs": null, "timers": null, "edges": null}');
@@ -85,36 +130,24 @@ BEGIN
     END IF;
     given := mill_private.document_columns('flow') || (document - '{flow,jobs,timers,edges}'::text[]);
     results := results || mill_private.upsert_row('flow', jsonb_build_object('name', whole), given);
-    FOR part IN SELECT * FROM (VALUES ('timer', 'timers', 'enabled'), ('job', 'jobs', 'scheduled'), ('edge', 'edges', NULL)) AS p (kind, list, state) LOOP
+    FOR part IN SELECT * FROM (VALUES ('timer', 'timers', 'enabled'), ('job', 'jobs', 'scheduled'), ('edge', 'edges', NULL)) AS parts (kind, list, state) LOOP
         IF jsonb_typeof(COALESCE(document -> part.list, '[]')) <> 'array' THEN
             PERFORM mill_private.raise_violation(format('%s: a list is expected', part.list));
         END IF;
         known := mill_private.document_columns(part.kind) || CASE part.kind WHEN 'edge' THEN '{"job": null}'::jsonb
                                                      ELSE jsonb_build_object('name', NULL, part.state, NULL) END;
-        FOR item IN SELECT e.value, e.ordinality - 1 AS place FROM jsonb_array_elements(COALESCE(document -> part.list, '[]')) WITH ORDINALITY AS e LOOP
+        FOR item IN SELECT element.value, element.ordinality - 1 AS place
+                      FROM jsonb_array_elements(COALESCE(document -> part.list, '[]')) WITH ORDINALITY AS element LOOP
             PERFORM mill_private.check_document(format('%s[%s]', part.list, item.place), item.value, known);
             given := mill_private.document_columns(part.kind) || item.value;
             IF part.kind = 'edge' THEN
-                key := jsonb_build_object('job', given -> 'job', 'from_job', given -> 'from_job', 'from_timer', given -> 'from_timer',
-                                          'on', given -> 'on', 'shift', given -> 'shift');
+                key := mill_private.check_document_edge(whole, item.place, given);
                 given := jsonb_build_object('first', given -> 'first');
-                other := (SELECT j.flow FROM mill.job j WHERE j.name = key ->> 'job');
-                IF other IS DISTINCT FROM whole THEN
-                    PERFORM mill_private.raise_violation(format('edges[%s].job: "%s" is not a job of this document', item.place, key ->> 'job'));
-                END IF;
-                -- Foreign keys are checked at commit, and name neither the place nor the missing row.
-                IF NOT EXISTS (SELECT FROM mill.job j WHERE j.name = key ->> 'from_job') AND key ->> 'from_job' IS NOT NULL THEN
-                    PERFORM mill_private.raise_violation(format('edges[%s].from_job: job "%s" does not exist, or you are not a member of its owner',
-                        item.place, key ->> 'from_job'));
-                ELSIF NOT EXISTS (SELECT FROM mill.timer t WHERE t.name = key ->> 'from_timer') AND key ->> 'from_timer' IS NOT NULL THEN
-                    PERFORM mill_private.raise_violation(format('edges[%s].from_timer: timer "%s" does not exist, or you are not a member of its owner',
-                        item.place, key ->> 'from_timer'));
-                END IF;
             ELSE
                 IF item.value ->> 'name' IS NULL THEN
                     PERFORM mill_private.raise_violation(format('%s[%s].name: missing', part.list, item.place));
                 END IF;
-                EXECUTE format('SELECT COALESCE(''the flow '' || t.flow, ''no flow'') FROM mill.%I t WHERE t.name = $1 AND t.flow IS DISTINCT FROM $2', part.kind)
+                EXECUTE format('SELECT COALESCE(''the flow '' || stored.flow, ''no flow'') FROM mill.%I stored WHERE stored.name = $1 AND stored.flow IS DISTINCT FROM $2', part.kind)
                    INTO other USING item.value ->> 'name', whole;
                 IF other IS NOT NULL THEN
                     PERFORM mill_private.raise_violation(format('%s[%s].name: "%s" exists already and belongs to %s', part.list, item.place, item.value ->> 'name', other));
@@ -129,19 +162,7 @@ BEGIN
             results := results || mill_private.upsert_row(part.kind, key, given);
         END LOOP;
     END LOOP;
-    DELETE FROM mill.edge e USING mill.job j WHERE j.name = e.job AND j.flow = whole AND NOT EXISTS (
-        SELECT FROM jsonb_array_elements(COALESCE(document -> 'edges', '[]')) d,
-               jsonb_populate_record(NULL::mill.edge, mill_private.document_columns('edge') || d) r
-         WHERE (r.job, r."on", r.shift) = (e.job, e."on", e.shift) AND (r.from_job, r.from_timer) IS NOT DISTINCT FROM (e.from_job, e.from_timer));
-    GET DIAGNOSTICS removed = ROW_COUNT;
-    DELETE FROM mill.job j WHERE j.flow = whole
-       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'jobs', '[]')) d WHERE d ->> 'name' = j.name);
-    GET DIAGNOSTICS n = ROW_COUNT;
-    removed := removed + n;
-    DELETE FROM mill.timer t WHERE t.flow = whole
-       AND NOT EXISTS (SELECT FROM jsonb_array_elements(COALESCE(document -> 'timers', '[]')) d WHERE d ->> 'name' = t.name);
-    GET DIAGNOSTICS n = ROW_COUNT;
-    removed := removed + n;
+    removed := mill_private.delete_absent_rows(whole, document);
     RETURN format('flow "%s": %s created, %s changed, %s unchanged, %s removed', whole, cardinality(array_positions(results, 'made')),
         cardinality(array_positions(results, 'changed')), cardinality(array_positions(results, 'same')), removed);
 END

@@ -49,6 +49,7 @@ DECLARE
     part_shifts float8[];
     low float8[];
     high float8[];
+    half_microsecond CONSTANT float8 := 0.0000005;
 BEGIN
     SELECT array_agg(name ORDER BY name) INTO names
       FROM (SELECT from_job AS name FROM mill.edge WHERE from_job IS NOT NULL
@@ -57,11 +58,11 @@ BEGIN
     IF n = 0 THEN
         RETURN;
     END IF;
-    SELECT array_agg(s.place::int ORDER BY e.id), array_agg(t.place::int ORDER BY e.id),
-           array_agg(extract(epoch FROM e.shift)::float8 ORDER BY e.id)
+    SELECT array_agg(from_place.place::int ORDER BY edge_row.id), array_agg(to_place.place::int ORDER BY edge_row.id),
+           array_agg(extract(epoch FROM edge_row.shift)::float8 ORDER BY edge_row.id)
       INTO source, target, shifts
-      FROM mill.edge e JOIN unnest(names) WITH ORDINALITY AS s (name, place) ON s.name = e.from_job
-      JOIN unnest(names) WITH ORDINALITY AS t (name, place) ON t.name = e.job;
+      FROM mill.edge edge_row JOIN unnest(names) WITH ORDINALITY AS from_place (name, place) ON from_place.name = edge_row.from_job
+      JOIN unnest(names) WITH ORDINALITY AS to_place (name, place) ON to_place.name = edge_row.job;
     IF source IS NULL THEN
         RETURN;
     END IF;
@@ -89,17 +90,17 @@ BEGIN
         CONTINUE WHEN incoming[start] = 0 OR outgoing[start] = 0 OR start = ANY (seen);
         -- The strongly connected component: nodes that are reached from here and from which this one is reached.
         WITH RECURSIVE arrow AS (
-            SELECT a.s, a.t FROM unnest(source, target, kept) AS a (s, t, k) WHERE a.k
-        ), forth (node) AS (SELECT start UNION SELECT a.t FROM forth f JOIN arrow a ON a.s = f.node
-        ), back (node) AS (SELECT start UNION SELECT a.s FROM back b JOIN arrow a ON a.t = b.node)
+            SELECT one.tail, one.head FROM unnest(source, target, kept) AS one (tail, head, stays) WHERE one.stays
+        ), forth (node) AS (SELECT start UNION SELECT arrow.head FROM forth JOIN arrow ON arrow.tail = forth.node
+        ), back (node) AS (SELECT start UNION SELECT arrow.tail FROM back JOIN arrow ON arrow.head = back.node)
         SELECT array_agg(node) INTO part FROM (SELECT node FROM forth INTERSECT SELECT node FROM back) AS nodes;
         seen := seen || part;
-        SELECT array_agg(a.s), array_agg(a.t), array_agg(a.w) INTO part_source, part_target, part_shifts
-          FROM unnest(source, target, shifts, kept) AS a (s, t, w, k)
-         WHERE a.k AND a.s = ANY (part) AND a.t = ANY (part);
+        SELECT array_agg(arrow.tail), array_agg(arrow.head), array_agg(arrow.shift) INTO part_source, part_target, part_shifts
+          FROM unnest(source, target, shifts, kept) AS arrow (tail, head, shift, stays)
+         WHERE arrow.stays AND arrow.tail = ANY (part) AND arrow.head = ANY (part);
         CONTINUE WHEN part_source IS NULL;
         -- Half a microsecond per edge: too small to matter, and enough to make a sum of 0 negative.
-        SELECT array_agg(w - 0.0000005), array_agg(-w - 0.0000005) INTO low, high FROM unnest(part_shifts) AS w;
+        SELECT array_agg(shift - half_microsecond), array_agg(-shift - half_microsecond) INTO low, high FROM unnest(part_shifts) AS shift;
         IF mill_private.has_cycle(n, part_source, part_target, low) AND mill_private.has_cycle(n, part_source, part_target, high) THEN
             PERFORM mill_private.raise_violation(format('the jobs %s form a cycle whose shifts add up to 0: a token would come back to the same job and time',
                 (SELECT string_agg(format('"%s"', names[node]), ', ' ORDER BY names[node]) FROM unnest(part) AS node)),

@@ -36,56 +36,62 @@ CREATE FUNCTION mill_private.audit_graph() RETURNS TABLE (edge int, job text, at
     LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     RETURN QUERY
-    SELECT b.edge, j.name, b.at, 'delivered is not consumed + waiting', b.delivered, b.consumed, b.waiting
-      FROM (SELECT u.edge, k.job, k.at, sum(u.d)::bigint AS delivered, sum(u.c)::bigint AS consumed, sum(u.w)::bigint AS waiting
-              FROM mill.token k, LATERAL (
-                SELECT d AS edge, 1 AS d, 0 AS c, 0 AS w FROM unnest(k.delivered) AS d
-                UNION ALL SELECT c, 0, 1, 0 FROM unnest(k.consumed) AS c
-                UNION ALL SELECT w, 0, 0, 1 FROM unnest(k.waiting) AS w) AS u
-             GROUP BY u.edge, k.job, k.at) AS b
-      JOIN mill.job j ON j.id = b.job
-     WHERE b.delivered <> b.consumed + b.waiting;
+    SELECT balance.edge, target.name, balance.at, 'delivered is not consumed + waiting', balance.delivered, balance.consumed, balance.waiting
+      FROM (SELECT counted.edge, stored.job, stored.at, sum(counted.was_delivered)::bigint AS delivered,
+                   sum(counted.was_consumed)::bigint AS consumed, sum(counted.waits)::bigint AS waiting
+              FROM mill.token stored, LATERAL (
+                SELECT edge_id AS edge, 1 AS was_delivered, 0 AS was_consumed, 0 AS waits FROM unnest(stored.delivered) AS edge_id
+                UNION ALL SELECT edge_id, 0, 1, 0 FROM unnest(stored.consumed) AS edge_id
+                UNION ALL SELECT edge_id, 0, 0, 1 FROM unnest(stored.waiting) AS edge_id) AS counted
+             GROUP BY counted.edge, stored.job, stored.at) AS balance
+      JOIN mill.job target ON target.id = balance.job
+     WHERE balance.delivered <> balance.consumed + balance.waiting;
     RETURN QUERY
     WITH arrows AS MATERIALIZED (
-        SELECT e.id, e.shift, e.made, e.made_in, j.id AS job, j.name, t.id AS timer, t.timezone, t.revision, clock_timestamp() - mill_private.get_retention(j.id) * 0.9 AS since
-          FROM mill.edge e JOIN mill.job j ON j.name = e.job JOIN mill.timer t ON t.name = e.from_timer
+        SELECT arrow.id, arrow.shift, arrow.made, arrow.made_in, target.id AS job, target.name, clock.id AS timer, clock.timezone, clock.revision,
+               clock_timestamp() - mill_private.get_retention(target.id) * 0.9 AS since
+          FROM mill.edge arrow JOIN mill.job target ON target.name = arrow.job JOIN mill.timer clock ON clock.name = arrow.from_timer
     ), fires AS (
-        SELECT a.id AS edge, a.name, a.job, d.live + d.filled + d.by_hand AS n, a.shift = interval '0' AS plain,
-               CASE WHEN a.shift = interval '0' THEN d.at ELSE mill_private.shift_time(d.at, a.shift, a.timezone) END AS at
-          FROM arrows a JOIN mill.fired d ON d.timer = a.timer
-         WHERE d.made > a.made AND pg_visible_in_snapshot(a.made_in, d.seen) AND d.made > a.since AND (a.shift = interval '0' OR d.revision = a.revision))
-    SELECT c.edge, c.name, c.at, CASE WHEN c.found < c.n THEN 'less was delivered than the timer has fired'
-                                      ELSE 'more was delivered than the timer has fired' END, c.found, NULL::bigint, NULL::bigint
-      FROM (SELECT f.edge, f.name, f.at, f.n, f.plain, COALESCE(cardinality(array_positions(k.delivered, f.edge)), 0)::bigint AS found
-              FROM fires f LEFT JOIN mill.token k ON k.job = f.job AND k.at = f.at) AS c
+        SELECT arrow.id AS edge, arrow.name, arrow.job, fire.live + fire.filled + fire.by_hand AS n, arrow.shift = interval '0' AS plain,
+               CASE WHEN arrow.shift = interval '0' THEN fire.at ELSE mill_private.shift_time(fire.at, arrow.shift, arrow.timezone) END AS at
+          FROM arrows arrow JOIN mill.fired fire ON fire.timer = arrow.timer
+         WHERE fire.made > arrow.made AND pg_visible_in_snapshot(arrow.made_in, fire.seen) AND fire.made > arrow.since
+           AND (arrow.shift = interval '0' OR fire.revision = arrow.revision))
+    SELECT compared.edge, compared.name, compared.at, CASE WHEN compared.found < compared.n THEN 'less was delivered than the timer has fired'
+                                      ELSE 'more was delivered than the timer has fired' END, compared.found, NULL::bigint, NULL::bigint
+      FROM (SELECT fire.edge, fire.name, fire.at, fire.n, fire.plain, COALESCE(cardinality(array_positions(stored.delivered, fire.edge)), 0)::bigint AS found
+              FROM fires fire LEFT JOIN mill.token stored ON stored.job = fire.job AND stored.at = fire.at) AS compared
      -- A shift may move several times to the same one.
-     WHERE c.found < c.n OR c.plain AND c.found > c.n;
+     WHERE compared.found < compared.n OR compared.plain AND compared.found > compared.n;
     RETURN QUERY
-    SELECT NULL::int, NULL::text, d.at, format('timer "%s" has fired this time %s times by its own clock', t.name, d.live),
+    SELECT NULL::int, NULL::text, fire.at, format('timer "%s" has fired this time %s times by its own clock', clock.name, fire.live),
            NULL::bigint, NULL::bigint, NULL::bigint
-      FROM mill.fired d JOIN mill.timer t ON t.id = d.timer WHERE d.live > 1;
+      FROM mill.fired fire JOIN mill.timer clock ON clock.id = fire.timer WHERE fire.live > 1;
     -- An activation whose runs have all ended has delivered along every edge that existed by then.
     RETURN QUERY
     WITH ended AS (
-        SELECT r.job, r.at, COALESCE(r.activation, r.id) AS root, max(r.stop) AS stop, max(r.epoch) AS epoch,
-               (array_agg(r.outcome ORDER BY r.id DESC))[1] IN ('succeeded', 'skipped') AS success
-          FROM mill_private.run r WHERE r.at IS NOT NULL GROUP BY r.job, r.at, COALESCE(r.activation, r.id)
-        HAVING bool_and(r.outcome IS NOT NULL)
+        SELECT one_run.job, one_run.at, COALESCE(one_run.activation, one_run.id) AS root, max(one_run.stop) AS stop, max(one_run.epoch) AS epoch,
+               (array_agg(one_run.outcome ORDER BY one_run.id DESC))[1] IN ('succeeded', 'skipped') AS success
+          FROM mill_private.run one_run WHERE one_run.at IS NOT NULL GROUP BY one_run.job, one_run.at, COALESCE(one_run.activation, one_run.id)
+        HAVING bool_and(one_run.outcome IS NOT NULL)
     ), owed AS (
-        SELECT e.id AS edge, e.job, CASE WHEN e.shift = interval '0' THEN d.at ELSE mill_private.shift_time(d.at, e.shift, mill_private.get_job_zone(e.from_job)) END AS at,
-               count(*) AS n
-          FROM ended d JOIN mill.job s ON s.id = d.job JOIN mill.edge e ON e.from_job = s.name AND e.made < d.stop
-           AND e."on" IN ('done', CASE WHEN d.success THEN 'success' ELSE 'failure' END)
-         WHERE NOT mill_private.is_overtaken(d.job, d.at, d.epoch) GROUP BY 1, 2, 3)
-    SELECT o.edge, o.job, o.at, 'less was delivered than runs have ended', COALESCE(p.n, 0), NULL::bigint, NULL::bigint
-      FROM owed o JOIN mill.job j ON j.name = o.job
-      LEFT JOIN LATERAL (SELECT count(*) AS n FROM mill.token k, unnest(k.delivered) AS u WHERE k.job = j.id AND k.at = o.at AND u = o.edge) AS p ON true
-     WHERE COALESCE(p.n, 0) < o.n;
+        SELECT arrow.id AS edge, arrow.job, CASE WHEN arrow.shift = interval '0' THEN activation.at
+               ELSE mill_private.shift_time(activation.at, arrow.shift, mill_private.get_job_zone(arrow.from_job)) END AS at, count(*) AS n
+          FROM ended activation JOIN mill.job source ON source.id = activation.job JOIN mill.edge arrow ON arrow.from_job = source.name AND arrow.made < activation.stop
+           AND arrow."on" IN ('done', CASE WHEN activation.success THEN 'success' ELSE 'failure' END)
+         WHERE NOT mill_private.is_overtaken(activation.job, activation.at, activation.epoch) GROUP BY 1, 2, 3)
+    SELECT debt.edge, debt.job, debt.at, 'less was delivered than runs have ended', COALESCE(paid.n, 0), NULL::bigint, NULL::bigint
+      FROM owed debt JOIN mill.job target ON target.name = debt.job
+      LEFT JOIN LATERAL (SELECT count(*) AS n FROM mill.token stored, unnest(stored.delivered) AS edge_id
+                          WHERE stored.job = target.id AND stored.at = debt.at AND edge_id = debt.edge) AS paid ON true
+     WHERE COALESCE(paid.n, 0) < debt.n;
     RETURN QUERY
-    SELECT NULL::int, j.name, t.at, 'more runs than tokens have activated', NULL::bigint, k.activations::bigint, t.n
-      FROM (SELECT r.job, r.at, r.epoch, count(DISTINCT COALESCE(r.activation, r.id)) AS n FROM mill_private.run r WHERE r.epoch >= 0 GROUP BY 1, 2, 3) AS t
-      JOIN mill.token k ON k.job = t.job AND k.at = t.at AND k.epoch = t.epoch JOIN mill.job j ON j.id = t.job
-     WHERE t.n > k.activations + k.by_hand;
+    SELECT NULL::int, target.name, activated.at, 'more runs than tokens have activated', NULL::bigint, stored.activations::bigint, activated.n
+      FROM (SELECT one_run.job, one_run.at, one_run.epoch, count(DISTINCT COALESCE(one_run.activation, one_run.id)) AS n
+              FROM mill_private.run one_run WHERE one_run.epoch >= 0 GROUP BY 1, 2, 3) AS activated
+      JOIN mill.token stored ON stored.job = activated.job AND stored.at = activated.at AND stored.epoch = activated.epoch
+      JOIN mill.job target ON target.id = activated.job
+     WHERE activated.n > stored.activations + stored.by_hand;
 END
 $function$;
 COMMENT ON FUNCTION mill_private.audit_graph() IS 'pgmill: what is wrong with the tokens of the graph';

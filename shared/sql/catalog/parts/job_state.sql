@@ -163,6 +163,51 @@ END
 $function$;
 COMMENT ON FUNCTION mill_private.forget_job(int) IS 'pgmill: deletes the numbers of a deleted job and closes its runs that have not begun';
 
+-- An interruption is not counted. Sets no search_path, because `settle_run` calls it at every end and has set it.
+CREATE FUNCTION mill_private.count_ended_run(stat mill_private.job_state, ended mill_private.run, success bool, moment timestamptz) RETURNS mill_private.job_state
+    LANGUAGE plpgsql AS $function$
+DECLARE
+    began bool := ended.start IS NOT NULL;
+    lasted interval := ended.stop - ended.start;
+    succeeded bool := success AND ended.reason IS NULL;
+BEGIN
+    IF began THEN
+        stat.last_start := GREATEST(stat.last_start, moment - lasted);
+        IF NOT success AND ended.outcome = 'interrupted' THEN
+            RETURN stat;
+        END IF;
+    ELSIF NOT succeeded THEN
+        RETURN stat;
+    ELSE
+        stat.last_start := GREATEST(stat.last_start, moment);
+    END IF;
+    stat.total_runs := stat.total_runs + 1;
+    stat.last_finish := GREATEST(stat.last_finish, moment);
+    stat.last_run_success := success;
+    IF began AND NOT success AND ended.outcome = 'crashed' THEN
+        stat.total_crashes := stat.total_crashes + 1;
+        stat.consecutive_crashes := stat.consecutive_crashes + 1;
+        RETURN stat;
+    END IF;
+    IF began THEN
+        stat.consecutive_crashes := 0;
+    END IF;
+    IF succeeded THEN
+        stat.total_successes := stat.total_successes + 1;
+        stat.consecutive_failures := 0;
+        stat.last_successful_finish := GREATEST(stat.last_successful_finish, moment);
+        stat.total_duration := stat.total_duration + COALESCE(lasted, interval '0');
+    ELSE
+        stat.total_failures := stat.total_failures + 1;
+        stat.consecutive_failures := stat.consecutive_failures + 1;
+        stat.total_duration_failures := stat.total_duration_failures + COALESCE(lasted, interval '0');
+    END IF;
+    RETURN stat;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.count_ended_run(mill_private.job_state, mill_private.run, bool, timestamptz) IS
+    'pgmill: adds the end of a run to the numbers of its job';
+
 -- Skips jobs whose state is locked, so it never waits. Returns the number of jobs.
 CREATE FUNCTION mill_private.apply_all_deltas() RETURNS int
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
@@ -200,14 +245,60 @@ END
 $function$;
 COMMENT ON FUNCTION mill_private.pause_job(int, text) IS 'pgmill: pauses a job that cannot continue, with the reason';
 
+CREATE FUNCTION mill_private.pause_failing_job(job_row mill.job, failures int) RETURNS void
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+BEGIN
+    IF mill_private.has_schedule(job_row) AND job_row.scheduled AND job_row.max_retries >= 0 AND failures >= GREATEST(job_row.max_retries, 1) THEN
+        PERFORM mill_private.pause_job(job_row.id, format('failed %s in a row, max_retries = %s',
+                                       mill_private.count_of(failures, 'time'), job_row.max_retries));
+    END IF;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.pause_failing_job(mill.job, int) IS 'pgmill: pauses a scheduled job that has failed too often in a row';
+
 CREATE FUNCTION mill_private.compute_retry_delay(job mill.job, n int) RETURNS interval
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    jitter CONSTANT float8 := 0.125;
+    most_doublings CONSTANT int := 20;
+    most_intervals CONSTANT int := 5;
+    -- still an interval
+    most_seconds CONSTANT float8 := 3e9;
 BEGIN
-    -- 3e9 seconds still are an interval
-    RETURN make_interval(secs => (1 + (random() - 0.5) / 4) * LEAST(
-        extract(epoch FROM (job).retry_period)::float8 * 2 ^ LEAST(GREATEST(n - 1, 0), 20),
-        5 * extract(epoch FROM (job).schedule_interval)::float8, 3e9));
+    RETURN make_interval(secs => (1 + (2 * random() - 1) * jitter) * LEAST(
+        extract(epoch FROM (job).retry_period)::float8 * 2 ^ LEAST(GREATEST(n - 1, 0), most_doublings),
+        most_intervals * extract(epoch FROM (job).schedule_interval)::float8, most_seconds));
 END
 $function$;
 COMMENT ON FUNCTION mill_private.compute_retry_delay(mill.job, int) IS
     'pgmill: the delay after n failures or crashes in a row: doubled each time, at most 5 intervals, with a jitter of 12.5 %';
+
+-- Of a run that has begun and has not succeeded. `own`: the schedule's own run. `by_user`: a person stopped, deleted or marked it.
+CREATE FUNCTION mill_private.compute_retry_start(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own bool, by_user bool, moment timestamptz)
+    RETURNS timestamptz
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    has_schedule bool := mill_private.has_schedule(job_row);
+    tries int := CASE WHEN has_schedule THEN stat.consecutive_failures ELSE ended.failures + 1 END;
+    allowed int := COALESCE(job_row.max_retries, CASE WHEN has_schedule THEN -1 ELSE 0 END);
+    again timestamptz;
+BEGIN
+    IF ended.outcome = 'interrupted' THEN
+        -- As soon as the queue is served.
+        RETURN LEAST(ended.due, moment);
+    ELSIF ended.outcome = 'crashed' THEN
+        RETURN GREATEST(moment + job_row.crash_wait, moment + mill_private.compute_retry_delay(job_row, stat.consecutive_crashes));
+    -- A run that a person starts of a scheduled job is not retried: that person sees the failure, and the schedule goes on.
+    ELSIF by_user OR has_schedule AND NOT own OR allowed >= 0 AND tries >= GREATEST(allowed, 1) THEN
+        RETURN NULL;
+    END IF;
+    again := moment + mill_private.compute_retry_delay(job_row, tries);
+    IF job_row.fixed_schedule AND job_row.schedule_interval IS NOT NULL THEN
+        again := LEAST(again, mill_private.compute_next_start(job_row, moment, moment));
+    END IF;
+    -- A next start that the run has set itself wins.
+    RETURN CASE WHEN own THEN COALESCE(stat.next_start, again) ELSE again END;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.compute_retry_start(mill.job, mill_private.job_state, mill_private.run, bool, bool, timestamptz) IS
+    'pgmill: when a run that has failed, crashed or was interrupted is retried; NULL: it is not';

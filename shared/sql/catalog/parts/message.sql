@@ -6,87 +6,117 @@
 -- a message is the database concerned, that of an answer the backend pid of the sender.
 -- parameters: none (the keys stand in the text); locks: none; caller: installation, once per database
 
+-- A number that none of this session's open messages and no answer to this session uses. NULL: there is none.
+CREATE FUNCTION mill_private.lock_message(kind int, place_key int) RETURNS int
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    number int;
+    most_tries CONSTANT int := 32;
+    -- the bits of the number in a first key
+    number_mask CONSTANT bigint := 65280;
+BEGIN
+    FOR try IN 1 .. most_tries LOOP
+        SELECT free_number INTO number FROM generate_series(0, 255) AS free_number
+         WHERE free_number NOT IN (SELECT (held.classid::bigint & number_mask) / 256 FROM pg_locks held
+                          WHERE held.locktype = 'advisory' AND held.objsubid = 2
+                            AND (held.pid = pg_backend_pid() AND held.classid::bigint & ~number_mask
+                                     IN ({start_key}, {stop_key}, {restart_key})
+                                 OR held.objid = pg_backend_pid()::oid AND held.classid::bigint & ~number_mask
+                                     IN ({true_key}, {false_key}, {refused_key})))
+         ORDER BY random() LIMIT 1;
+        IF pg_try_advisory_xact_lock(kind + 256 * number, place_key) THEN
+            RETURN number;
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.lock_message(int, int) IS 'pgmill: takes the lock that is a message; returns its number';
+
+-- Only a session that holds the lock of a leader can answer. Anybody can take that lock, so once a holder with the rights of a
+-- launcher was seen, answers of others are ignored.
+CREATE FUNCTION mill_private.wait_for_answer(place oid, number int) RETURNS bigint
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    until timestamptz := clock_timestamp() + interval '5 seconds';
+    seconds_between_looks CONSTANT float8 := 0.02;
+    met bool := false;
+    answer bigint;
+BEGIN
+    LOOP
+        WITH seen AS MATERIALIZED (
+            SELECT held.pid, held.classid, held.objid FROM pg_locks held
+             WHERE held.locktype = 'advisory' AND held.objsubid = 2 AND held.granted AND held.mode = 'ExclusiveLock'
+        ), leaders AS MATERIALIZED (
+            SELECT seen.pid, COALESCE(login.rolsuper OR pg_has_role(login.oid, 'pg_signal_backend', 'MEMBER')
+                       OR (SELECT pg_has_role(login.oid, target.datdba, 'MEMBER') FROM pg_database target WHERE target.oid = place)
+                       OR (SELECT pg_has_role(login.oid, catalog.nspowner, 'MEMBER') FROM pg_namespace catalog WHERE catalog.nspname = 'mill'), false) AS known
+              FROM seen LEFT JOIN pg_stat_activity backend ON backend.pid = seen.pid LEFT JOIN pg_roles login ON login.oid = backend.usesysid
+             WHERE seen.classid = {leader_key}::oid)
+        SELECT met OR EXISTS (SELECT FROM leaders WHERE leaders.known), (
+            SELECT given.classid::bigint - 256 * number FROM seen given JOIN leaders leader ON leader.pid = given.pid
+             WHERE given.objid = pg_backend_pid()::oid
+               AND given.classid::bigint - 256 * number IN ({true_key}, {false_key}, {refused_key})
+               AND (leader.known OR NOT met AND NOT EXISTS (SELECT FROM leaders other WHERE other.known))
+             LIMIT 1) INTO met, answer;
+        EXIT WHEN answer IS NOT NULL OR clock_timestamp() >= until;
+        PERFORM pg_sleep(seconds_between_looks);
+    END LOOP;
+    RETURN answer;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.wait_for_answer(oid, int) IS 'pgmill: waits for the answer of the launcher to a message of this session; NULL: none came in time';
+
 CREATE FUNCTION mill_private.send_message(kind int, target name) RETURNS bool
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 DECLARE
-    place oid := (SELECT d.oid FROM pg_database d WHERE d.datname = target);
-    place_key int := (place::bigint - CASE WHEN place::bigint > 2147483647 THEN 4294967296 ELSE 0 END)::int;
-    until timestamptz := clock_timestamp() + interval '5 seconds';
+    place oid := (SELECT known.oid FROM pg_database known WHERE known.datname = target);
+    -- the same 32 bits with a sign
+    place_key int := place::bigint::bit(32)::int;
+    most_messages CONSTANT int := 64;
+    -- the bits of the number in a first key
+    number_mask CONSTANT bigint := 65280;
     launchers bigint;
     open_messages bigint;
     number int;
-    met bool := false;
-    verdict bigint;
+    answer bigint;
 BEGIN
     IF place IS NULL THEN
         RAISE WARNING 'pgmill: database "%" does not exist', target;
         RETURN false;
     END IF;
-    SELECT count(*) FILTER (WHERE l.classid = {leader_key}::oid),
-           -- & ~65280 removes the number from a first key
-           count(*) FILTER (WHERE l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
+    SELECT count(*) FILTER (WHERE held.classid = {leader_key}::oid),
+           count(*) FILTER (WHERE held.pid = pg_backend_pid() AND held.classid::bigint & ~number_mask
                IN ({start_key}, {stop_key}, {restart_key}))
       INTO launchers, open_messages
-      FROM pg_locks l
-     WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock';
+      FROM pg_locks held
+     WHERE held.locktype = 'advisory' AND held.objsubid = 2 AND held.granted AND held.mode = 'ExclusiveLock';
     IF launchers = 0 THEN
         RAISE NOTICE 'pgmill: no launcher runs on this server';
         RETURN false;
     END IF;
-    IF open_messages >= 64 THEN
-        RAISE WARNING 'pgmill: this transaction has sent 64 messages already; commit, then send more';
+    IF open_messages >= most_messages THEN
+        RAISE WARNING 'pgmill: this transaction has sent % messages already; commit, then send more', most_messages;
         RETURN false;
     END IF;
-    -- A number that none of this session's open messages and no answer to this session uses.
-    FOR try IN 1 .. 32 LOOP
-        SELECT n INTO number FROM generate_series(0, 255) AS n
-         WHERE n NOT IN (SELECT (l.classid::bigint >> 8) & 255 FROM pg_locks l
-                          WHERE l.locktype = 'advisory' AND l.objsubid = 2
-                            AND (l.pid = pg_backend_pid() AND l.classid::bigint & ~65280
-                                     IN ({start_key}, {stop_key}, {restart_key})
-                                 OR l.objid = pg_backend_pid()::oid AND l.classid::bigint & ~65280
-                                     IN ({true_key}, {false_key}, {refused_key})))
-         ORDER BY random() LIMIT 1;
-        EXIT WHEN pg_try_advisory_xact_lock(kind + 256 * number, place_key);
-        number := NULL;
-    END LOOP;
+    number := mill_private.lock_message(kind, place_key);
     IF number IS NULL THEN
         RAISE WARNING 'pgmill: too many messages at once; try again';
         RETURN false;
     END IF;
-    -- Only a session that holds the lock of a leader can answer. Anybody can take that lock, so once a holder with the rights of a
-    -- launcher was seen, answers of others are ignored.
-    LOOP
-        WITH seen AS MATERIALIZED (
-            SELECT l.pid, l.classid, l.objid FROM pg_locks l
-             WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.mode = 'ExclusiveLock'
-        ), leaders AS MATERIALIZED (
-            SELECT s.pid, COALESCE(r.rolsuper OR pg_has_role(r.oid, 'pg_signal_backend', 'MEMBER')
-                       OR (SELECT pg_has_role(r.oid, d.datdba, 'MEMBER') FROM pg_database d WHERE d.oid = place)
-                       OR (SELECT pg_has_role(r.oid, n.nspowner, 'MEMBER') FROM pg_namespace n WHERE n.nspname = 'mill'), false) AS known
-              FROM seen s LEFT JOIN pg_stat_activity a ON a.pid = s.pid LEFT JOIN pg_roles r ON r.oid = a.usesysid
-             WHERE s.classid = {leader_key}::oid)
-        SELECT met OR EXISTS (SELECT FROM leaders n WHERE n.known), (
-            SELECT a.classid::bigint - 256 * number FROM seen a JOIN leaders leader ON leader.pid = a.pid
-             WHERE a.objid = pg_backend_pid()::oid
-               AND a.classid::bigint - 256 * number IN ({true_key}, {false_key}, {refused_key})
-               AND (leader.known OR NOT met AND NOT EXISTS (SELECT FROM leaders n WHERE n.known))
-             LIMIT 1) INTO met, verdict;
-        EXIT WHEN verdict IS NOT NULL OR clock_timestamp() >= until;
-        PERFORM pg_sleep(0.02);
-    END LOOP;
-    IF verdict = {refused_key} THEN
+    answer := mill_private.wait_for_answer(place, number);
+    IF answer = {refused_key} THEN
         RAISE WARNING 'pgmill: role "%" may not start or stop schedulers of database "%": only its owner, users of its queues, and members of operators may', session_user, target;
     END IF;
     -- The new scheduler waits for the end of this transaction, so only this function can warn that it will be switched off.
-    IF verdict = {true_key} AND kind = {restart_key} AND target = current_database()
+    IF answer = {true_key} AND kind = {restart_key} AND target = current_database()
        AND has_table_privilege('mill.meta', 'SELECT') THEN
-        IF NOT (SELECT m.enabled FROM mill.meta m) THEN
+        IF NOT (SELECT meta_row.enabled FROM mill.meta meta_row) THEN
             RAISE WARNING 'pgmill: mill.meta.enabled is false, so no scheduler runs in database "%"; set it to true, then start it', target;
             RETURN false;
         END IF;
     END IF;
-    RETURN COALESCE(verdict = {true_key}, false);
+    RETURN COALESCE(answer = {true_key}, false);
 END
 $function$;
 COMMENT ON FUNCTION mill_private.send_message(int, name) IS 'pgmill: sends the launcher a message; called by start, stop and restart';

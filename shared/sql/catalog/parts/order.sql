@@ -35,6 +35,32 @@ $function$;
 COMMENT ON FUNCTION mill_private.order_run(int, timestamptz, timestamptz, bigint, int, int, int, bool, int, bool) IS
     'pgmill: orders a run of a job; its id';
 
+-- Returns false if there is no retry: clear or rerun has started the logical time of the run anew, or the job may not run in its queue
+-- any more and has been paused.
+CREATE FUNCTION mill_private.order_retry(job_row mill.job, stat mill_private.job_state, ended mill_private.run, own bool, again timestamptz, moment timestamptz)
+    RETURNS bool
+    LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    run bigint;
+    failed bool := ended.outcome NOT IN ('crashed', 'interrupted');
+    delivers_nothing CONSTANT int := -1;
+BEGIN
+    IF mill_private.is_overtaken(ended.job, ended.at, ended.epoch) AND ended.epoch IS DISTINCT FROM delivers_nothing THEN
+        RETURN false;
+    END IF;
+    run := mill_private.order_run(ended.job, ended.at, again, priority => ended.priority, activation => COALESCE(ended.activation, ended.id),
+                                  failures => ended.failures + failed::int, attempt => ended.attempt, epoch => ended.epoch,
+                                  held => NOT mill_private.may_start(job_row) AND (own OR NOT mill_private.has_schedule(job_row)));
+    IF again > moment THEN
+        -- It may be due before this is committed.
+        PERFORM mill_private.bump_version(stat.queue);
+    END IF;
+    RETURN run IS NOT NULL;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.order_retry(mill.job, mill_private.job_state, mill_private.run, bool, timestamptz, timestamptz) IS
+    'pgmill: orders the next run of an activation; false: the activation ends';
+
 -- For a job that is paused or resumed. Tries count from zero after a resume.
 CREATE FUNCTION mill_private.hold_job_runs(job int, hold bool) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$

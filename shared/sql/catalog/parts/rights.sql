@@ -65,10 +65,15 @@ INSERT INTO mill_private.grant_list (level, object, rights) VALUES
     ('use', 'FUNCTION mill.why(text, text)', 'EXECUTE'),
     ('use', 'FUNCTION mill.why(text, timestamptz)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.audit_graph()', 'EXECUTE'),
+    ('use', 'FUNCTION mill_private.audit_jobs()', 'EXECUTE'),
+    ('use', 'FUNCTION mill_private.audit_queue(oid, oid)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.check_document(text, jsonb, jsonb)', 'EXECUTE'),
+    ('use', 'FUNCTION mill_private.check_document_edge(text, bigint, jsonb)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.check_member(text, name)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.check_name(text, text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill_private.delete_absent_rows(text, jsonb)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.describe_edge(mill.edge)', 'EXECUTE'),
+    ('use', 'FUNCTION mill_private.explain_claimed_task(oid, bigint, text, int, timestamptz, text)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.document_columns(text)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.explain_no_keeper()', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.export_row(text, jsonb)', 'EXECUTE'),
@@ -77,12 +82,15 @@ INSERT INTO mill_private.grant_list (level, object, rights) VALUES
     ('use', 'FUNCTION mill_private.is_locked(int, oid, oid)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.is_member(name)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.list_upstream_timers(text)', 'EXECUTE'),
+    ('use', 'FUNCTION mill_private.parse_cron_item(int, text)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.raise_violation(text, text)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.upsert_row(text, jsonb, jsonb)', 'EXECUTE'),
     ('use', 'FUNCTION mill_private.why_not_plain(oid)', 'EXECUTE');
 -- beside those of `use`
 INSERT INTO mill_private.grant_list (level, object, rights) VALUES
+    ('operate', 'FUNCTION mill_private.lock_message(int, int)', 'EXECUTE'),
     ('operate', 'FUNCTION mill_private.send_message(int, name)', 'EXECUTE'),
+    ('operate', 'FUNCTION mill_private.wait_for_answer(oid, int)', 'EXECUTE'),
     ('operate', 'FUNCTION mill.start(name)', 'EXECUTE'),
     ('operate', 'FUNCTION mill.stop(name)', 'EXECUTE'),
     ('operate', 'FUNCTION mill.restart(name)', 'EXECUTE');

@@ -13,26 +13,27 @@ BEGIN
     PERFORM pg_advisory_xact_lock({install_key}, 0);
     LOCK TABLE mill.meta IN ACCESS EXCLUSIVE MODE;
     WITH ours AS (
-        SELECT 'pg_class'::regclass AS classid, c.oid FROM pg_class c WHERE c.relnamespace = ANY (own)
-        UNION ALL SELECT 'pg_proc'::regclass, p.oid FROM pg_proc p WHERE p.pronamespace = ANY (own)
-        UNION ALL SELECT 'pg_type'::regclass, t.oid FROM pg_type t WHERE t.typnamespace = ANY (own)),
+        SELECT 'pg_class'::regclass AS classid, relation.oid FROM pg_class relation WHERE relation.relnamespace = ANY (own)
+        UNION ALL SELECT 'pg_proc'::regclass, routine.oid FROM pg_proc routine WHERE routine.pronamespace = ANY (own)
+        UNION ALL SELECT 'pg_type'::regclass, kind.oid FROM pg_type kind WHERE kind.typnamespace = ANY (own)),
     built AS (
-        SELECT DISTINCT d.classid, d.objid, d.objsubid FROM pg_depend d JOIN ours ON (d.refclassid, d.refobjid) = (ours.classid, ours.oid)
-         WHERE d.deptype IN ('n', 'a') AND (d.classid, d.objid) NOT IN (SELECT ours.classid, ours.oid FROM ours))
-    SELECT string_agg(pg_describe_object(b.classid, b.objid, b.objsubid), ', ') INTO strange
-      FROM built b
-     WHERE CASE b.classid
+        SELECT DISTINCT dependency.classid, dependency.objid, dependency.objsubid
+          FROM pg_depend dependency JOIN ours ON (dependency.refclassid, dependency.refobjid) = (ours.classid, ours.oid)
+         WHERE dependency.deptype IN ('n', 'a') AND (dependency.classid, dependency.objid) NOT IN (SELECT ours.classid, ours.oid FROM ours))
+    SELECT string_agg(pg_describe_object(built.classid, built.objid, built.objsubid), ', ') INTO strange
+      FROM built
+     WHERE CASE built.classid
            WHEN 'pg_trigger'::regclass THEN false
-           WHEN 'pg_rewrite'::regclass THEN EXISTS (SELECT FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
-                                                     WHERE r.oid = b.objid AND c.relnamespace <> ALL (own))
-           WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint k WHERE k.oid = b.objid
-                                                          AND k.connamespace <> ALL (own))
-           WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef a JOIN pg_class c ON c.oid = a.adrelid
-                                                     WHERE a.oid = b.objid AND c.relnamespace <> ALL (own))
-           WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class c WHERE c.oid = b.objid
-                                                     AND c.relnamespace <> ALL (own || 'pg_toast'::regnamespace::oid))
-           WHEN 'pg_proc'::regclass THEN EXISTS (SELECT FROM pg_proc p WHERE p.oid = b.objid
-                                                    AND p.pronamespace <> ALL (own))
+           WHEN 'pg_rewrite'::regclass THEN EXISTS (SELECT FROM pg_rewrite rule JOIN pg_class relation ON relation.oid = rule.ev_class
+                                                     WHERE rule.oid = built.objid AND relation.relnamespace <> ALL (own))
+           WHEN 'pg_constraint'::regclass THEN EXISTS (SELECT FROM pg_constraint key WHERE key.oid = built.objid
+                                                          AND key.connamespace <> ALL (own))
+           WHEN 'pg_attrdef'::regclass THEN EXISTS (SELECT FROM pg_attrdef preset JOIN pg_class relation ON relation.oid = preset.adrelid
+                                                     WHERE preset.oid = built.objid AND relation.relnamespace <> ALL (own))
+           WHEN 'pg_class'::regclass THEN EXISTS (SELECT FROM pg_class relation WHERE relation.oid = built.objid
+                                                     AND relation.relnamespace <> ALL (own || 'pg_toast'::regnamespace::oid))
+           WHEN 'pg_proc'::regclass THEN EXISTS (SELECT FROM pg_proc routine WHERE routine.oid = built.objid
+                                                    AND routine.pronamespace <> ALL (own))
            ELSE false END;
     IF strange IS NOT NULL THEN
         RAISE EXCEPTION 'cannot drop the catalog because other objects depend on it: %', strange
@@ -40,12 +41,13 @@ BEGIN
     END IF;
     -- The row triggers of jobs belong to the users of the queues. Those that the caller may drop are dropped; the others do nothing
     -- without the catalog. Triggers of partitions go with those of their parent.
-    FOR served IN SELECT t.tgname, t.tgrelid::regclass AS relation, p.oid AS function FROM mill.queue q
-                    JOIN pg_class c ON c.oid = q.relid JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
-                   WHERE t.tgname ^@ 'mill_job_' AND NOT t.tgisinternal AND t.tgparentid = 0
-                     AND pg_has_role(c.relowner, 'USAGE') AND pg_has_role(p.proowner, 'USAGE') LOOP
+    FOR served IN SELECT trigger_row.tgname, trigger_row.tgrelid::regclass AS relation, routine.oid AS function FROM mill.queue queue_row
+                    JOIN pg_class relation_row ON relation_row.oid = queue_row.relid JOIN pg_trigger trigger_row ON trigger_row.tgrelid = relation_row.oid
+                    JOIN pg_proc routine ON routine.oid = trigger_row.tgfoid
+                   WHERE trigger_row.tgname ^@ 'mill_job_' AND NOT trigger_row.tgisinternal AND trigger_row.tgparentid = 0
+                     AND pg_has_role(relation_row.relowner, 'USAGE') AND pg_has_role(routine.proowner, 'USAGE') LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', served.tgname, served.relation);
-        IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgfoid = served.function) THEN
+        IF NOT EXISTS (SELECT FROM pg_trigger trigger_row WHERE trigger_row.tgfoid = served.function) THEN
             EXECUTE format('DROP FUNCTION %s', served.function::regprocedure);
         END IF;
     END LOOP;

@@ -8,49 +8,74 @@ CREATE FUNCTION mill_private.why_not_plain(relid oid) RETURNS text
 DECLARE
     wrong text;
 BEGIN
-    IF (SELECT pg_get_userbyid(c.relowner) = current_user FROM pg_class c WHERE c.oid = relid) THEN
+    IF (SELECT pg_get_userbyid(relation.relowner) = current_user FROM pg_class relation WHERE relation.oid = relid) THEN
         RETURN NULL;
     END IF;
     WITH RECURSIVE tree AS (
-        SELECT relid AS oid UNION SELECT h.inhrelid FROM tree t JOIN pg_inherits h ON h.inhparent = t.oid
+        SELECT relid AS oid UNION SELECT heir.inhrelid FROM tree JOIN pg_inherits heir ON heir.inhparent = tree.oid
     ), relation AS MATERIALIZED (
-        SELECT c.* FROM tree t JOIN pg_class c ON c.oid = t.oid
+        SELECT known.* FROM tree JOIN pg_class known ON known.oid = tree.oid
     ), part (classid, oid, what) AS (
-        SELECT 'pg_class'::regclass, r.oid, 'its partition key' FROM relation r
-        UNION ALL SELECT 'pg_class'::regclass, i.indexrelid, 'an index' FROM relation r JOIN pg_index i ON i.indrelid = r.oid
-        UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid, 'extended statistics' FROM relation r JOIN pg_statistic_ext s ON s.stxrelid = r.oid
-        UNION ALL SELECT 'pg_constraint'::regclass, k.oid, 'a constraint' FROM relation r JOIN pg_constraint k ON k.conrelid = r.oid
+        SELECT 'pg_class'::regclass, relation.oid, 'its partition key' FROM relation
+        UNION ALL SELECT 'pg_class'::regclass, one_index.indexrelid, 'an index' FROM relation JOIN pg_index one_index ON one_index.indrelid = relation.oid
+        UNION ALL SELECT 'pg_statistic_ext'::regclass, statistic.oid, 'extended statistics' FROM relation JOIN pg_statistic_ext statistic ON statistic.stxrelid = relation.oid
+        UNION ALL SELECT 'pg_constraint'::regclass, one_constraint.oid, 'a constraint' FROM relation JOIN pg_constraint one_constraint ON one_constraint.conrelid = relation.oid
     ), plain_type AS (
-        SELECT t.oid FROM pg_type t LEFT JOIN pg_type b ON b.oid = t.typbasetype
-         WHERE t.typnamespace = 'pg_catalog'::regnamespace
-            OR t.typtype = 'e' AND NOT EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget))
-            OR t.typtype = 'd' AND b.typnamespace = 'pg_catalog'::regnamespace AND b.typtype = 'b'
+        SELECT kind.oid FROM pg_type kind LEFT JOIN pg_type base ON base.oid = kind.typbasetype
+         WHERE kind.typnamespace = 'pg_catalog'::regnamespace
+            OR kind.typtype = 'e' AND NOT EXISTS (SELECT FROM pg_cast conversion WHERE kind.oid IN (conversion.castsource, conversion.casttarget))
+            OR kind.typtype = 'd' AND base.typnamespace = 'pg_catalog'::regnamespace AND base.typtype = 'b'
     )
-    SELECT w.wrong INTO wrong FROM (
-        SELECT CASE r.relkind WHEN 'v' THEN 'it is a view' WHEN 'm' THEN 'it is a materialized view' WHEN 'f' THEN 'it is or has a foreign table'
-                              ELSE 'it is no table' END AS wrong FROM relation r WHERE r.relkind NOT IN ('r', 'p')
-        UNION ALL SELECT 'it has row security' FROM relation r WHERE r.relrowsecurity OR r.relforcerowsecurity
-        UNION ALL SELECT 'it has a rule' FROM relation r JOIN pg_rewrite u ON u.ev_class = r.oid
-        UNION ALL SELECT format('column %I is computed when it is read', a.attname) FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid
-                   WHERE a.attgenerated NOT IN ('', 's')
-        UNION ALL SELECT format('column %I has the type %s', a.attname, a.atttypid::regtype) FROM relation r JOIN pg_attribute a ON a.attrelid = r.oid
-                   WHERE a.attnum > 0 AND NOT a.attisdropped AND a.atttypid NOT IN (SELECT p.oid FROM plain_type p)
-        UNION ALL SELECT format('%s uses %s', p.what, pg_describe_object(d.refclassid, d.refobjid, d.refobjsubid))
-                    FROM part p JOIN pg_depend d ON (d.classid, d.objid) = (p.classid, p.oid)
-                   WHERE d.refclassid = 'pg_proc'::regclass
-                          AND EXISTS (SELECT FROM pg_proc f WHERE f.oid = d.refobjid AND f.pronamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_operator'::regclass
-                          AND EXISTS (SELECT FROM pg_operator o WHERE o.oid = d.refobjid AND o.oprnamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_opclass'::regclass
-                          AND EXISTS (SELECT FROM pg_opclass o WHERE o.oid = d.refobjid AND o.opcnamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_opfamily'::regclass
-                          AND EXISTS (SELECT FROM pg_opfamily o WHERE o.oid = d.refobjid AND o.opfnamespace <> 'pg_catalog'::regnamespace)
-                      OR d.refclassid = 'pg_type'::regclass AND d.refobjid NOT IN (SELECT t.oid FROM plain_type t)
-    ) AS w LIMIT 1;
+    SELECT reason.wrong INTO wrong FROM (
+        SELECT CASE relation.relkind WHEN 'v' THEN 'it is a view' WHEN 'm' THEN 'it is a materialized view' WHEN 'f' THEN 'it is or has a foreign table'
+                              ELSE 'it is no table' END AS wrong FROM relation WHERE relation.relkind NOT IN ('r', 'p')
+        UNION ALL SELECT 'it has row security' FROM relation WHERE relation.relrowsecurity OR relation.relforcerowsecurity
+        UNION ALL SELECT 'it has a rule' FROM relation JOIN pg_rewrite rule ON rule.ev_class = relation.oid
+        UNION ALL SELECT format('column %I is computed when it is read', attribute.attname) FROM relation JOIN pg_attribute attribute ON attribute.attrelid = relation.oid
+                   WHERE attribute.attgenerated NOT IN ('', 's')
+        UNION ALL SELECT format('column %I has the type %s', attribute.attname, attribute.atttypid::regtype)
+                    FROM relation JOIN pg_attribute attribute ON attribute.attrelid = relation.oid
+                   WHERE attribute.attnum > 0 AND NOT attribute.attisdropped AND attribute.atttypid NOT IN (SELECT plain_type.oid FROM plain_type)
+        UNION ALL SELECT format('%s uses %s', part.what, pg_describe_object(dependency.refclassid, dependency.refobjid, dependency.refobjsubid))
+                    FROM part JOIN pg_depend dependency ON (dependency.classid, dependency.objid) = (part.classid, part.oid)
+                   WHERE dependency.refclassid = 'pg_proc'::regclass
+                          AND EXISTS (SELECT FROM pg_proc routine WHERE routine.oid = dependency.refobjid AND routine.pronamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_operator'::regclass
+                          AND EXISTS (SELECT FROM pg_operator object WHERE object.oid = dependency.refobjid AND object.oprnamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_opclass'::regclass
+                          AND EXISTS (SELECT FROM pg_opclass object WHERE object.oid = dependency.refobjid AND object.opcnamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_opfamily'::regclass
+                          AND EXISTS (SELECT FROM pg_opfamily object WHERE object.oid = dependency.refobjid AND object.opfnamespace <> 'pg_catalog'::regnamespace)
+                      OR dependency.refclassid = 'pg_type'::regclass AND dependency.refobjid NOT IN (SELECT plain_type.oid FROM plain_type)
+    ) AS reason LIMIT 1;
     RETURN wrong;
 END
 $function$;
 COMMENT ON FUNCTION mill_private.why_not_plain(oid) IS 'pgmill: what could run code of its owner when the table is read; NULL: nothing, or the caller owns it';
+
+-- `state` is TAKE or WORK.
+CREATE FUNCTION mill_private.explain_claimed_task(relid oid, id bigint, state text, pid int, start timestamptz, remote text) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
+DECLARE
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
+BEGIN
+    RETURN CASE
+        WHEN state = 'WORK' AND remote IS NOT NULL AND mill_private.is_locked({unknown_key}, hashtext(concat(relid, ':', id))::oid, here)
+            THEN 'remote not reachable, outcome unknown'
+        WHEN state = 'WORK' AND remote IS NOT NULL AND pid IS NULL THEN format('connecting to its remote since %s', start)
+        WHEN state = 'WORK' AND remote IS NOT NULL THEN format('running on its remote since %s (backend pid %s)', start, pid)
+        WHEN NOT mill_private.is_locked({queue_key}, relid, here)
+            THEN format('%s when its scheduler ended: it is planned again once a scheduler serves %s',
+                        CASE state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relid::regclass)
+        WHEN state = 'TAKE' THEN 'claimed and about to start: if nothing starts it, it is planned again within a minute'
+        WHEN NOT EXISTS (SELECT FROM pg_stat_activity backend
+                          WHERE backend.pid = explain_claimed_task.pid AND COALESCE(backend.backend_start <= start, true))
+            THEN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(pid::text, '(none)'))
+        ELSE format('running since %s (backend pid %s)', start, pid) END;
+END
+$function$;
+COMMENT ON FUNCTION mill_private.explain_claimed_task(oid, bigint, text, int, timestamptz, text) IS
+    'pgmill: describes a task that is claimed or running, in one sentence';
 
 CREATE FUNCTION mill.why(task bigint, queue regclass DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
@@ -63,7 +88,7 @@ DECLARE
     others bigint;
     ahead bigint;
     wrong text;
-    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
 BEGIN
     IF relid IS NULL THEN
         RETURN 'no task table given: call mill.why(id, ''schema.table'')';
@@ -85,23 +110,8 @@ BEGIN
         RETURN 'stopped: it has run, but its table refused the record of its end; the launcher''s log shows why; set its state to PLAN to run it again';
     WHEN task_row.state = 'STOP' THEN
         RETURN 'stopped by a user: set its state to PLAN to run it';
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL
-         AND mill_private.is_locked({unknown_key}, hashtext(concat(relid, ':', task_row.id))::oid, here) THEN
-        RETURN 'remote not reachable, outcome unknown';
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL AND task_row.pid IS NULL THEN
-        RETURN format('connecting to its remote since %s', task_row.start);
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NOT NULL THEN
-        RETURN format('running on its remote since %s (backend pid %s)', task_row.start, task_row.pid);
-    WHEN task_row.state IN ('TAKE', 'WORK') AND NOT mill_private.is_locked({queue_key}, relid, here) THEN
-        RETURN format('%s when its scheduler ended: it is planned again once a scheduler serves %s',
-                      CASE task_row.state WHEN 'TAKE' THEN 'claimed' ELSE 'running' END, relation);
-    WHEN task_row.state = 'WORK' AND task_row.remote IS NULL AND NOT EXISTS (SELECT FROM pg_stat_activity a
-         WHERE a.pid = task_row.pid AND COALESCE(a.backend_start <= task_row.start, true)) THEN
-        RETURN format('state is WORK, but backend pid %s does not run it: it is planned again within a minute', COALESCE(task_row.pid::text, '(none)'));
-    WHEN task_row.state = 'WORK' THEN
-        RETURN format('running since %s (backend pid %s)', task_row.start, task_row.pid);
-    WHEN task_row.state = 'TAKE' THEN
-        RETURN 'claimed and about to start: if nothing starts it, it is planned again within a minute';
+    WHEN task_row.state IN ('TAKE', 'WORK') THEN
+        RETURN mill_private.explain_claimed_task(relid, task_row.id, task_row.state, task_row.pid, task_row.start, task_row.remote);
     WHEN NOT mill_private.is_locked({queue_key}, relid, here) AND trouble IS NOT NULL THEN
         RETURN format('no scheduler serves %s on this server: %s', relation, trouble);
     WHEN NOT mill_private.is_locked({queue_key}, relid, here) THEN
@@ -158,7 +168,7 @@ CREATE FUNCTION mill.why(job text, at timestamptz DEFAULT NULL) RETURNS text
 DECLARE
     job_row mill.job := (SELECT stored FROM mill.job stored WHERE stored.name = why.job);
     flow_row mill.flow := (SELECT stored FROM mill.flow stored WHERE stored.name = job_row.flow);
-    here oid := (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
     reason text := (SELECT stat.reason FROM mill.job_stat stat WHERE stat.job = job_row.id);
     waiting_row record;
     row_found record;

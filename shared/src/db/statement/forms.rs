@@ -75,13 +75,24 @@ fn next_forms(queue: &Queue) -> Vec<Form> {
 
 impl Form {
     /// Name and type of each value that is sent with it: a form may leave the last ones out.
-    pub fn parameters<'s>(&self, statement: &'s str) -> Vec<(&'s str, &'s str)> {
+    pub fn parameters<'s>(&'s self, statement: &'s str) -> Vec<(&'s str, &'s str)> {
         let mut sent: Vec<_> = parameters(statement).collect();
         while !sent.is_empty() && !mentions(&self.text, sent.len()) {
             sent.pop();
         }
-        sent
+        // The form for one row has single values where the head lists arrays.
+        let kind = |place: usize, listed| cast_of(&self.text, place + 1).unwrap_or(listed);
+        sent.into_iter().enumerate().map(|(place, (name, listed))| (name, kind(place, listed))).collect()
     }
+}
+
+/// The type that the text gives a parameter.
+fn cast_of(text: &str, place: usize) -> Option<&str> {
+    let mark = format!("${place}::");
+    let kind = &text[text.find(&mark)? + mark.len()..];
+    let end = kind.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(kind.len());
+    let end = if kind[end..].starts_with("[]") { end + 2 } else { end };
+    Some(&kind[..end])
 }
 
 fn mentions(text: &str, place: usize) -> bool {

@@ -1,8 +1,8 @@
 //! The statements of one queue: its names and what else differs from form to form are put into them here.
 
 use super::list::{
-    BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS,
-    SET_FUNCTION_RIGHTS, SET_RIGHTS, TAKE_ONE_GROUP,
+    BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_ONE_GROUP, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE,
+    MAKE_TRIGGERS, SET_FUNCTION_RIGHTS, SET_RIGHTS,
 };
 use super::queue_name::Queue;
 use super::render::{Value, render};
@@ -73,8 +73,8 @@ impl Queue {
         self.fill(CLAIM_HEADS)
     }
 
-    pub fn fill_take_one_group(&self) -> String {
-        self.fill(TAKE_ONE_GROUP)
+    pub fn fill_claim_one_group(&self) -> String {
+        self.fill(CLAIM_ONE_GROUP)
     }
 
     /// `CLAIM_NEXT`. `proof`: it finds nothing where the scheduler's session is not.

@@ -5,11 +5,13 @@
 use proptest::prelude::*;
 
 use super::*;
+use shared::region::EndState;
 
 const INT: u32 = 23;
 const TEXT: u32 = 25;
 const BOOL: u32 = 16;
 const VOID: u32 = 2278;
+const KEY: TaskKey = TaskKey { task: 1, attempt: 1 };
 
 #[derive(Default)]
 struct Heard {
@@ -27,17 +29,22 @@ impl Watch for Heard {
     }
 }
 
-fn run_limited(format: &Format, limit: usize, feed: impl FnOnce(&mut Output<'_>)) -> (Texts, Heard) {
+fn run_limited(
+    format: &Format,
+    limit: usize,
+    feed: impl FnOnce(&mut Output<'_>),
+) -> (TaskResult<'static>, bool, Heard) {
     let mut heard = Heard::default();
     let mut output = Output::new(format, Verbosity::Default, b"SELECT 1/0", limit, &mut heard);
     feed(&mut output);
-    (output.into_texts(), heard)
+    let overflowed = output.overflowed();
+    (output.into_result(KEY), overflowed, heard)
 }
 
 fn run(format: &Format, feed: impl FnOnce(&mut Output<'_>)) -> Option<String> {
-    let (texts, heard) = run_limited(format, 1 << 20, feed);
-    assert!(!texts.overflowed && heard.overflows == 0);
-    texts.output.map(|text| String::from_utf8(text).unwrap())
+    let (result, overflowed, heard) = run_limited(format, 1 << 20, feed);
+    assert!(!overflowed && heard.overflows == 0);
+    result.output.map(|text| String::from_utf8(text.into_owned()).unwrap())
 }
 
 fn columns(output: &mut Output<'_>, columns: &[(&str, u32)]) {
@@ -217,21 +224,23 @@ fn r7_a_statement_with_columns_writes_no_tag_and_the_next_one_does() {
 
 #[test]
 fn r8_and_r12_silence_and_notices_leave_the_output_null() {
-    let (texts, heard) = run_limited(&Format::default(), 10, |o| o.notice(ServerError::local("NOTICE", "00000", "n")));
-    assert_eq!(texts, Texts { output: None, error: None, overflowed: false });
+    let (result, overflowed, heard) =
+        run_limited(&Format::default(), 10, |o| o.notice(ServerError::local("NOTICE", "00000", "n")));
+    assert_eq!((result, overflowed), (TaskResult::done(KEY, None), false));
     assert_eq!(heard.notices, ["NOTICE: n"]);
 }
 
 #[test]
 fn r9_and_r13_what_was_written_stays_and_errors_are_joined_by_a_newline() {
-    let (texts, _) = run_limited(&Format::default(), 100, |o| {
+    let (result, ..) = run_limited(&Format::default(), 100, |o| {
         o.tag(b"BEGIN");
         o.error(zero());
         o.error(ServerError::local("ERROR", "23503", "late"));
     });
-    assert_eq!(texts.output.unwrap(), b"BEGIN");
+    assert_eq!(result.state, EndState::Fail);
+    assert_eq!(result.output.as_deref().unwrap(), b"BEGIN");
     let wanted = "ERROR:  division by zero\nSTATEMENT:  SELECT 1/0\nERROR:  late\nSTATEMENT:  SELECT 1/0";
-    assert_eq!(String::from_utf8(texts.error.unwrap()).unwrap(), wanted);
+    assert_eq!(String::from_utf8(result.error.unwrap().into_owned()).unwrap(), wanted);
 }
 
 #[test]
@@ -249,28 +258,30 @@ fn r11_copy_data_is_appended_bare_and_the_next_part_is_parted() {
 
 #[test]
 fn an_output_that_fills_its_limit_exactly_does_not_overflow() {
-    let (texts, heard) = run_limited(&Format::default(), 3, |o| select(o, &[("a", INT)], &[&["1"], &["2"]]));
-    assert_eq!((texts.output.unwrap(), texts.overflowed, heard.overflows), (b"1\n2".to_vec(), false, 0));
+    let (result, overflowed, heard) =
+        run_limited(&Format::default(), 3, |o| select(o, &[("a", INT)], &[&["1"], &["2"]]));
+    assert_eq!((result.output.as_deref().unwrap(), overflowed, heard.overflows), (&b"1\n2"[..], false, 0));
 }
 
 #[test]
 fn what_does_not_fit_is_left_out_whole_and_told_once() {
-    let (texts, heard) = run_limited(&Format::default(), 7, |o| {
+    let (result, overflowed, heard) = run_limited(&Format::default(), 7, |o| {
         assert_eq!(o.room(), 7);
         select(o, &[("a", INT)], &[&["1"], &["22"], &["333"], &["4"]]);
         assert_eq!(o.room(), 0);
         o.overflow();
         o.tag(b"X");
     });
-    assert_eq!(texts.output.unwrap(), b"1\n22");
-    assert!(texts.overflowed);
+    assert_eq!(result.output.as_deref().unwrap(), b"1\n22");
+    assert!(overflowed);
     assert_eq!(heard.overflows, 1);
 }
 
 #[test]
 fn a_header_goes_with_its_first_row_or_not_at_all() {
-    let (texts, _) = run_limited(&Format::default(), 5, |o| select(o, &[("a", INT), ("b", INT)], &[&["1", "2"]]));
-    assert_eq!((texts.output.unwrap(), texts.overflowed), (Vec::new(), true));
+    let (result, overflowed, _) =
+        run_limited(&Format::default(), 5, |o| select(o, &[("a", INT), ("b", INT)], &[&["1", "2"]]));
+    assert_eq!((result.output.as_deref().unwrap(), overflowed), (&b""[..], true));
 }
 
 #[test]
@@ -329,13 +340,13 @@ proptest! {
 
     #[test]
     fn no_feed_passes_the_limit(values in proptest::collection::vec("[a-c\"]{0,8}", 0..20), limit in 0usize..60) {
-        let (texts, heard) = run_limited(&quoting(Some(b'"'), Some(b'\\')), limit, |o| {
+        let (result, overflowed, heard) = run_limited(&quoting(Some(b'"'), Some(b'\\')), limit, |o| {
             columns(o, &[("a", TEXT)]);
             for value in &values {
                 row(o, &[value]);
             }
         });
-        prop_assert!(texts.output.is_none_or(|text| text.len() <= limit));
-        prop_assert_eq!(heard.overflows, usize::from(texts.overflowed));
+        prop_assert!(result.output.is_none_or(|text| text.len() <= limit));
+        prop_assert_eq!(heard.overflows, usize::from(overflowed));
     }
 }
