@@ -69,7 +69,7 @@ fn the_waits_of_a_failing_job_double_within_the_jitter_and_stop_at_max_retries()
     mill.eventually("it is paused", || status(&database, job).0 == "Paused");
     assert_eq!(books(&database, job), [tries, 0, tries, 0, tries, 0]);
     assert!(
-        status(&database, job).1.contains(&format!("failed {tries} times in a row")),
+        status(&database, job).1.contains(&format!("failed {tries} time")),
         "{:?}",
         status(&database, job)
     );
