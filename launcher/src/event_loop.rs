@@ -209,7 +209,7 @@ impl Launcher {
     fn locks_read(&mut self, locks: &Locks, asked_at: HostMoment, now: Instant) {
         match self.leadership.prove(&locks.leaders, asked_at, &self.base) {
             LeadProof::Missing => {
-                self.session_lost(DbError::passing("the leader lock is gone from our session"), now);
+                self.session_lost(DbError::passing("the launcher's session has lost the leader lock"), now);
                 return;
             }
             // A slow answer: the processes that have stood still meanwhile may go on.
@@ -233,6 +233,10 @@ impl Launcher {
         self.server.watch(now);
         self.leader_event(LeaderEvent::Passed { now });
         self.stop(StopEvent::Passed { now });
+        let unlogged = self.base.region.take_unlogged_failures();
+        if unlogged > 0 {
+            shared::info!("more tasks failed: not logged one by one", count = unlogged);
+        }
         let commands = self.watch.pass(&self.queues, self.base.poll, now);
         self.run_commands(commands, LauncherAnswer::Watch);
         // Every queue has its slot before the first scheduler runs: so all databases must be known.
@@ -318,8 +322,8 @@ impl Launcher {
         self.manager.reloading();
         self.orders.socket.check(now);
         let Some(Reloaded { target, queues, operators }) = (self.base.reload)() else {
-            shared::error!("the config has mistakes; the old one stays in force");
-            self.manager.ready("the config has mistakes; the old one stays in force");
+            shared::error!("config not reloaded: it has mistakes; the former one stays in force");
+            self.manager.ready("config not reloaded: it has mistakes; the former one stays in force");
             return;
         };
         self.base.operators = operators;
@@ -334,7 +338,7 @@ impl Launcher {
         self.queues.want(queues, now);
         self.provision.hurry(now);
         self.manager.announce_again();
-        shared::info!("config read again");
+        shared::info!("config reloaded");
     }
 
     fn stop(&mut self, event: StopEvent) {
@@ -344,16 +348,16 @@ impl Launcher {
         }
         self.stopping = step.next;
         let urgency = if step.cancel_tasks { Urgency::Cancel } else { Urgency::Finish };
-        let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
-        shared::info!("launcher stops", how = how);
+        let how = if step.cancel_tasks { "cancelling tasks" } else { "finishing tasks" };
+        shared::info!("launcher is stopping", how = how);
         self.manager.stopping(how);
         self.queues.end_all(urgency, Instant::now());
     }
 
     /// SIGQUIT: leave now. Every process of ours dies with us; the next start recovers.
     fn quit(mut self) -> bool {
-        shared::warning!("launcher quits at once");
-        self.manager.stopping("quitting at once");
+        shared::warning!("launcher exits at once (SIGQUIT)");
+        self.manager.stopping("exiting at once");
         self.server.quit();
         self.orders.socket.close();
         false
@@ -394,10 +398,10 @@ impl Launcher {
             let answer = match CallerRequest::parse(&line) {
                 CallerRequest::Status => Some(self.status()),
                 CallerRequest::Unknown => {
-                    Some(json!({"error": "unknown command; this launcher knows: status, start, stop, restart"}))
+                    Some(json!({"error": "unknown command; known commands: status, start, stop, restart"}))
                 }
                 CallerRequest::Order { request, database } => match self.why_not_at_work() {
-                    Some(why) => Some(not_done(&format!("the launcher is not at work: {why}"))),
+                    Some(why) => Some(not_done(&format!("the launcher is not serving: {why}"))),
                     None => self.orders.begin(caller, request, &database, &mut self.queues, now),
                 },
             };
@@ -409,10 +413,10 @@ impl Launcher {
 
     fn why_not_at_work(&self) -> Option<&str> {
         if self.stopping.asked() {
-            return Some("it ends");
+            return Some("it is stopping");
         }
         let at_work = self.leadership.leads() && self.watch.knows_databases;
-        (!at_work).then(|| self.leadership.why().unwrap_or("it has just begun"))
+        (!at_work).then(|| self.leadership.why().unwrap_or("it is starting"))
     }
 
     fn status(&self) -> Value {

@@ -188,7 +188,11 @@ impl Components {
                 return self.run(vec![command], Answer::Installer);
             }
             OtherVersion::Become(program) => {
-                shared::info!("scheduler becomes another version", queue = self.base.label, version = version);
+                shared::info!(
+                    "scheduler executes the program of the catalog's version",
+                    queue = self.base.label,
+                    version = version
+                );
                 self.links.close_all();
                 self.claims.release(&mut self.pool, &turn!(self, now));
                 version_check::become_version(&program, &self.base)

@@ -35,7 +35,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// While our launcher cannot prove that it leads.
-const UNLED: &str = "the launcher does not hold the leader lock; waiting until it does";
+const UNLED: &str = "the launcher does not hold the leader lock; waiting for it";
 
 /// What a wait came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

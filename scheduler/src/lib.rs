@@ -44,7 +44,7 @@ pub fn run(start: Start) -> ExitCode {
     let signals = match SignalPipe::open(&SIGNALS) {
         Ok(signals) => signals,
         Err(error) => {
-            shared::error!("cannot register the signal handlers", error = error);
+            shared::error!("scheduler exits: cannot set up signal handling", error = error);
             return ExitCode::Temporary;
         }
     };
@@ -52,7 +52,7 @@ pub fn run(start: Start) -> ExitCode {
     let order: SchedulerOrder = match start.accept() {
         Ok(order) => order,
         Err(error) => {
-            shared::warning!("scheduler leaves: its parameters are not to be had", error = error);
+            shared::warning!("scheduler exits: cannot read its parameters from shared memory", error = error);
             return ExitCode::BadCell;
         }
     };
@@ -66,7 +66,7 @@ pub fn run_reexecuted(start: Start, order: SchedulerOrder) -> ExitCode {
     match SignalPipe::open(&SIGNALS) {
         Ok(signals) => serve(start, order, signals, true),
         Err(error) => {
-            shared::error!("cannot register the signal handlers", error = error);
+            shared::error!("scheduler exits: cannot set up signal handling", error = error);
             ExitCode::Temporary
         }
     }
@@ -78,7 +78,7 @@ fn serve(start: Start, order: SchedulerOrder, signals: SignalPipe, reexecuted: b
     match event_loop::Scheduler::new(start, order, signals, reexecuted) {
         Ok(scheduler) => scheduler.run(),
         Err(error) => {
-            shared::error!("cannot start the scheduler", error = error);
+            shared::error!("scheduler exits: cannot start", error = error);
             ExitCode::Temporary
         }
     }

@@ -29,7 +29,11 @@ fn main() -> Status {
             return Status::FAILURE;
         }
         Err(error) => {
-            shared::error!("scheduler of another version leaves", version = shared::VERSION, error = error);
+            shared::error!(
+                "scheduler exits: cannot take over from the launcher's version",
+                version = shared::VERSION,
+                error = error
+            );
             ExitCode::NoCode
         }
     };

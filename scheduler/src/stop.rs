@@ -28,11 +28,11 @@ impl SchedulerStop {
             return;
         }
         self.state = step.next;
-        let how = if step.cancel_tasks { "cancelling tasks" } else { "letting tasks finish" };
+        let how = if step.cancel_tasks { "cancelling tasks" } else { "finishing tasks" };
         // If the launcher does not lead any more, it logs that once for all.
         let level = if base.start.region.leads() { Level::Info } else { Level::Debug };
         let tasks = attempts.table.active();
-        shared::log_line!(level, "scheduler stops", queue = base.label, how = how, tasks = tasks);
+        shared::log_line!(level, "scheduler is stopping", queue = base.label, how = how, tasks = tasks);
         base.slot_status().set_phase(Phase::Stopping);
         if step.cancel_tasks {
             attempts.table.cancel_all(Instant::now());

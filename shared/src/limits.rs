@@ -111,6 +111,10 @@ pub const CANCEL_TIMEOUT: Duration = Duration::from_millis(1800);
 pub const LOG_LINE_BYTES_MAX: usize = 4096;
 /// How long a line waits for room: whoever reads the log must not stop the event loop.
 pub const LOG_TIMEOUT: Duration = Duration::from_millis(100);
+/// Failed tasks that all processes of a launcher log within the period: enough to see what fails. A queue may fail thousands
+/// a second, and the rest is counted.
+pub const FAILURES_LOGGED: u32 = 20;
+pub const FAILURES_PERIOD: Duration = Duration::from_secs(10);
 
 // The leader lock.
 

@@ -64,7 +64,7 @@ pub fn start(level: Level, format: LineFormat) {
         let text = text.unwrap_or("no message");
         let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
         if !crate::process::panic_guard::expected(text, &place) {
-            line(Level::Error, "panic", &[("text", &text), ("place", &place)]);
+            line(Level::Error, "panic", &[("text", Value::Text(&text)), ("place", Value::Text(&place))]);
         }
     }));
 }
@@ -89,15 +89,80 @@ pub fn moment(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms).map_or_else(|_| "-".to_owned(), |moment| format!("{moment:.3}"))
 }
 
+/// The value of a key. In JSON a number or a truth value is written without quotes.
+#[derive(Clone, Copy)]
+pub enum Value<'a> {
+    Bare(&'a dyn Display),
+    Text(&'a dyn Display),
+}
+
+impl Display for Value<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Value::Bare(value) | Value::Text(value)) = self;
+        value.fmt(out)
+    }
+}
+
+impl std::fmt::Debug for Value<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Value({self})")
+    }
+}
+
+impl Value<'_> {
+    fn json(&self, text: &str) -> serde_json::Value {
+        let bare = match self {
+            // Not every number is one of JSON: NaN is a text.
+            Value::Bare(_) => serde_json::from_str(text).ok(),
+            Value::Text(_) => None,
+        };
+        bare.unwrap_or_else(|| text.into())
+    }
+}
+
+/// Types whose values are numbers or truth values.
+pub trait IsBare {}
+
+macro_rules! bare {
+    ($($type:ty),*) => { $(impl IsBare for $type {})* };
+}
+
+bare!(bool, i32, i64, u16, u32, u64, usize, f64, nix::unistd::Pid, nix::unistd::Uid);
+impl<T: IsBare + ?Sized> IsBare for &T {}
+
+/// For the macros: whether a type is bare decides which of the two traits provides `value`.
+#[derive(Debug)]
+pub struct Pair<'a, T>(pub &'a T);
+
+pub trait BareValue<'a> {
+    fn value(&self) -> Value<'a>;
+}
+
+pub trait TextValue<'a> {
+    fn value(&self) -> Value<'a>;
+}
+
+impl<'a, T: Display + IsBare> BareValue<'a> for Pair<'a, T> {
+    fn value(&self) -> Value<'a> {
+        Value::Bare(self.0)
+    }
+}
+
+impl<'a, T: Display> TextValue<'a> for &Pair<'a, T> {
+    fn value(&self) -> Value<'a> {
+        Value::Text(self.0)
+    }
+}
+
 /// Writes one line. The macros `error!`, `warning!`, `info!` and `debug!` are the usual way here.
-pub fn line(level: Level, message: &str, pairs: &[(&str, &dyn Display)]) {
+pub fn line(level: Level, message: &str, pairs: &[(&str, Value<'_>)]) {
     if !enabled(level) {
         return;
     }
     write_once(&composed(level, message, pairs));
 }
 
-fn composed(level: Level, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
+fn composed(level: Level, message: &str, pairs: &[(&str, Value<'_>)]) -> Vec<u8> {
     let now = jiff::Timestamp::now();
     let who = NAMES.get(usize::from(WHO.load(Relaxed))).copied().unwrap_or("pgmill");
     let pid = std::process::id();
@@ -108,7 +173,7 @@ fn composed(level: Level, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<
     }
 }
 
-fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
+fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, Value<'_>)]) -> Vec<u8> {
     let mut line = format!("{now} {:<7} {who}[{pid}] ", level.name());
     escape_into(&mut line, message);
     for (key, value) in pairs {
@@ -127,25 +192,25 @@ fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs:
     finished(line)
 }
 
-fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, &dyn Display)]) -> Vec<u8> {
+fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, Value<'_>)]) -> Vec<u8> {
     // The longest value gives way until the object fits: a cut object would not be JSON.
-    let mut values: Vec<(String, String)> =
-        pairs.iter().map(|(key, value)| (subject(key), value.to_string())).collect();
-    values.insert(0, ("message".to_owned(), message.to_owned()));
+    let message = ("message".to_owned(), Value::Text(&message), message.to_owned());
+    let pairs = pairs.iter().map(|(key, value)| (subject(key), *value, value.to_string()));
+    let mut values: Vec<(String, Value<'_>, String)> = [message].into_iter().chain(pairs).collect();
     loop {
         let mut object = serde_json::Map::new();
         object.insert("time".into(), now.into());
         object.insert("level".into(), level.name().into());
         object.insert("process".into(), who.into());
         object.insert("pid".into(), pid.into());
-        for (key, value) in &values {
-            object.insert(key.clone(), value.as_str().into());
+        for (key, value, text) in &values {
+            object.insert(key.clone(), value.json(text));
         }
         let line = serde_json::Value::Object(object).to_string();
         if line.len() < LOG_LINE_BYTES_MAX {
             return finished(line);
         }
-        let Some((_, longest)) = values.iter_mut().max_by_key(|(_, value)| value.len()) else {
+        let Some((_, _, longest)) = values.iter_mut().max_by_key(|(_, _, text)| text.len()) else {
             return finished(String::new());
         };
         let keep = floor_char_boundary(longest, longest.len() / 2);
@@ -226,8 +291,8 @@ fn write_once(line: &[u8]) {
     // A reader who has once let a line fall is not waited for again until there is room.
     let until = Instant::now() + if dropped > 0 { Duration::ZERO } else { LOG_TIMEOUT };
     if dropped > 0 {
-        let why = "log lines were dropped, because nobody read them in time";
-        if !put(&composed(Level::Warning, why, &[("count", &dropped)]), until) {
+        let why = "log lines dropped: the reader was too slow";
+        if !put(&composed(Level::Warning, why, &[("count", Value::Bare(&dropped))]), until) {
             DROPPED.fetch_add(1, Relaxed);
             return;
         }
@@ -270,7 +335,9 @@ fn put(line: &[u8], until: Instant) -> bool {
 macro_rules! log_line {
     ($level:expr, $message:expr $(, $key:ident = $value:expr)* $(,)?) => {
         if $crate::log::enabled($level) {
-            $crate::log::line($level, ::std::convert::AsRef::<str>::as_ref(&$message), &[$((stringify!($key), &$value as &dyn ::std::fmt::Display)),*]);
+            #[allow(unused_imports)]
+            use $crate::log::{BareValue as _, TextValue as _};
+            $crate::log::line($level, ::std::convert::AsRef::<str>::as_ref(&$message), &[$((stringify!($key), (&$crate::log::Pair(&$value)).value())),*]);
         }
     };
 }
@@ -289,7 +356,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn text(message: &str, value: &str) -> String {
-        String::from_utf8(text_line("now", Level::Info, "worker", 1, message, &[("key", &value)])).unwrap()
+        String::from_utf8(text_line("now", Level::Info, "worker", 1, message, &[("key", Value::Text(&value))])).unwrap()
     }
 
     #[test]
@@ -301,9 +368,34 @@ mod tests {
 
     #[test]
     fn in_json_the_pid_of_a_child_does_not_replace_the_writers() {
-        let line = json_line("now", Level::Info, "scheduler", 1, "worker started", &[("pid", &2)]);
+        let line = json_line("now", Level::Info, "scheduler", 1, "worker started", &[("pid", Value::Bare(&2))]);
         let said: serde_json::Value = serde_json::from_slice(&line).unwrap();
-        assert_eq!((&said["pid"], &said["subject_pid"]), (&1.into(), &"2".into()));
+        assert_eq!((said["pid"].as_i64(), said["subject_pid"].as_i64()), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn in_json_numbers_and_truth_values_are_bare_and_texts_are_not() {
+        let (task, name, own) = (&7i64, "7".to_owned(), nix::unistd::Pid::from_raw(3));
+        let values = [
+            ("task", (&Pair(task)).value()),
+            ("borrowed", (&Pair(&task)).value()),
+            ("done", (&Pair(&true)).value()),
+            ("child", (&Pair(&own)).value()),
+            ("name", (&Pair(&name)).value()),
+            ("share", (&Pair(&f64::NAN)).value()),
+        ];
+        let line = json_line("now", Level::Info, "worker", 1, "m", &values);
+        let line = String::from_utf8(line).unwrap();
+        for part in [
+            r#""task":7,"#,
+            r#""borrowed":7,"#,
+            r#""done":true,"#,
+            r#""child":3,"#,
+            r#""name":"7""#,
+            r#""share":"NaN""#,
+        ] {
+            assert!(line.contains(part) || line.replace('}', ",").contains(part), "{part} is not in {line}");
+        }
     }
 
     proptest! {
@@ -311,7 +403,7 @@ mod tests {
         fn every_line_is_one_line_of_at_most_4096_bytes(message in ".{0,80}", value in "\\PC{0,3000}|[\\x00-\\x1f]{0,6000}") {
             for line in [
                 text(&message, &value).into_bytes(),
-                json_line("now", Level::Info, "worker", 1, &message, &[("key", &value)]),
+                json_line("now", Level::Info, "worker", 1, &message, &[("key", Value::Text(&value))]),
             ] {
                 prop_assert!(line.len() <= LOG_LINE_BYTES_MAX);
                 prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -321,7 +413,7 @@ mod tests {
 
         #[test]
         fn a_json_line_is_json_however_long_its_values_are(value in "\\PC{0,9000}") {
-            let line = json_line("now", Level::Info, "worker", 1, "notice", &[("key", &value)]);
+            let line = json_line("now", Level::Info, "worker", 1, "notice", &[("key", Value::Text(&value))]);
             prop_assert!(serde_json::from_slice::<serde_json::Value>(&line).is_ok());
         }
     }

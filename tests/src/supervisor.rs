@@ -258,7 +258,7 @@ impl Drop for Supervisor<'_> {
 
 /// Is this the line, in either form of the log?
 fn says_ready(line: &str) -> bool {
-    line.contains("] ready") || line.contains(r#""message":"ready""#)
+    line.contains("] launcher ready") || line.contains(r#""message":"launcher ready""#)
 }
 
 /// A process that has just gone is no error: tests race with ends all the time.

@@ -60,12 +60,12 @@ fn accept(start: &Start) -> Result<(QueueContext, Watchdog), ExitCode> {
     log::speak_as(ProcessKind::Worker);
     title::set("pgmill: worker");
     let signals = open_signals().map_err(|error| {
-        shared::error!("cannot register the signal handlers", error = error);
+        shared::error!("worker exits: cannot set up signal handling", error = error);
         ExitCode::Temporary
     })?;
     fault::point("worker.before_accept");
     let order: WorkerOrder = start.accept().map_err(|error| {
-        shared::warning!("worker leaves: its parameters are not to be had", error = error);
+        shared::warning!("worker exits: cannot read its parameters from shared memory", error = error);
         ExitCode::BadCell
     })?;
     // The group joins it once the row is read.

@@ -1,13 +1,13 @@
 //! `launcher check`: every mistake of the config at once, each with its place.
 
 use super::resolve::unresolved;
-use super::{check_rights, environment, on_its_server, print, print_error, print_mistakes, read_config};
+use super::{check_rights, config_name, environment, on_its_server, print, print_error, print_mistakes, read_config};
 use crate::cli::ConfigPlace;
 use shared::config::Mistake;
 use shared::process::exit_code::launcher_status;
 
 pub fn run(place: &ConfigPlace, connect: bool) -> u8 {
-    let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());
+    let name = config_name(place);
     let mut config = match read_config(place) {
         Ok(config) => config,
         Err(mistakes) => return print_mistakes(&name, &mistakes),
@@ -24,9 +24,10 @@ pub fn run(place: &ConfigPlace, connect: bool) -> u8 {
     }
     let queues = config.queues.len();
     print(&format!(
-        "{name}: good: {queues} queue{}, {} workers at most",
+        "{name}: ok: {queues} queue{}, at most {} worker{}",
         if queues == 1 { "" } else { "s" },
-        config.max_workers
+        config.max_workers,
+        if config.max_workers == 1 { "" } else { "s" },
     ));
     if connect { check_rights::run(&config, place, &name) } else { launcher_status::ORDERLY }
 }

@@ -39,7 +39,7 @@ impl RightsReport<'_> {
         let name = self.name;
         let lacks = found.unwrap_or_else(|db_error| vec![db_error.text]);
         if lacks.is_empty() {
-            print(&format!("{name}: {who}: good"));
+            print(&format!("{name}: {who}: ok"));
         }
         for lack in &lacks {
             print_error(&format!("{name}: {who}: {lack}"));
@@ -79,7 +79,7 @@ pub fn run(config: &Config, place: &ConfigPlace, name: &str) -> u8 {
     }
     for one in &queues {
         if to_be_made.contains(&(one.config.user.clone(), one.config.data.clone())) {
-            findings.remark(&who(one), "will be made at the first start");
+            findings.remark(&who(one), "the first start creates it");
             continue;
         }
         check_queue(&mut findings, one);
@@ -91,10 +91,10 @@ pub fn run(config: &Config, place: &ConfigPlace, name: &str) -> u8 {
             client.batch_execute("SELECT 1").await.map_err(|error| DbError::of(&error))?;
             Ok(Lacks::new())
         });
-        findings.print(&format!("{} every database as {}", queue.config.place, quoted(&login.user)), answer);
+        findings.print(&format!("{} all databases as {}", queue.config.place, quoted(&login.user)), answer);
     }
     for (database, db_error) in unseen {
-        findings.remark(&format!("every database: {database}"), &format!("cannot list its queues: {db_error}"));
+        findings.remark(&format!("all databases: {database}"), &format!("cannot list its queues: {db_error}"));
     }
     for one in &found {
         match &one.refusal {
@@ -202,21 +202,21 @@ async fn launcher_lacks(
             }
         };
         if !role_comes {
-            lack(format!("role {0} does not exist and cannot be made; run: CREATE ROLE {0} LOGIN", quoted(&role)));
+            lack(format!(
+                "role {0} does not exist, and the launcher may not create it; run: CREATE ROLE {0} LOGIN",
+                quoted(&role)
+            ));
         }
         if !database_there && !row.get::<_, bool>("makes_databases") {
             let (database, role) = (quoted(&database), quoted(&role));
             lack(format!(
-                "database {database} does not exist and cannot be made; run: CREATE DATABASE {database} OWNER {role}"
+                "database {database} does not exist, and the launcher may not create it; run: CREATE DATABASE {database} OWNER {role}"
             ));
         }
         let ends: bool = row.get("ends");
         let me = quoted(&row.get::<_, String>("me"));
         if there && row.get("superuser") && !ends {
-            lack(format!(
-                "{} is a superuser: its sessions cannot be ended from here; choose another user",
-                quoted(&role)
-            ));
+            lack(format!("cannot end the sessions of {}: it is a superuser; choose another user", quoted(&role)));
         } else if there && !ends {
             lack(format!("cannot end the sessions of {0}; run: GRANT {0} TO {me}", quoted(&role)));
         }
@@ -241,15 +241,15 @@ async fn queue_lacks(
     let (me, database) = (quoted(installed.get("me")), quoted(installed.get("database")));
     let mut lacks = Lacks::new();
     if is("superuser") {
-        lacks.push("tasks would run as a superuser; give the queue a user of its own".to_owned());
+        lacks.push("tasks would run as a superuser; give the queue a user that is not a superuser".to_owned());
     }
     if !is("schema") && !is("makes_schemas") {
-        lacks.push(format!("cannot make its schema; run: CREATE SCHEMA {} AUTHORIZATION {me}", quoted(&schema)));
+        lacks.push(format!("cannot create its schema; run: CREATE SCHEMA {} AUTHORIZATION {me}", quoted(&schema)));
     } else if is("schema") && !is("enters") {
         lacks.push(format!("cannot use its schema; run: GRANT USAGE ON SCHEMA {} TO {me}", quoted(&schema)));
     }
     if is("schema") && !is("queue") && !is("makes_tables") {
-        lacks.push(format!("cannot make its table; run: GRANT CREATE, USAGE ON SCHEMA {} TO {me}", quoted(&schema)));
+        lacks.push(format!("cannot create its table; run: GRANT CREATE, USAGE ON SCHEMA {} TO {me}", quoted(&schema)));
     } else if is("queue") && !is("owns") && !is("serves") {
         lacks.push(format!("cannot serve its table; run: ALTER TABLE {} OWNER TO {me}", qualified(&schema, &table)));
     }
@@ -257,28 +257,30 @@ async fn queue_lacks(
     let has = |name: &str| installed.get::<_, bool>(name);
     if !has("there") {
         if !has("may") && !helper.makes {
-            lacks.push(format!("cannot make the catalog mill; run: GRANT CREATE ON DATABASE {database} TO {me}"));
+            lacks.push(format!("cannot create the catalog mill; run: GRANT CREATE ON DATABASE {database} TO {me}"));
         }
     } else if !has("marked") {
-        lacks.push("the schema mill is not pgmill's; rename it".to_owned());
+        lacks.push("the schema mill does not belong to pgmill; rename it".to_owned());
     } else if !has("trusted") && is("queue") {
         let owner: &str = installed.get("owner");
         let advice = catalog::consent_advice(&queue, owner);
         lacks.push(format!(
-            "cannot use the catalog mill of {} unless the queue agrees to it; run: {advice}",
+            "cannot use the catalog mill of {}: the queue has not agreed to it; run: {advice}",
             quoted(owner)
         ));
     } else if !has("admitted") {
         if !helper.admits {
             let (owner, advice) = (quoted(installed.get("owner")), catalog::admission_advice(installed.get("me")));
-            lacks.push(format!("cannot use the catalog mill; run as {owner}: {advice}"));
+            lacks.push(format!(
+                "cannot use the catalog mill: its owner has not admitted this user; run as {owner}: {advice}"
+            ));
         }
     } else if has("trusted") {
         let row = client.query_one(&statement::bare(READ_VERSION), &[]).await.map_err(db_error)?;
         let version: String = row.get("version");
         if version != VERSION {
             lacks.push(format!(
-                "its catalog has version {version}, this program is {VERSION}; run: launcher upgrade {database}"
+                "its catalog has version {version}, this program has {VERSION}; run: launcher upgrade {database}"
             ));
         }
     }

@@ -14,6 +14,11 @@ pub fn environment(place: &ConfigPlace) -> impl Fn(&str) -> Option<String> + use
     move |name| if embedded && name.starts_with("PG") { None } else { std::env::var(name).ok() }
 }
 
+/// What mistakes are printed with.
+pub fn config_name(place: &ConfigPlace) -> String {
+    place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string())
+}
+
 /// The config file, or the defaults without one. An embedded launcher without a config has its socket in its folder.
 pub fn read_config(place: &ConfigPlace) -> Result<Config, Vec<Mistake>> {
     let environment = environment(place);
@@ -37,7 +42,7 @@ pub fn on_its_server(place: &ConfigPlace, config: &mut Config) -> Result<(), Con
 /// The config, and the launcher's own login in a database; mistakes have been printed, and the
 /// exit status is left.
 pub fn login_in(place: &ConfigPlace, database: &str) -> Result<(Config, Target), u8> {
-    let name = place.config.as_ref().map_or_else(|| "no config file".to_owned(), |path| path.display().to_string());
+    let name = config_name(place);
     let mut config = read_config(place).map_err(|mistakes| print_mistakes(&name, &mistakes))?;
     let fail = |text: String| {
         print_error(&text);
@@ -50,10 +55,10 @@ pub fn login_in(place: &ConfigPlace, database: &str) -> Result<(Config, Target),
     Ok((config, target))
 }
 
-/// Prints them all; returns the exit status.
+/// Prints them all; returns the exit status. A mistake of the file itself has its name already.
 pub fn print_mistakes(name: &str, mistakes: &[Mistake]) -> u8 {
     for mistake in mistakes {
-        print_error(&format!("{name}: {mistake}"));
+        print_error(&if mistake.place == name { mistake.to_string() } else { format!("{name}: {mistake}") });
     }
     launcher_status::BAD_CONFIG
 }

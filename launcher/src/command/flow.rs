@@ -32,7 +32,10 @@ fn database_of(place: &ConfigPlace, named: Option<&str>) -> Result<String, u8> {
     match <[String; 1]>::try_from(databases) {
         Ok([database]) => Ok(database),
         Err(databases) => {
-            print_error(&format!("which database? name it with --database; the config has {}", databases.join(", ")));
+            print_error(&format!(
+                "cannot choose a database: the config has {}; name one with --database",
+                databases.join(", ")
+            ));
             Err(launcher_status::FAILED)
         }
     }
@@ -79,12 +82,12 @@ pub fn apply(place: &ConfigPlace, database: Option<&str>, file: &Path) -> u8 {
     } {
         Ok(text) => text,
         Err(error) => {
-            print_error(&format!("{shown}: cannot be read: {error}"));
+            print_error(&format!("{shown}: cannot read the document: {error}"));
             return launcher_status::FAILED;
         }
     };
     if let Err(error) = serde_json::from_str::<Value>(&text) {
-        print_error(&format!("{shown}: not JSON: {error}"));
+        print_error(&format!("{shown}: the document is not valid JSON: {error}"));
         return launcher_status::FAILED;
     }
     let question = FlowRequest { text: "SELECT mill.apply($1::text::jsonb)", values: [Some(text), None] };
@@ -125,20 +128,20 @@ fn tell(answer: Result<String, u8>) -> u8 {
 
 /// By Graphviz.
 fn render(dot: &str) -> Result<String, String> {
-    let missing = "the picture cannot be drawn: Graphviz' program dot";
+    let missing = "cannot draw the graph: the program dot of Graphviz";
     let mut child = Command::new("dot")
         .arg("-Tsvg")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("{missing} does not start ({error}); install Graphviz, or leave --svg out"))?;
+        .map_err(|error| format!("{missing} does not start ({error}); install Graphviz, or omit --svg"))?;
     if let Some(mut input) = child.stdin.take() {
         // It reads all before it writes; if it dies, its status shows it.
         let _ = input.write_all(dot.as_bytes());
     }
-    let output = child.wait_with_output().map_err(|error| format!("{missing} is lost: {error}"))?;
+    let output = child.wait_with_output().map_err(|error| format!("{missing} cannot be read: {error}"))?;
     if !output.status.success() {
-        return Err(format!("{missing} has failed: {}", output.status));
+        return Err(format!("{missing} failed: {}", output.status));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

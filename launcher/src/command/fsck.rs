@@ -27,7 +27,7 @@ pub fn run(place: &ConfigPlace, database: &str) -> u8 {
         let found = match one_shot::ask(&target, "pgmill fsck", INSTALL_TIMEOUT, differences) {
             Ok(found) => found,
             Err(db_error) => {
-                print_error(&format!("{database}: cannot be looked at: {db_error}"));
+                print_error(&format!("{database}: cannot check the database: {db_error}"));
                 return launcher_status::FAILED;
             }
         };
@@ -42,10 +42,10 @@ pub fn run(place: &ConfigPlace, database: &str) -> u8 {
         print(problem);
     }
     if lasting.is_empty() {
-        print(&format!("{database}: everything adds up"));
+        print(&format!("{database}: no problems found"));
         launcher_status::ORDERLY
     } else {
-        print_error(&format!("{database}: {} differences", lasting.len()));
+        print_error(&format!("{database}: {} problem{}", lasting.len(), if lasting.len() == 1 { "" } else { "s" }));
         launcher_status::FAILED
     }
 }
@@ -68,5 +68,5 @@ fn slots(control: &Path) -> Vec<String> {
 fn lost(holder: &Value) -> Option<String> {
     let pid = holder.get("pid")?.as_i64()?;
     let alive = Path::new("/proc").join(pid.to_string()).exists();
-    (!alive).then(|| format!("slot {}: its process {pid} is gone", holder.get("slot").unwrap_or(&Value::Null)))
+    (!alive).then(|| format!("slot {}: its process {pid} does not exist", holder.get("slot").unwrap_or(&Value::Null)))
 }

@@ -75,7 +75,7 @@ pub fn pg_cron(place: &ConfigPlace, options: &ImportOptions) -> u8 {
         Err(db_error) => return fail(from, &db_error),
     };
     if found.only_own {
-        print_error(&format!("{from}: cron.job shows the role {:?} its own jobs only", found.me));
+        print_error(&format!("{from}: cron.job shows role {:?} only its own jobs", found.me));
     }
     let found = Rc::new(found);
     let (rows, options_here) = (Rc::clone(&found), options.clone());
@@ -93,21 +93,20 @@ async fn read(client: Rc<Client>, journey: Journey) -> Result<FoundSchedules, Db
     let found = client.query_one(&statement::bare(statement::READ_CRON), &[]).await.map_err(db_error)?;
     if !found.get::<_, bool>("there") {
         return Err(DbError::standing(
-            "there is no table cron.job; it stands in the database that cron.database_name says",
+            "table cron.job does not exist; it is in the database of the setting cron.database_name",
         ));
     }
     let listed = client.query(&statement::bare(statement::LIST_CRON_JOBS), &[]).await.map_err(db_error)?;
     let mut rows = Vec::with_capacity(listed.len());
     for row in listed {
         let json: String = row.get("job");
-        let strange =
-            || DbError::standing("cron.job has not the columns of pg_cron: jobid, schedule, command are needed");
+        let strange = || DbError::standing("cron.job lacks columns of pg_cron: jobid, schedule and command are needed");
         rows.push(CronRow::read(&json).ok_or_else(strange)?);
     }
     if journey.zone.is_none() && found.get::<_, bool>("hidden") {
         return Err(DbError::standing(
-            "pg_cron's time zone cannot be seen from here; let this role read cron.timezone (GRANT pg_read_all_settings), or \
-             say it: --timezone GMT",
+            "cannot read the time zone of pg_cron; let this role read cron.timezone (GRANT pg_read_all_settings), or \
+             name it: --timezone GMT",
         ));
     }
     let zone = journey.zone.clone().or_else(|| found.get("zone"));
@@ -136,14 +135,14 @@ async fn write(
     let installed = catalog::read_trusted(&client).await?;
     if !installed.get::<_, bool>("there") || !installed.get::<_, bool>("marked") {
         let database = &options.database;
-        return Err(DbError::standing(format!("it has no catalog mill; make it with: launcher install {database}")));
+        return Err(DbError::standing(format!("the database has no catalog mill; run: launcher install {database}")));
     }
     client.batch_execute("BEGIN").await.map_err(db_error)?;
     let table = client.query_one(&statement::bare(statement::READ_IMPORT_QUEUE), &[&options.queue]).await;
     let table = table.map_err(db_error)?;
     let queue: String = table.get("name");
     let Some(runs_as) = user_of(&config, &options.database, &table) else {
-        return Err(DbError::standing(format!("{queue} is no task table that pgmill has served")));
+        return Err(DbError::standing(format!("{queue} is not a task table that pgmill has served")));
     };
     let names = names(&found.rows);
     let same = client.query(&statement::bare(statement::LIST_SAME_NAMES), &[&names]).await.map_err(db_error)?;
@@ -209,7 +208,7 @@ fn compare(job: &Job, there: &tokio_postgres::Row) -> Fate {
     if same {
         Fate::There(id, there.get("scheduled"))
     } else {
-        Fate::Left(format!("job {id} has the name {:?} and another definition; it stays as it is", job.name))
+        Fate::Left(format!("job {id} has the name {:?} and another definition", job.name))
     }
 }
 
@@ -221,8 +220,8 @@ fn told(row: &CronRow, job: &Job, made: &tokio_postgres::Row, runs_as: &str) -> 
     if !job.scheduled {
         different.push(if row.active { "paused".to_owned() } else { "paused, as it was".to_owned() });
     }
-    let paused = (job.scheduled && !scheduled)
-        .then(|| format!("job {:?} ran as {was} and would run as {runs_as:?} here", job.name));
+    let paused =
+        (job.scheduled && !scheduled).then(|| format!("job {:?} ran as {was} and would run as {runs_as:?}", job.name));
     if paused.is_none() && row.user != runs_as {
         different.push(format!("it runs as {runs_as:?}, the user of its queue, not as {was}"));
     }
@@ -243,14 +242,15 @@ fn tell(options: &ImportOptions, rows: &[CronRow], fates: &[Fate]) {
                 if *scheduled {
                     twice.push(row.id.to_string());
                 }
-                let mut said = if options.dry_run { "would be made".to_owned() } else { format!("job {id} made") };
+                let mut said =
+                    if options.dry_run { "would be created".to_owned() } else { format!("job {id} created") };
                 if let Some(why) = why {
                     paused += 1;
                     said += &format!(", paused: {why}");
                 }
                 said.extend(different.iter().map(|text| format!("; {text}")));
                 if let (Some(_), false) = (why, options.dry_run) {
-                    said += &format!("; after a check: UPDATE mill.job SET scheduled = true WHERE id = {id}");
+                    said += &format!("; check it, then: UPDATE mill.job SET scheduled = true WHERE id = {id}");
                 }
                 said
             }
@@ -259,27 +259,28 @@ fn tell(options: &ImportOptions, rows: &[CronRow], fates: &[Fate]) {
                 if row.active && *scheduled {
                     twice.push(row.id.to_string());
                 }
-                format!("job {id} is there already")
+                format!("job {id} exists already")
             }
             Fate::Left(why) => {
                 left += 1;
-                format!("left: {why}")
+                format!("not imported: {why}")
             }
         };
         print(&format!("{row_told}: {said}"));
     }
-    let dry = if options.dry_run { " (a dry run: nothing was changed)" } else { "" };
-    print(&format!("{}: {made} made, {there} there already, {left} left{dry}", options.database));
+    let dry = if options.dry_run { " (dry run: nothing was changed)" } else { "" };
+    let summary = format!("{made} created, {there} existing, {left} not imported{dry}");
+    print(&format!("{}: {summary}", options.database));
     if paused > 0 {
         print(&format!(
-            "{paused} paused, because they ran as other roles: a job has the rights of its queue's user here; \
+            "{paused} paused: they ran as other roles, and a job of pgmill runs as the user of its queue; \
              --run-as-queue-user imports such jobs without a pause"
         ));
     }
     if !twice.is_empty() {
         let from = options.from.as_deref().unwrap_or(&options.database);
         print(&format!(
-            "active in pg_cron too, and run twice until that ends. In {from}: \
+            "jobs that are active in pg_cron too run twice; disable them there. In {from}: \
              SELECT cron.alter_job(jobid, active => false) FROM cron.job WHERE jobid IN ({})",
             twice.join(", ")
         ));

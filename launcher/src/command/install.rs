@@ -53,13 +53,13 @@ pub fn run(place: &ConfigPlace, database: &str, owner: Option<&str>) -> u8 {
             launcher_status::ORDERLY
         }
         Ok(InstallOutcome::There(owners)) => {
-            print(&format!("{database}: catalog mill {VERSION} was there already; nothing but rights changed"));
+            print(&format!("{database}: catalog mill {VERSION} exists already; only rights were changed"));
             tell_owners(database, &users, &owners);
             launcher_status::ORDERLY
         }
         Ok(InstallOutcome::Other(version)) => {
             print_error(&format!(
-                "{database}: its catalog has version {version}, this program is {VERSION}; run: launcher upgrade {database}"
+                "{database}: its catalog has version {version}, this program has {VERSION}; run: launcher upgrade {database}"
             ));
             launcher_status::FAILED
         }
@@ -79,14 +79,14 @@ fn tell_owners(database: &str, users: &QueueUsers, owners: &Owners) {
             format!("as {}: {}", quoted(user), catalog::consent_advice(&queue, &owners.catalog))
         }
         _ if users.named && users.owner.is_none() && owners.task == Some(owners.login.clone()) => {
-            "ALTER TABLE public.task OWNER TO a role of its own: the launcher's login runs no tasks of the queue \"*\""
+            "ALTER TABLE public.task OWNER TO another role: a queue \"*\" runs no tasks as the launcher's login"
                 .to_owned()
         }
-        _ if users.named => format!("launcher --config ..; if one runs already: launcher start {database}"),
+        _ if users.named => format!("start the launcher; if it is running: launcher start {database}"),
         _ => {
             let user = owners.task.as_deref().unwrap_or(&owners.catalog);
             let queue = serde_json::json!({"data": database, "user": user});
-            format!("a queue in the config that serves it: {queue}")
+            format!("add a queue to the config: {queue}")
         }
     };
     print(&format!("{database}: next: {next}"));
@@ -131,13 +131,13 @@ async fn install(client: Rc<Client>, users: QueueUsers, asked: Option<String>) -
     let me: String = found.get("me");
     let there: bool = found.get("there");
     if there && !found.get::<_, bool>("marked") {
-        return Err(DbError::standing("the schema mill is not pgmill's; rename it"));
+        return Err(DbError::standing("the schema mill does not belong to pgmill; rename it"));
     }
     let owner = if there {
         let owner: String = found.get("owner");
         if let Some(asked) = asked.filter(|asked| *asked != owner) {
             return Err(DbError::standing(format!(
-                "the catalog belongs to {} already; drop it first to make it anew as {}: launcher uninstall",
+                "the catalog belongs to {}; to create one that belongs to {}, drop it first: launcher uninstall",
                 quoted(&owner),
                 quoted(&asked)
             )));
@@ -205,7 +205,7 @@ async fn make_catalog(client: &Client, me: &str, owner: &str) -> Result<(), DbEr
     let Some(role) = client.query_opt(text, &[&owner]).await.map_err(db_error)? else {
         let owner = quoted(owner);
         return Err(DbError::standing(format!(
-            "role {owner}, the user of its queue, does not exist; run: CREATE ROLE {owner} LOGIN, or name another one with --owner"
+            "role {owner}, the user of its queue, does not exist; run: CREATE ROLE {owner} LOGIN, or name another role with --owner"
         )));
     };
     if !role.get::<_, bool>("member") {

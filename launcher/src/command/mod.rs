@@ -16,5 +16,5 @@ pub mod status;
 pub mod uninstall;
 pub mod upgrade;
 
-pub use config_file::{environment, login_in, on_its_server, print_mistakes, read_config};
+pub use config_file::{config_name, environment, login_in, on_its_server, print_mistakes, read_config};
 pub use output::{print, print_error};

@@ -60,7 +60,13 @@ fn untellable(config: &Config, wanted: &WantedQueue) -> Option<Mistake> {
     let (place, advice) = if config.remotes.is_empty() {
         (wanted.config.place.clone(), "shorten its connect")
     } else {
-        ("remotes".to_owned(), "name fewer or shorten them; a scheduler gets all of them at once")
+        ("remotes".to_owned(), "name fewer remotes or shorten them; a scheduler receives all of them")
     };
-    Some(Mistake { place, text: format!("take {too_much} bytes more than fit with {}: {advice}", wanted.config.place) })
+    Some(Mistake {
+        place,
+        text: format!(
+            "parameters exceed the limit by {too_much} bytes together with {}; {advice}",
+            wanted.config.place
+        ),
+    })
 }

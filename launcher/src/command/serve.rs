@@ -35,20 +35,20 @@ pub fn run(cli: &Cli) -> u8 {
         shared::warning!("config", warning = warning);
     }
     if config.max_workers == 0 {
-        shared::info!("max_workers is 0: nothing may run, so there is nothing to do");
+        shared::info!("launcher exits: max_workers is 0, so no task may run");
         return launcher_status::ORDERLY;
     }
     let named = config.queues.iter().filter(|queue| !queue.is_every()).count();
     if (config.max_workers as usize) < named + 2 {
         shared::warning!(
-            "max_workers is too small for all queues; one is needed for the launcher, one per queue, and one for a worker",
+            "max_workers is too small for all queues; the launcher, each queue and a worker need one each",
             max_workers = config.max_workers,
             queues = named,
         );
     }
     if (config.connections() as usize) < named + 2 {
         shared::warning!(
-            "connections is too small for all queues; one is needed for the launcher, one per queue, and one for a worker",
+            "connections is too small for all queues; the launcher, each queue and a worker need one each",
             connections = config.connections(),
             queues = named,
         );
@@ -65,7 +65,7 @@ pub fn run(cli: &Cli) -> u8 {
         }
         Err(Unstartable::Mistakes(mistakes)) => log_mistakes(&mistakes),
         Err(Unstartable::Failed(text)) => {
-            shared::error!("cannot start", error = text);
+            shared::error!("launcher cannot start", error = text);
             launcher_status::FAILED
         }
         Err(Unstartable::CalledOff) => launcher_status::ORDERLY,
@@ -78,7 +78,7 @@ fn warn_of_limits(config: &Config, queues: usize) {
     let files = kernel_limits::fit_files();
     if files.workers < wanted {
         shared::warning!(
-            "max_workers does not fit into the limit of open files; fewer tasks run at once; raise it (LimitNOFILE=), or lower max_workers",
+            "max_workers exceeds the limit of open files: fewer tasks run at once; raise the limit (LimitNOFILE=), or lower max_workers",
             max_workers = config.max_workers,
             limit = files.limit,
             workers_that_fit = files.workers,
@@ -86,7 +86,7 @@ fn warn_of_limits(config: &Config, queues: usize) {
     }
     if let Some(processes) = kernel_limits::fit_processes(queues as u64).filter(|fit| fit.workers < wanted) {
         shared::warning!(
-            "max_workers does not fit into the limit of processes; fewer tasks run at once; raise it (LimitNPROC=), or lower max_workers",
+            "max_workers exceeds the limit of processes: fewer tasks run at once; raise the limit (LimitNPROC=), or lower max_workers",
             max_workers = config.max_workers,
             limit = processes.limit,
             workers_that_fit = processes.workers,
@@ -105,7 +105,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
     let unstartable = |what: &str, error: &dyn std::fmt::Display| Unstartable::Failed(format!("{what}: {error}"));
     let handled = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGUSR2, Signal::SIGCHLD];
     let mut signals =
-        SignalPipe::open(&handled).map_err(|error| unstartable("cannot register the signal handlers", &error))?;
+        SignalPipe::open(&handled).map_err(|error| unstartable("cannot set up signal handling", &error))?;
     fault::attach();
     // Workers of a scheduler that died become our children.
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| unstartable("cannot become a subreaper", &error))?;
@@ -126,11 +126,11 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
         logins(config, &environment(&cli.place)).map_err(Unstartable::Mistakes)?;
     let connections = config.connections();
     let region = Region::with_connections(config.max_workers, connections)
-        .map_err(|error| unstartable("cannot make the region", &error))?;
-    let slot = own_slot(&region).ok_or_else(|| Unstartable::Failed("no slot for the launcher itself".into()))?;
+        .map_err(|error| unstartable("cannot create the shared memory", &error))?;
+    let slot = own_slot(&region).ok_or_else(|| Unstartable::Failed("no slot is free for the launcher".into()))?;
     let spawner =
         Spawner::open(&region, slot, ["launcher.before_fork", "launcher.after_fork", "launcher.after_transfer"])
-            .map_err(|error| unstartable("cannot make a pipe", &error))?;
+            .map_err(|error| unstartable("cannot create a pipe", &error))?;
     shared::info!(
         "launcher started",
         version = shared::VERSION,
@@ -160,7 +160,7 @@ fn start(cli: &Cli, config: &mut Config) -> Result<Launcher, Unstartable> {
 }
 
 fn start_server(dir: PathBuf, signals: &mut SignalPipe) -> Result<Embedded, Unstartable> {
-    shared::info!("starting the embedded server", dir = dir.display());
+    shared::info!("embedded server is starting", dir = dir.display());
     let mut called_off = false;
     let started = Embedded::start_unless(&dir, &mut || {
         let stop = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGQUIT];
@@ -170,7 +170,7 @@ fn start_server(dir: PathBuf, signals: &mut SignalPipe) -> Result<Embedded, Unst
     match started {
         Ok(server) => {
             shared::info!(
-                "embedded server runs",
+                "embedded server started",
                 pid = server.pid().map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
                 major = server.major(),
                 user = server.user(),
@@ -236,7 +236,7 @@ fn reload(place: &ConfigPlace, server: Option<&Conninfo>, fixed: &Fixed) -> Opti
         if Fixed::of(&config) != *fixed {
             let keys: Vec<&str> = fixed_keys().collect();
             let (last, first) = keys.split_last().unwrap_or((&"", &[]));
-            shared::warning!(format!("{} and {last} take effect at the next start", first.join(", ")));
+            shared::warning!(format!("config keys {} and {last} take effect at the next start", first.join(", ")));
         }
         connect_to(&mut config, server);
         logins(&config, &environment(place))
@@ -246,7 +246,7 @@ fn reload(place: &ConfigPlace, server: Option<&Conninfo>, fixed: &Fixed) -> Opti
 
 fn log_mistakes(mistakes: &[Mistake]) -> u8 {
     for mistake in mistakes {
-        shared::error!("mistake in the config", place = mistake.place, text = mistake.text);
+        shared::error!("config has a mistake", place = mistake.place, text = mistake.text);
     }
     launcher_status::BAD_CONFIG
 }

@@ -83,8 +83,11 @@ fn find(name: &str) -> Result<(&'static str, &'static str), String> {
         let word = nearest(name, STATEMENTS.iter().flat_map(|(path, _)| [*path, of_file(path)]));
         near = STATEMENTS.iter().filter(|(path, _)| word.is_some_and(|word| path.ends_with(word))).collect();
     }
-    let hint =
-        if near.is_empty() { "launcher sql lists them".to_owned() } else { format!("did you mean {}?", paths(&near)) };
+    let hint = if near.is_empty() {
+        "launcher sql lists all statements".to_owned()
+    } else {
+        format!("did you mean {}?", paths(&near))
+    };
     Err(format!("no statement has the name {name}; {hint}"))
 }
 
@@ -126,7 +129,7 @@ mod tests {
         let none = find("clam_walk").expect_err("none");
         assert_eq!(none, "no statement has the name clam_walk; did you mean task/claim_walk?");
         assert!(find("claim").expect_err("a part").contains("task/claim_walk, task/claim_heads"));
-        assert!(find("x").expect_err("none").contains("launcher sql lists them"));
+        assert!(find("x").expect_err("none").contains("launcher sql lists all statements"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub fn run(place: &ConfigPlace, database: &str) -> u8 {
     };
     match one_shot::ask(&target, "pgmill uninstall", INSTALL_TIMEOUT, uninstall) {
         Ok(true) => {
-            print(&format!("{database}: catalog mill dropped; task tables stay"));
+            print(&format!("{database}: catalog mill dropped; task tables are kept"));
             launcher_status::ORDERLY
         }
         Ok(false) => {
@@ -39,7 +39,7 @@ async fn uninstall(client: Rc<Client>) -> Result<bool, DbError> {
         return Ok(false);
     }
     if !found.get::<_, bool>("marked") {
-        return Err(DbError::standing("the schema mill is not pgmill's"));
+        return Err(DbError::standing("the schema mill does not belong to pgmill"));
     }
     if !found.get::<_, bool>("ours") {
         let owner = quoted(&found.get::<_, String>("owner"));

@@ -15,7 +15,7 @@ pub fn print_text(from: &str) -> u8 {
             launcher_status::ORDERLY
         }
         None => {
-            print_error(&format!("there is no way from version {from} to {VERSION}"));
+            print_error(&migrate::no_migration(from));
             launcher_status::FAILED
         }
     }
@@ -35,7 +35,7 @@ pub fn run(place: &ConfigPlace, database: &str) -> u8 {
             launcher_status::ORDERLY
         }
         Ok(Upgraded::Already) => {
-            print(&format!("{database}: catalog mill has version {VERSION} already"));
+            print(&format!("{database}: catalog mill already has version {VERSION}"));
             launcher_status::ORDERLY
         }
         Err(db_error) => {

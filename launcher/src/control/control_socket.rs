@@ -25,7 +25,7 @@ pub enum ControlError {
     InUse { path: PathBuf, pid: Option<i32> },
     #[error("{path} exists and is not a socket; remove it, or set another \"control\" in the config")]
     NotASocket { path: PathBuf },
-    #[error("cannot make control socket {path}: {source}")]
+    #[error("cannot create control socket {path}: {source}")]
     Io { path: PathBuf, source: io::Error },
 }
 
@@ -113,7 +113,7 @@ impl ControlSocket {
             listener(&self.path).map_err(|errno| ControlError::Io { path: self.path.clone(), source: errno.into() })
         }) {
             Ok(listener) => {
-                shared::info!("control socket bound again: its file was gone", path = self.path.display());
+                shared::info!("control socket bound again: its file was deleted", path = self.path.display());
                 self.listener = listener;
                 self.file = file_id(&self.path);
                 self.refused = None;
@@ -122,7 +122,7 @@ impl ControlSocket {
                 let why = error.to_string();
                 if self.refused.as_ref() != Some(&why) {
                     shared::warning!(
-                        "control socket is gone and cannot be bound again; trying every second",
+                        "control socket cannot be bound again after its file was deleted; retrying every second",
                         error = why
                     );
                 }
@@ -182,7 +182,7 @@ impl ControlSocket {
         let short = [Errno::EMFILE, Errno::ENFILE, Errno::ENOMEM, Errno::ENOBUFS];
         if short.iter().any(|errno| error.raw_os_error() == Some(*errno as i32)) {
             if !std::mem::replace(&mut self.refusal_logged, true) {
-                shared::warning!("control socket cannot take a call; trying every second", error = error);
+                shared::warning!("control socket cannot accept a connection; retrying every second", error = error);
             }
             self.accept_after = Some(now + SOCKET_CHECK_PERIOD);
         }
@@ -255,7 +255,7 @@ fn may_ask(stream: &UnixStream) -> bool {
     match getsockopt(stream, sockopt::PeerCredentials) {
         Ok(peer) if peer.uid() == own || peer.uid() == 0 => true,
         Ok(peer) => {
-            shared::warning!("control socket: a caller of another user was turned away", uid = peer.uid());
+            shared::warning!("control socket refused a connection of another user", uid = peer.uid());
             false
         }
         Err(_) => false,

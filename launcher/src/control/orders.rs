@@ -66,7 +66,7 @@ impl Orders {
         now: Instant,
     ) -> Option<Value> {
         let Some(oid) = queues.databases.oid_of(database) else {
-            return Some(not_done(&format!("there is no database \"{database}\" on its server")));
+            return Some(not_done(&format!("database \"{database}\" does not exist on its server")));
         };
         if request != QueueRequest::Stop {
             queues.databases.search_again(oid);
@@ -74,7 +74,7 @@ impl Orders {
         if !queues.request(oid, request, WaitFor::default(), now) && !queues.databases.covers(oid) {
             return Some(not_done(&format!("no queue of its config serves database \"{database}\"")));
         }
-        shared::info!("order", order = request.name(), database = database);
+        shared::info!("order received", order = request.name(), database = database);
         self.open.push(OpenOrder { caller, request, database: oid, until: now + ORDER_TIMEOUT });
         None
     }
@@ -108,10 +108,10 @@ fn outcome(order: &OpenOrder, done: bool, queues: &QueueTable) -> Value {
     let unserved = of_it.clone().filter(|one| one.get("served") != Some(&Value::Bool(true)));
     let why: Vec<&str> = unserved.filter_map(|one| one.get("why")?.as_str()).collect();
     let otherwise = if queues.has_queue(order.database) {
-        "it takes too long; see status".to_owned()
+        "timeout: the order is still being carried out; see launcher status".to_owned()
     } else {
         format!(
-            "there is no task table in {name}; make one as the role that its tasks are to run as: launcher install --print \
+            "database {name} has no task table; create one as the role that runs its tasks: launcher install --print \
              | psql -U ROLE -d {name}"
         )
     };

@@ -38,7 +38,7 @@ impl ServiceManager {
     /// Every wanted queue is served or has its reason: logged and sent once.
     pub fn announce(&mut self, status: &str, slots: u32) {
         if !self.announced {
-            shared::info!("ready", slots = slots);
+            shared::info!("launcher ready", slots = slots);
             self.announced = true;
             self.ready(status);
         }
@@ -55,7 +55,7 @@ impl ServiceManager {
 
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
-        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reading the config again", now.as_micros()));
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}\nSTATUS=reloading the config", now.as_micros()));
     }
 
     pub fn stopping(&self, status: &str) {

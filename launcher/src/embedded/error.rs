@@ -19,27 +19,27 @@ pub enum EmbeddedError {
     Programs(#[from] ProgramsMissing),
     #[error(transparent)]
     SystemUser(#[from] SystemUserError),
-    #[error("starting {program}")]
+    #[error("cannot start {program}")]
     Spawn { program: PathBuf, source: io::Error },
-    #[error("{program} failed ({status}), {log} ends with: {tail}")]
+    #[error("{program} failed ({status}); {log} ends with: {tail}")]
     Initdb { program: PathBuf, status: String, log: PathBuf, tail: String },
-    #[error("initdb has not finished within {} s", INITDB_TIMEOUT.as_secs())]
+    #[error("initdb did not finish within {} s", INITDB_TIMEOUT.as_secs())]
     InitdbLate,
-    #[error("waiting for initdb")]
+    #[error("cannot wait for initdb")]
     InitdbWait(#[source] io::Error),
-    #[error("waiting for the initdb of an earlier launcher")]
+    #[error("cannot wait for the initdb of an earlier launcher")]
     InitdbLock(#[source] io::Error),
-    #[error("the server ended while it was starting ({status}), {log} ends with: {tail}")]
+    #[error("the server ended while it was starting ({status}); {log} ends with: {tail}")]
     Ended { status: String, log: PathBuf, tail: String },
     #[error(
-        "the server, pid {pid}, does not accept connections after {} s; it is left alone and the \
-         next start will adopt it; {log} ends with: {tail}",
+        "the server (pid {pid}) does not accept connections after {} s; it keeps running, and the next start \
+         adopts it; {log} ends with: {tail}",
         SERVER_START_TIMEOUT.as_secs()
     )]
     Late { pid: Pid, log: PathBuf, tail: String },
-    #[error("a server that someone else started, pid {pid}, uses {data} ({address}): stop it")]
+    #[error("another program's server (pid {pid}) uses {data} ({address}); stop it")]
     Strange { pid: Pid, data: PathBuf, address: String },
-    #[error("the start was called off")]
+    #[error("the start was cancelled")]
     CalledOff,
 }
 

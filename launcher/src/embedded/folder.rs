@@ -34,38 +34,38 @@ pub enum FolderError {
     #[error("{what} {path}")]
     System { what: &'static str, path: PathBuf, source: io::Error },
     #[error(
-        "{path} is {length} bytes long, but a folder with a server's socket may have {limit} at most: \
+        "the path {path} has {length} bytes, but the folder of a server's socket may have at most {limit}; \
          name a shorter one"
     )]
     TooLong { path: PathBuf, length: usize, limit: usize },
     #[error(
-        "{path:?} cannot be written into a connection string (not UTF-8, a comma or a control \
-         character): name another folder"
+        "the path {path:?} does not fit into a connection string (not UTF-8, a comma or a control \
+         character); name another folder"
     )]
     BadName { path: PathBuf },
     #[error("{path} exists and is not a folder")]
     NotAFolder { path: PathBuf },
     #[error(
-        "{path} belongs to root and is not empty: name a new folder, or give it to the user who \
-         shall run the server"
+        "{path} belongs to root and is not empty; name a new folder, or change its owner to the user that \
+         runs the server"
     )]
     RootsThings { path: PathBuf },
     #[error(
-        "{path} may be entered by others (mode {mode:03o}), and who can enter it can connect: \
-         chmod 700 it or name another folder"
+        "{path} is accessible to other users (mode {mode:03o}), who could connect to the server; \
+         chmod 700 it, or name another folder"
     )]
     TooOpen { path: PathBuf, mode: u32 },
-    #[error("{path} is in the way: it is not a data folder of PostgreSQL; name another folder")]
+    #[error("{path} exists and is not a data folder of PostgreSQL; name another folder")]
     Foreign { path: PathBuf },
     #[error(
-        "{path} was made by PostgreSQL {version}, supported are {} to {}",
+        "{path} was created by PostgreSQL {version}; supported versions are {} to {}",
         SUPPORTED.start(),
         SUPPORTED.end()
     )]
     UnsupportedMajor { path: PathBuf, version: String },
-    #[error("{path} is in use by another launcher, pid {pid}")]
+    #[error("{path} is in use by another launcher (pid {pid})")]
     InUse { path: PathBuf, pid: Pid },
-    #[error("{path} is not a plain file")]
+    #[error("{path} is not a regular file")]
     NotPlain { path: PathBuf },
 }
 
@@ -92,13 +92,13 @@ impl DataFolder {
                     Some(parent) if !parent.as_os_str().is_empty() => parent,
                     Some(_) | None => Path::new("."),
                 };
-                let parent = parent.canonicalize().map_err(system("finding the folder", parent))?;
+                let parent = parent.canonicalize().map_err(system("cannot find the folder", parent))?;
                 match dir.file_name() {
                     Some(name) => parent.join(name),
-                    None => return Err(system("finding the folder", dir)(error)),
+                    None => return Err(system("cannot find the folder", dir)(error)),
                 }
             }
-            found => found.map_err(system("finding the folder", dir))?,
+            found => found.map_err(system("cannot find the folder", dir))?,
         };
         let limit = SOCKET_PATH_MAX - format!("/.s.PGSQL.{PORT}").len();
         let length = path.as_os_str().len();
@@ -147,7 +147,7 @@ impl DataFolder {
                 Ok(Some(FolderOwner { uid: Uid::from_raw(metadata.uid()), gid: Gid::from_raw(metadata.gid()) }))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(system("looking at", &self.path)(error)),
+            Err(error) => Err(system("cannot stat", &self.path)(error)),
         }
     }
 
@@ -157,7 +157,7 @@ impl DataFolder {
         let foreign = || FolderError::Foreign { path: data.clone() };
         match fs::symlink_metadata(&data) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Data::Missing),
-            Err(error) => return Err(system("looking at", &data)(error)),
+            Err(error) => return Err(system("cannot stat", &data)(error)),
             Ok(_) if !data.is_dir() => return Err(foreign()),
             Ok(_) => {}
         }
@@ -174,7 +174,7 @@ impl DataFolder {
             Ok(_) => Err(foreign()),
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_empty(&data)? => Ok(Data::Missing),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(foreign()),
-            Err(error) => Err(system("reading PG_VERSION in", &data)(error)),
+            Err(error) => Err(system("cannot read PG_VERSION in", &data)(error)),
         }
     }
 
@@ -182,7 +182,7 @@ impl DataFolder {
     pub fn prepare(&self, user: &SystemUser) -> Result<(), FolderError> {
         match DirBuilder::new().mode(0o700).create(&self.path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(system("making the folder", &self.path)(error));
+                return Err(system("cannot create the folder", &self.path)(error));
             }
             Ok(()) | Err(_) => {}
         }
@@ -191,15 +191,15 @@ impl DataFolder {
             .read(true)
             .custom_flags((OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW).bits())
             .open(&self.path)
-            .map_err(system("opening the folder", &self.path))?;
-        let metadata = dir.metadata().map_err(system("looking at", &self.path))?;
+            .map_err(system("cannot open the folder", &self.path))?;
+        let metadata = dir.metadata().map_err(system("cannot stat", &self.path))?;
         let empty = is_empty(&self.path)?;
         if metadata.uid() != user.uid.as_raw() {
             if !empty {
                 return Err(FolderError::RootsThings { path: self.path.clone() });
             }
             fchown(&dir, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
-                .map_err(system("giving the server's user", &self.path))?;
+                .map_err(system("cannot change the owner of", &self.path))?;
         }
         let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 && !empty {
@@ -207,7 +207,8 @@ impl DataFolder {
             return Err(FolderError::TooOpen { path, mode });
         }
         if empty {
-            dir.set_permissions(Permissions::from_mode(0o700)).map_err(system("closing to others", &self.path))?;
+            dir.set_permissions(Permissions::from_mode(0o700))
+                .map_err(system("cannot change the mode of", &self.path))?;
         }
         Ok(())
     }
@@ -228,10 +229,10 @@ impl DataFolder {
             Ok(_) => Ok(file),
             Err(Errno::EAGAIN | Errno::EACCES) => {
                 fcntl(&file, FcntlArg::F_GETLK(&mut request))
-                    .map_err(|errno| system("finding who holds", &path)(errno.into()))?;
+                    .map_err(|errno| system("cannot find the holder of", &path)(errno.into()))?;
                 Err(FolderError::InUse { path: self.path.clone(), pid: Pid::from_raw(request.l_pid) })
             }
-            Err(errno) => Err(system("locking", &path)(errno.into())),
+            Err(errno) => Err(system("cannot lock", &path)(errno.into())),
         }
     }
 }
@@ -244,15 +245,15 @@ pub fn open_own(path: &Path, user: &SystemUser) -> Result<File, FolderError> {
         .mode(0o600)
         .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
         .open(path)
-        .map_err(system("opening", path))?;
-    let metadata = file.metadata().map_err(system("looking at", path))?;
+        .map_err(system("cannot open", path))?;
+    let metadata = file.metadata().map_err(system("cannot stat", path))?;
     if !metadata.is_file() || metadata.nlink() != 1 {
         let path = path.to_owned();
         return Err(FolderError::NotPlain { path });
     }
     if geteuid().is_root() && metadata.uid() != user.uid.as_raw() {
         fchown(&file, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
-            .map_err(system("giving the server's user", path))?;
+            .map_err(system("cannot change the owner of", path))?;
     }
     Ok(file)
 }
@@ -266,7 +267,7 @@ pub fn read_small(path: &Path) -> io::Result<String> {
 }
 
 fn is_empty(path: &Path) -> Result<bool, FolderError> {
-    let mut entries = fs::read_dir(path).map_err(system("reading the folder", path))?;
+    let mut entries = fs::read_dir(path).map_err(system("cannot read the folder", path))?;
     Ok(entries.next().is_none())
 }
 

@@ -49,11 +49,8 @@ pub fn make_cluster(
     }
     match made {
         Ok(status) if status.success() => {
-            fs::rename(folder.unfinished_data(), folder.data())
-                .map_err(system("giving its name to", &folder.data()))?;
-            File::open(folder.path())
-                .and_then(|dir| dir.sync_all())
-                .map_err(system("writing to disk", folder.path()))?;
+            fs::rename(folder.unfinished_data(), folder.data()).map_err(system("cannot rename", &folder.data()))?;
+            File::open(folder.path()).and_then(|dir| dir.sync_all()).map_err(system("cannot sync", folder.path()))?;
             Ok(())
         }
         Ok(status) => {
@@ -76,7 +73,7 @@ fn remove_unfinished(folder: &DataFolder) -> Result<(), EmbeddedError> {
     let path = folder.unfinished_data();
     match fs::remove_dir_all(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(system("removing the unfinished", &path)(error).into())
+            Err(system("cannot remove the unfinished", &path)(error).into())
         }
         Ok(()) | Err(_) => Ok(()),
     }
@@ -105,7 +102,7 @@ fn run(
     limit: &mut StartLimit<'_>,
 ) -> Result<ExitStatus, EmbeddedError> {
     // The locked descriptor goes to initdb and to all it starts: the lock ends with the last.
-    let duplicate = || guard.try_clone().map_err(system("duplicating the descriptor of", &folder.log()));
+    let duplicate = || guard.try_clone().map_err(system("cannot duplicate the descriptor of", &folder.log()));
     let mut command = Command::new(&programs.initdb);
     command
         .arg("--pgdata")

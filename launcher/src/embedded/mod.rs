@@ -142,7 +142,7 @@ impl Embedded {
             }
             Effect::ReportLate => self.server.as_ref().map(|server| ServerEvent::StartFailed {
                 why: format!(
-                    "pid {} is not ready after {} s, still waiting for it: {}",
+                    "pid {} is not ready after {} s; still waiting: {}",
                     server.pid(),
                     SERVER_START_TIMEOUT.as_secs(),
                     server.strange_address(&self.folder).unwrap_or_else(|| server.log().tail())

@@ -33,10 +33,10 @@ impl OwnServer {
         let Some(server) = &mut self.server else { return };
         match server.check(now) {
             Some(ServerEvent::Died { pid, status }) if !self.stopping => {
-                shared::error!("embedded server died; it is started again", pid = pid, status = status);
+                shared::error!("embedded server died; restarting it", pid = pid, status = status);
             }
-            Some(ServerEvent::Restarted { pid }) => shared::info!("embedded server started again", pid = pid),
-            Some(ServerEvent::StartFailed { why }) => shared::error!("embedded server cannot be started", why = why),
+            Some(ServerEvent::Restarted { pid }) => shared::info!("embedded server restarted", pid = pid),
+            Some(ServerEvent::StartFailed { why }) => shared::error!("embedded server cannot start", why = why),
             Some(ServerEvent::Died { .. }) | None => {}
         }
     }

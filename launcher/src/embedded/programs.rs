@@ -64,8 +64,8 @@ pub fn clean_environment(command: &mut Command) {
 /// No fitting server programs; lists what was found.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no server programs of PostgreSQL {wanted} found (looked at: {looked_at}); \
-     install them, for instance by: apt-get install postgresql{package}"
+    "found no server programs of PostgreSQL {wanted} (searched: {looked_at}); \
+     install them, for example: apt-get install postgresql{package}"
 )]
 pub struct ProgramsMissing {
     wanted: String,
@@ -79,7 +79,7 @@ struct LookedAt(Vec<(PathBuf, String)>);
 impl fmt::Display for LookedAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return f.write_str("nowhere, PATH is empty");
+            return f.write_str("nothing, PATH is empty");
         }
         for (index, (folder, found)) in self.0.iter().enumerate() {
             let separator = if index == 0 { "" } else { ", " };
@@ -172,7 +172,7 @@ fn inspect(folder: &Path) -> Result<Programs, String> {
         (false, true) => return Err("no initdb".to_owned()),
     }
     let text = output_of(&postgres, "--version")?;
-    let major = major_of(&text).ok_or_else(|| format!("odd version {:?}", text.trim()))?;
+    let major = major_of(&text).ok_or_else(|| format!("unknown version {:?}", text.trim()))?;
     Ok(Programs { initdb, postgres, major })
 }
 
@@ -184,9 +184,9 @@ fn output_of(program: &Path, argument: &str) -> Result<String, String> {
         .output()
         .map_err(|error| format!("cannot run: {error}"))?;
     if !output.status.success() {
-        return Err(format!("{argument} gave {}", output.status));
+        return Err(format!("{argument} failed: {}", output.status));
     }
-    String::from_utf8(output.stdout).map_err(|_| format!("{argument} gave no text"))
+    String::from_utf8(output.stdout).map_err(|_| format!("{argument} printed no UTF-8 text"))
 }
 
 /// The 15 of `postgres (PostgreSQL) 15.4 (Debian 15.4-1)`, the 18 of `.. 18beta1`.

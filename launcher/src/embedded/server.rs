@@ -107,10 +107,10 @@ impl PostgresServer {
                 Ok(None) => None,
                 Ok(Some(status)) => Some(status.to_string()),
                 // Reaped by someone else in this process: it is gone all the same.
-                Err(error) => Some(format!("exit status not known: {error}")),
+                Err(error) => Some(format!("exit status unknown: {error}")),
             },
             ServerProcess::Adopted { started } if start_time(self.pid).as_ref() == Some(started) => None,
-            ServerProcess::Adopted { .. } => Some("exit status not known: adopted".to_owned()),
+            ServerProcess::Adopted { .. } => Some("exit status unknown: adopted".to_owned()),
             ServerProcess::Gone { .. } => return Condition::Gone,
         };
         if let Some(status) = ended {

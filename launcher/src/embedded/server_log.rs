@@ -40,7 +40,7 @@ impl ServerLog {
         let mut file = open_own(&path, user)?;
         let mut begin = length(&file, &path)?;
         if begin > limit_bytes {
-            fs::rename(&path, path.with_extension("log.old")).map_err(system("putting aside", &path))?;
+            fs::rename(&path, path.with_extension("log.old")).map_err(system("cannot rename", &path))?;
             file = open_own(&path, user)?;
             begin = length(&file, &path)?;
         }
@@ -49,7 +49,7 @@ impl ServerLog {
 
     /// A descriptor for a program to write to.
     pub fn writer(&self) -> Result<File, FolderError> {
-        self.file.try_clone().map_err(system("duplicating the descriptor of", &self.path))
+        self.file.try_clone().map_err(system("cannot duplicate the descriptor of", &self.path))
     }
 
     /// Where it lies.
@@ -78,7 +78,7 @@ impl ServerLog {
 }
 
 fn length(file: &File, path: &Path) -> Result<u64, FolderError> {
-    let metadata = file.metadata().map_err(system("looking at", path))?;
+    let metadata = file.metadata().map_err(system("cannot stat", path))?;
     Ok(metadata.len())
 }
 

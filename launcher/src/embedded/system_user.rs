@@ -30,16 +30,16 @@ pub struct SystemUser {
 pub enum SystemUserError {
     #[error("the server cannot run as root, and none of these users exists: {}", CANDIDATES.join(", "))]
     NoneExists,
-    #[error("looking up user {name}")]
+    #[error("cannot look up user {name}")]
     Lookup { name: String, source: nix::Error },
-    #[error("{dir} belongs to {owner}, but this is {myself}: run as {owner} or name another folder")]
+    #[error("{dir} belongs to {owner}, not to {myself}; run as {owner}, or name another folder")]
     NotMine { dir: PathBuf, owner: String, myself: String },
     #[error(
-        "user {user}, who runs the server, may not pass the folder {folder}: \
-         name a folder elsewhere, or allow it by: chmod o+x {folder}"
+        "user {user}, which runs the server, may not enter the folder {folder}; \
+         name another folder, or run: chmod o+x {folder}"
     )]
     Unsearchable { user: String, folder: PathBuf },
-    #[error("user {user}, who runs the server, cannot run {program} in {folder}")]
+    #[error("user {user}, which runs the server, cannot run {program} in {folder}")]
     Unreachable { user: String, program: PathBuf, folder: PathBuf, source: io::Error },
 }
 

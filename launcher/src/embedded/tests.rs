@@ -271,7 +271,7 @@ fn a_folder_too_long_for_a_socket_is_refused() {
     let temp = TempDir::make("long");
     let dir = temp.path().join("x".repeat(100));
     let text = refusal(&dir);
-    assert!(text.contains("may have 93 at most"), "{text}");
+    assert!(text.contains("may have at most 93"), "{text}");
     assert!(!dir.exists());
 }
 
@@ -286,7 +286,7 @@ fn a_parent_the_servers_user_may_not_pass_is_named() {
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     let dir = closed.join("inner/server");
     let text = refusal(&dir);
-    let named = format!("may not pass the folder {}:", closed.display());
+    let named = format!("may not enter the folder {};", closed.display());
     assert!(text.contains(&named), "{text}");
     assert!(!dir.exists());
 }
@@ -305,7 +305,8 @@ fn folders_with_things_of_others_are_refused_and_left_as_they_are() {
     fs::write(dir.join("letter"), "dear").unwrap();
     let before = fs::metadata(&dir).unwrap();
     let text = refusal(&dir);
-    let expected = if geteuid().is_root() { "belongs to root and is not empty" } else { "may be entered by others" };
+    let expected =
+        if geteuid().is_root() { "belongs to root and is not empty" } else { "is accessible to other users" };
     assert!(text.contains(expected), "{text}");
     let after = fs::metadata(&dir).unwrap();
     assert_eq!((before.uid(), before.mode()), (after.uid(), after.mode()));
@@ -315,7 +316,7 @@ fn folders_with_things_of_others_are_refused_and_left_as_they_are() {
     fs::write(dir.join("data/PG_VERSION"), "9.6\n").unwrap();
     fs::write(dir.join("data/global/pg_control"), "").unwrap();
     let text = refusal(&dir);
-    assert!(text.contains("made by PostgreSQL 9.6"), "{text}");
+    assert!(text.contains("created by PostgreSQL 9.6"), "{text}");
     let file = temp.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(refusal(&file).contains("not a folder"));

@@ -76,13 +76,13 @@ impl CronRow {
         if let Some(database) = self.database.as_ref().filter(|database| **database != journey.into) {
             let from = &journey.from;
             return Err(format!(
-                "it runs in the database {database:?}; bring it there with: launcher import pg_cron --database {database} --from {from}"
+                "it runs in the database {database:?}; import it there: launcher import pg_cron --database {database} --from {from}"
             ));
         }
         let local = self.node.starts_with('/') || ["", "localhost", "127.0.0.1", "::1"].contains(&self.node.as_str());
         if !local || self.port.is_some_and(|port| port != journey.port) {
             let (node, port) = (&self.node, self.port.map_or_else(|| "?".to_owned(), |port| port.to_string()));
-            return Err(format!("it runs on another server, {}:{port}; make it a job there", node.escape_debug()));
+            return Err(format!("it runs on another server, {}:{port}; create a job there", node.escape_debug()));
         }
         let (cron, schedule_interval) = self.schedule()?;
         // an interval in seconds has no use for a wall clock
@@ -94,14 +94,12 @@ impl CronRow {
     fn schedule(&self) -> Result<(Option<String>, Option<Interval>), String> {
         let schedule = self.schedule.trim();
         if schedule.eq_ignore_ascii_case("@reboot") {
-            return Err(
-                "it runs when its server starts, which is no schedule here; a launcher has no such moment".into()
-            );
+            return Err("it runs at the start of its server; pgmill has no such schedule".into());
         }
         if let Some(seconds) = seconds_of(schedule) {
             return match seconds {
                 1..=59 => Ok((None, Some(Interval::from_seconds(seconds)))),
-                _ => Err(format!("pg_cron itself knows 1 to 59 seconds only, not {seconds}")),
+                _ => Err(format!("pg_cron allows 1 to 59 seconds, not {seconds}")),
             };
         }
         match Cron::parse(schedule) {
@@ -181,7 +179,7 @@ mod tests {
     #[test]
     fn what_cannot_be_carried_over_has_its_reason() {
         let refused = [
-            (plain("@reboot"), "when its server starts"),
+            (plain("@reboot"), "at the start of its server"),
             (plain("90 seconds"), "1 to 59"),
             (plain("30 2 30 2 *"), "never fires"),
             (plain("5/10 * * * *"), "needs a range"),

@@ -134,7 +134,7 @@ impl Leadership {
     /// This launcher leads now.
     pub fn begin(&mut self) {
         if self.waits.end() {
-            shared::info!("launcher works again");
+            shared::info!("launcher serves again");
         }
     }
 
@@ -160,7 +160,7 @@ impl Leadership {
             }
             LockAnswer::Nobodys => {
                 self.seen = None;
-                (RefusedBy::Others, "the server is a stand-by; waiting for its promotion".to_owned())
+                (RefusedBy::Others, "the server is a standby; waiting for its promotion".to_owned())
             }
             LockAnswer::Anothers(seen) => {
                 self.see(seen);
@@ -169,7 +169,7 @@ impl Leadership {
             }
             LockAnswer::Formers(backend) => {
                 let why = format!(
-                    "the session by which this launcher led (backend {backend}) still holds the leader lock; ending it"
+                    "the former session of this launcher (backend {backend}) still holds the leader lock; ending it"
                 );
                 (RefusedBy::Formers, why)
             }

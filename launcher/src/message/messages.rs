@@ -59,7 +59,7 @@ impl Messages {
         let MessageAnswer::Checked { key, may } = answer else { return Vec::new() };
         if !may {
             shared::warning!(
-                "a message was refused; its sender has no right to it",
+                "message refused: its sender lacks the right",
                 message = key.request().map_or("?", |request| request.name()),
                 database = queues.databases.label(key.target),
             );
@@ -79,7 +79,7 @@ impl Messages {
                 queues.databases.search_again(key.target);
             }
             if queues.request(key.target, request, WaitFor { message, marker: false }, now) {
-                shared::info!("message", message = request.name(), database = name);
+                shared::info!("message received", message = request.name(), database = name);
             } else if queues.databases.name_of(key.target).is_none() {
                 unknown = true;
             }
@@ -127,7 +127,7 @@ fn give(answer: AnswerKey) -> LoopCommand<MessageAnswer> {
 }
 
 fn take_back(answer: AnswerKey) -> LoopCommand<MessageAnswer> {
-    send("taking an answer back", statement::TAKE_ANSWER_BACK, answer)
+    send("withdrawing an answer", statement::TAKE_ANSWER_BACK, answer)
 }
 
 fn send(what: &'static str, text: &'static str, AnswerKey { key, backend }: AnswerKey) -> LoopCommand<MessageAnswer> {

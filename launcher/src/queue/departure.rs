@@ -35,7 +35,7 @@ impl Departure {
         };
         let (death, useless) = verdict(end, worked);
         let useless = useless.then(|| Useless {
-            why: why.unwrap_or_else(|| format!("the scheduler gave up ({end})")),
+            why: why.unwrap_or_else(|| format!("the scheduler exited ({end})")),
             again_after: match (left, origin) {
                 (Some(ExitCode::NotInstalled | ExitCode::NoQueue), Origin::Found) => Some(probe),
                 (Some(ExitCode::SwitchedOff), _) => Some(probe),
@@ -57,10 +57,10 @@ impl Departure {
         match &self.useless {
             None => shared::warning!("scheduler died", queue = queue, end = self.end),
             // A database without a catalog is not worth a line; it may be one of many.
-            Some(Useless { why, again_after: Some(_) }) => shared::debug!("scheduler left", queue = queue, why = why),
+            Some(Useless { why, again_after: Some(_) }) => shared::debug!("scheduler exited", queue = queue, why = why),
             Some(Useless { why, again_after: None }) => {
                 let level = if self.is_death() { Level::Error } else { Level::Info };
-                shared::log_line!(level, "queue is disabled", queue = queue, why = why);
+                shared::log_line!(level, "queue disabled", queue = queue, why = why);
             }
         }
     }

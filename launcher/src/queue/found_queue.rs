@@ -43,17 +43,17 @@ impl FoundQueue {
         let stranger = (!is("known") && !is("superuser")).then(|| {
             format!(
                 "not served: role {role}, the owner of table {queue}, is neither admitted to the catalog mill nor granted to \
-                 the launcher's login; run: GRANT {role} TO {}, or as the catalog's owner: SELECT mill.admit({})",
+                 the launcher's login; run: GRANT {role} TO {}, or as the owner of the catalog: SELECT mill.admit({})",
                 quoted(&login),
                 literal(&owner)
             )
         });
         let elsewhere =
-            format!("ALTER TABLE {queue} OWNER TO a role of its own, or name a \"user\" in the queue \"*\"");
+            format!("ALTER TABLE {queue} OWNER TO another role, or set \"user\" in the queue \"*\" of the config");
         let as_owner = if is("own") {
             Some(format!("the owner of table {queue} is the launcher's own login {role}, which runs no tasks; run: "))
         } else if is("superuser") {
-            Some(format!("the owner of table {queue} is the superuser {role}, whom no queue names; run: "))
+            Some(format!("the owner of table {queue} is the superuser {role}, which the config does not name; run: "))
         } else if !is("logs_in") {
             Some(format!("role {role}, the owner of table {queue}, cannot log in; run: ALTER ROLE {role} LOGIN, or "))
         } else {

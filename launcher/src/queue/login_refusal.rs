@@ -23,8 +23,8 @@ impl LoginRefusal {
 pub fn owner_refused(owner: &str, said: &str) -> Option<String> {
     refuses_login(said).then(|| {
         format!(
-            "not served as {}, the owner of its table: {said}; let that role log in (its password belongs into the password \
-             file), or name a \"user\" in the queue \"*\"",
+            "not served as {}, the owner of its table: {said}; let that role log in (put its password into the password \
+             file), or set \"user\" in the queue \"*\" of the config",
             quoted(owner)
         )
     })

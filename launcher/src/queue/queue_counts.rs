@@ -54,7 +54,7 @@ impl QueueCounts {
         for entry in table.entries.iter().filter(|entry| !entry.state.is_removed() && !is_no_queue(entry)) {
             let why = || {
                 let why = entry.why(region);
-                format!("{}: {}", entry.wanted.label(), why.as_deref().unwrap_or("its scheduler starts"))
+                format!("{}: {}", entry.wanted.label(), why.as_deref().unwrap_or("its scheduler is starting"))
             };
             if is_switched_off(entry) {
                 off.get_or_insert_with(why);

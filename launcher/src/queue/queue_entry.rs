@@ -74,7 +74,7 @@ impl QueueEntry {
         let step = queue_step::step(state, event, &mut self.memory);
         self.state = step.next;
         if before != self.state.name() {
-            shared::debug!("queue changed", queue = self.wanted.label(), from = before, to = self.state.name());
+            shared::debug!("queue state changed", queue = self.wanted.label(), from = before, to = self.state.name());
         }
         for effect in &step.effects {
             match effect {
@@ -109,15 +109,12 @@ impl QueueEntry {
         match notice {
             Notice::NoSlot { expected } => {
                 let level = if *expected { Level::Debug } else { Level::Warning };
-                shared::log_line!(
-                    level,
-                    "queue waits for a slot; raise max_workers, or stop another queue",
-                    queue = queue
-                );
+                let text = "queue waits for a slot of its scheduler; raise max_workers, or stop another queue";
+                shared::log_line!(level, text, queue = queue);
             }
             Notice::ForkFailed { error } => shared::error!("cannot start a scheduler", queue = queue, error = error),
             Notice::StandsStill => {
-                shared::error!("scheduler stands still; it is ended and started again", queue = queue);
+                shared::error!("scheduler hangs; ending and restarting it", queue = queue);
             }
             Notice::Left(departure) => departure.log(&queue),
         }
@@ -131,7 +128,7 @@ impl QueueEntry {
             Urgency::EndTasks => self.sessions_to_end.extend(scheduler_slot::workers_backends(region, slot)),
             Urgency::EndSession => self.sessions_to_end.extend(scheduler_slot::all_backends(region, slot)),
             Urgency::Kill => {
-                shared::warning!("scheduler does not end; it is killed", queue = self.wanted.label());
+                shared::warning!("scheduler does not end; killing it", queue = self.wanted.label());
                 child.signal(Signal::SIGKILL);
             }
         }
@@ -251,7 +248,9 @@ impl QueueEntry {
                 self.ticket = Some(ticket);
                 self.step(region, QueueEvent::SettingsSent);
             }
-            Err(error) => shared::error!("cannot tell new settings", queue = self.wanted.label(), error = error),
+            Err(error) => {
+                shared::error!("cannot send new settings to the scheduler", queue = self.wanted.label(), error = error)
+            }
         }
     }
 

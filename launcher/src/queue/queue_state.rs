@@ -221,7 +221,7 @@ impl QueueState {
             QueueState::Enabled { .. } => self.lacks_slot().then(|| "no slot is free; raise max_workers".to_owned()),
             QueueState::Allocated(Allocated { failure, .. }) => {
                 let fork = failure.as_ref();
-                let fork = fork.map(|error| format!("cannot start a scheduler: {error}; trying every second"));
+                let fork = fork.map(|error| format!("cannot start a scheduler: {error}; retrying every second"));
                 fork.or_else(|| memory.last_death.as_ref().map(|end| format!("its scheduler died ({end})")))
             }
             QueueState::Starting { .. } | QueueState::Started { .. } | QueueState::Ending { .. } => None,
@@ -290,9 +290,11 @@ impl Urgency {
 impl DisabledReason {
     pub fn text(&self) -> &str {
         match self {
-            DisabledReason::Stopped => "stopped by a message; start it, or restart the launcher",
-            DisabledReason::Dropped => "its database was dropped; it is served again once there is one of that name",
-            DisabledReason::LauncherEnds => "the launcher ends",
+            DisabledReason::Stopped => "stopped by a command; start it, or restart the launcher",
+            DisabledReason::Dropped => {
+                "its database was dropped; it is served again once a database of that name exists"
+            }
+            DisabledReason::LauncherEnds => "the launcher is stopping",
             DisabledReason::Unwanted(text) | DisabledReason::Useless(text) => text,
             DisabledReason::Removed(text) => text,
         }

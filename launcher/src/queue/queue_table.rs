@@ -55,9 +55,10 @@ impl QueueTable {
         self.databases.set_every(every);
         for entry in self.entries.iter_mut().filter(|entry| entry.origin == Origin::Named) {
             if !wanted.iter().any(|new| new.same_queue(&entry.wanted)) && !entry.state.is_removed() {
-                shared::info!("queue removed", queue = entry.wanted.label());
+                shared::info!("queue removed from the config", queue = entry.wanted.label());
                 let close = entry.wanted.close();
-                let then = Then::Stay { why: DisabledReason::Removed("the config no longer has this queue") };
+                let then =
+                    Then::Stay { why: DisabledReason::Removed("the config does not contain this queue any more") };
                 entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Finish, then, now, close });
             }
         }
@@ -84,7 +85,10 @@ impl QueueTable {
             let local = self.databases.is_local(&entry.wanted);
             let held = local && entry.database.is_some_and(|database| open.held(database));
             if held && !matches!(entry.state, QueueState::Ending { .. }) {
-                shared::info!("somebody works on the database; its scheduler makes room", queue = entry.wanted.label());
+                shared::info!(
+                    "scheduler disconnects: another session locks the database",
+                    queue = entry.wanted.label()
+                );
                 let then = Then::StartAgain { wait: WaitFor::default() };
                 let close = Duration::ZERO;
                 entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
@@ -156,7 +160,7 @@ impl QueueTable {
         let wait = WaitFor { message: None, marker: true };
         for entry in self.local_in(database).filter(|entry| entry.marker == Some(marker)) {
             if entry.wanted.refusal.is_none() && !entry.state.is_disabled() {
-                shared::info!("somebody works on the catalog; a new scheduler waits", queue = entry.wanted.label());
+                shared::info!("scheduler restarts: another session locks the catalog", queue = entry.wanted.label());
                 entry.step(&region, QueueEvent::RestartAsked { wait, now });
             }
         }
@@ -288,9 +292,9 @@ impl QueueTable {
             entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Cancel, then, now, close });
         }
         if told > 0 && all {
-            shared::warning!("this launcher does not lead any more; schedulers end", schedulers = told);
+            shared::warning!("launcher does not lead any more; stopping schedulers", schedulers = told);
         } else if told > 0 {
-            shared::warning!("the leader lock is not to be had back; schedulers end", schedulers = told);
+            shared::warning!("launcher lost the leader lock; stopping schedulers", schedulers = told);
         }
     }
 
@@ -353,8 +357,10 @@ impl QueueTable {
                 Some(_) => {}
                 None if entry.state.is_removed() => {}
                 None => {
-                    shared::info!("queue forgotten", queue = entry.wanted.label());
-                    let then = Then::Stay { why: DisabledReason::Removed("its database or its table is gone") };
+                    shared::info!("queue not found any more", queue = entry.wanted.label());
+                    let then = Then::Stay {
+                        why: DisabledReason::Removed("its database or its table does not exist any more"),
+                    };
                     let close = Duration::ZERO;
                     entry.step(&self.region, QueueEvent::EndAsked { urgency: Urgency::Hurry, then, now, close });
                 }

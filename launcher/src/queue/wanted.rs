@@ -10,7 +10,7 @@ use shared::process::reexec::HANDSHAKE;
 use std::path::PathBuf;
 use std::time::Duration;
 
-const CONFIG_SAYS_NO: &str = "\"enabled\" is false in the config";
+const CONFIG_SAYS_NO: &str = "disabled: \"enabled\" is false in the config";
 
 /// How a queue came to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

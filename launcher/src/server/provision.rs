@@ -91,7 +91,9 @@ impl Provision {
             return None;
         }
         self.asked = true;
-        Some(query("looking for what queues need", |client, signature| find_missing(client, needed, signature)))
+        Some(query("checking the roles and databases of queues", |client, signature| {
+            find_missing(client, needed, signature)
+        }))
     }
 
     /// What exists already. The rest is created.
@@ -160,13 +162,14 @@ impl Creating {
             match event {
                 LinkEvent::Up => {
                     let lacking = std::mem::take(&mut self.lacking);
-                    self.link
-                        .ask("making what queues need", PROVISION_TIMEOUT, |client| create_missing(client, lacking));
+                    self.link.ask("creating the roles and databases of queues", PROVISION_TIMEOUT, |client| {
+                        create_missing(client, lacking)
+                    });
                 }
                 LinkEvent::Answered(provided) => return Some(provided),
                 LinkEvent::Notified | LinkEvent::CatalogChanged => {}
                 LinkEvent::Lost(db_error) => {
-                    shared::debug!("what queues need is not made yet", why = db_error);
+                    shared::debug!("roles and databases of queues not created yet", why = db_error);
                     return Some(Vec::new());
                 }
             }
@@ -188,7 +191,7 @@ async fn create(client: &Client, needed: &Needed, lacks: &str, steps: Vec<String
     let Needed { role, database } = needed;
     for step in steps {
         match client.batch_execute(&step).await {
-            Ok(()) => shared::info!("made for a queue", database = database, role = role, sql = step),
+            Ok(()) => shared::info!("created for a queue", database = database, role = role, sql = step),
             Err(error) => {
                 let db_error = DbError::of(&error);
                 // Somebody else created it in between: the next query finds it.
@@ -197,7 +200,7 @@ async fn create(client: &Client, needed: &Needed, lacks: &str, steps: Vec<String
                 }
                 let name = if lacks == "role" { role } else { database };
                 return Ok(Some(format!(
-                    "{lacks} {} does not exist, and the launcher may not make it; run as a role that may: {step}",
+                    "{lacks} {} does not exist, and the launcher may not create it; run as a role that may: {step}",
                     quoted(name)
                 )));
             }

@@ -57,7 +57,7 @@ impl ServerWatch {
 
     /// This launcher leads: the statements are prepared.
     pub fn begin(&self) -> LoopCommand<WatchAnswer> {
-        query_within("preparing to listen", WATCH_TIMEOUT, |client, signature| async move {
+        query_within("preparing statements", WATCH_TIMEOUT, |client, signature| async move {
             let text =
                 async |text: &str| client.prepare(&signature.sign(text)).await.map_err(|error| DbError::of(&error));
             let watch = text(statement::WATCH_LOCKS).await?;
@@ -96,7 +96,7 @@ impl ServerWatch {
             let (markers, own) = queues.watched();
             let statements = statements.clone();
             let asked_at = HostMoment::now();
-            commands.push(query_within("looking at locks", WATCH_TIMEOUT, move |client, _| async move {
+            commands.push(query_within("reading locks", WATCH_TIMEOUT, move |client, _| async move {
                 Ok(WatchAnswer::Locks { locks: read_locks(&client, &statements, markers, own).await?, asked_at })
             }));
         }

@@ -31,7 +31,7 @@ impl Subject<'_> {
         if queue_counts.served > 0 {
             return None;
         }
-        let none = "there is no queue: no database that it covers has a task table and a catalog";
+        let none = "no queue found: no covered database has a task table and a catalog";
         Some(queue_counts.reason.clone().unwrap_or_else(|| none.to_owned()))
     }
 }
@@ -158,7 +158,7 @@ fn readiness(status: &Value) -> String {
     let count = |key: &str| status.pointer(key).and_then(Value::as_u64).unwrap_or_default();
     let (served, wanted) = (count("/queues/served"), count("/queues/wanted"));
     if status.get("ready") != Some(&Value::Bool(true)) {
-        return format!("NOT SERVING: {}", why.unwrap_or("the launcher does not say why"));
+        return format!("NOT SERVING: {}", why.unwrap_or("the launcher gave no reason"));
     }
     match why {
         Some(why) => format!("ready ({why})"),

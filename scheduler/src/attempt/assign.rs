@@ -103,7 +103,7 @@ impl Attempts {
         let run = self.table.claim(claim);
         self.expect(slot, turn);
         let started = begin_channel::pair().map_err(|error| error.to_string()).and_then(|(ours, theirs)| {
-            let row = row.ok_or("its row is unknown")?;
+            let row = row.ok_or("its row was not read")?;
             let context = self.queue_context(turn);
             let child = spawner.spawn_plain(
                 (slot, ProcessKind::Worker, turn.label()),

@@ -126,7 +126,7 @@ impl Attempts {
                 pool.unreserve(backend);
             }
             for task in dropped {
-                shared::info!("a result of another server is dropped", queue = turn.label(), task = task);
+                shared::info!("result dropped: its task ran on another server", queue = turn.label(), task = task);
             }
         }
         let lazy_commit = !turn.base.settings.synchronous_commit;
@@ -170,7 +170,7 @@ impl Attempts {
                 Vec::new()
             }
             AttemptAnswer::Recorded(written) => {
-                self.recorded(&written, turn.now);
+                self.recorded(&written, turn);
                 // A group that was full may take another task now.
                 vec![Command::PollAt(turn.now)]
             }

@@ -23,7 +23,7 @@ impl Attempts {
         }
         self.table.asked(due.iter().map(|(run, _, _)| *run));
         let (tasks, attempts): (Vec<i64>, Vec<i32>) = due.into_iter().map(|(_, task, number)| (task, number)).unzip();
-        Some(refusable(Refused::Returns, "giving tasks of a batch back", move |client| async move {
+        Some(refusable(Refused::Returns, "returning the tasks of a batch", move |client| async move {
             let rows = client.query(&statements.return_batch, &[&tasks, &attempts]).await;
             let rows = rows.map_err(|error| DbError::of(&error))?;
             Ok(AttemptAnswer::Returned(rows.iter().map(|row| (row.get("id"), row.get("attempt"))).collect()))

@@ -40,7 +40,7 @@ impl Attempts {
                 Ok(rows) => rows.iter().map(|row| row.get("id")).collect(),
                 Err(db_error) if db_error.passes() => return Err(db_error),
                 Err(db_error) => {
-                    shared::warning!("tasks cannot begin together; each is tried alone", error = db_error);
+                    shared::warning!("cannot begin tasks in one statement; beginning each alone", error = db_error);
                     Vec::new()
                 }
             };

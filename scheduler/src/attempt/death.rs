@@ -51,9 +51,9 @@ impl fmt::Display for Death {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Death::Killed(signal) => write!(out, "worker killed by signal {} ({signal})", *signal as i32),
-            Death::Panicked => write!(out, "worker ended by a panic, which is in the launcher's log"),
+            Death::Panicked => write!(out, "worker panicked; the launcher's log has the panic"),
             Death::Severed { .. } => {
-                write!(out, "connection closed without a word, as by a server process that crashes")
+                write!(out, "connection closed without an error, as by a crash of its server process")
             }
         }
     }

@@ -50,7 +50,7 @@ pub fn unless_refused(written: Result<Vec<i64>, DbError>) -> Result<Vec<i64>, Db
         if db_error.passes() {
             return Err(db_error);
         }
-        shared::warning!("results cannot be written together; each is tried alone", error = db_error);
+        shared::warning!("cannot record results in one statement; recording each alone", error = db_error);
         Ok(Vec::new())
     })
 }

@@ -12,9 +12,9 @@ use super::ends::{self, unless_refused};
 use crate::command::{Command, Refused, refusable};
 use crate::limits::{MEAN_MEMORY, RECORD_RETRY_PAUSE};
 use crate::turn::Turn;
+use shared::process::failed_task;
 use shared::process::spawn::Spawner;
 use shared::region::{ProcessKind, TaskResult};
-use std::time::Instant;
 use worker::Assignment;
 
 impl Attempts {
@@ -35,15 +35,18 @@ impl Attempts {
     pub fn record(&mut self, turn: &Turn<'_>) -> Option<Command<AttemptAnswer>> {
         let statements = turn.writing()?.clone();
         let ends = self.take_ends()?;
-        Some(refusable(Refused::Results, "writing results", move |client| async move {
+        Some(refusable(Refused::Results, "recording results", move |client| async move {
             Ok(AttemptAnswer::Recorded(unless_refused(ends::write(&ends, &client, &statements).await)?))
         }))
     }
 
     /// These tasks' results are recorded; the others get a worker each.
-    pub fn recorded(&mut self, written: &[i64], now: Instant) {
-        if !self.table.recorded(written, now) {
-            self.next_retry.get_or_insert(now);
+    pub fn recorded(&mut self, written: &[i64], turn: &Turn<'_>) {
+        for (result, job) in self.table.recording().filter(|(result, _)| written.contains(&result.key.task)) {
+            failed_task::log(&turn.base.start.region, turn.label(), result, job);
+        }
+        if !self.table.recorded(written, turn.now) {
+            self.next_retry.get_or_insert(turn.now);
         }
     }
 
@@ -55,7 +58,7 @@ impl Attempts {
                 let home = turn.session.home.server();
                 if home.is_some_and(|home| self.table.drop_result(ended.run, &home.name, turn.now)) {
                     let (queue, task) = (turn.label(), ended.task);
-                    shared::info!("a result of another server is dropped", queue = queue, task = task);
+                    shared::info!("result dropped: its task ran on another server", queue = queue, task = task);
                 }
             }
             if ended.unrecorded {

@@ -31,17 +31,16 @@ impl Attempts {
     ) -> Option<Command<AttemptAnswer>> {
         let queue = turn.label();
         match what {
-            Rewritten::Failed => shared::info!("task failed: its end was refused before", queue = queue, task = task),
-            Rewritten::Stopped => shared::warning!("task stopped: its end is refused", queue = queue, task = task),
+            Rewritten::Failed => {
+                shared::info!("task failed: the server had refused the record of its end", queue = queue, task = task)
+            }
+            Rewritten::Stopped => {
+                shared::warning!("task stopped: the server refuses the record of its end", queue = queue, task = task)
+            }
             Rewritten::Untouched => return None,
             Rewritten::Refused(error) => {
                 if self.table.refused(run, turn.now) {
-                    shared::warning!(
-                        "the row of a task that has ended cannot be changed",
-                        queue = queue,
-                        task = task,
-                        error = error
-                    );
+                    shared::warning!("cannot record the end of a task", queue = queue, task = task, error = error);
                 }
                 return None;
             }

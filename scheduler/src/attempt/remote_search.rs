@@ -175,12 +175,11 @@ impl RemoteSearches {
 }
 
 fn aim(lead: &Lead, entries: &Entries) -> Result<Aim, String> {
-    let session: RemoteSession =
-        lead.session.parse().map_err(|()| "the row does not tell which session it was".to_owned())?;
+    let session: RemoteSession = lead.session.parse().map_err(|()| "the row does not name the session".to_owned())?;
     let text = lead.remote.as_deref().unwrap_or_default();
     let remote = Remote::find(text.as_bytes(), entries).map_err(|error| error.to_string())?;
-    let remote = remote.at(session.place).ok_or("the remote has fewer hosts than it had")?;
-    let pid = lead.pid.ok_or("the row does not tell which server process it was")?;
+    let remote = remote.at(session.place).ok_or("the remote has fewer hosts than before")?;
+    let pid = lead.pid.ok_or("the row does not name the server process")?;
     Ok(Aim { remote, pid, session })
 }
 
@@ -229,7 +228,10 @@ impl Search {
                             self.next = Some(now + REMOTE_PAUSE);
                         }
                         FoundSession::Elsewhere => {
-                            return Some(self.missed("another server answers than the one it ran on".to_owned(), now));
+                            return Some(self.missed(
+                                "the remote is another server than the one that the task ran on".to_owned(),
+                                now,
+                            ));
                         }
                     }
                 }

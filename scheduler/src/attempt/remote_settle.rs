@@ -59,7 +59,7 @@ impl Attempts {
         for (run, task, attempt) in self.remotes.overdue(reset, turn.now) {
             if turn.statements().is_some() {
                 let queue = turn.label();
-                shared::warning!("task given up: its outcome on its remote is unknown", queue = queue, task = task);
+                shared::warning!("task failed: its outcome on its remote is unknown", queue = queue, task = task);
                 commands.push(give_up(run, (task, attempt), turn));
             }
         }

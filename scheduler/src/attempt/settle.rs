@@ -153,7 +153,7 @@ pub async fn crash(
             if refusal.passes() {
                 return Err(refusal);
             }
-            shared::warning!("a crashed task cannot be repeated", task = task, error = refusal);
+            shared::warning!("cannot repeat a crashed task", task = task, error = refusal);
             let text = queue.fill(statement::CRASH_REFUSED);
             client.execute(&text, &[&task, &attempt, &refusal.text, &how]).await.map_err(db_error)?;
             Ok(if death.is_some() { Settlement::Spent } else { Settlement::NotOurs })

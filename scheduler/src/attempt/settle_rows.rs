@@ -54,7 +54,7 @@ impl Attempts {
             Settlement::Refused(error) => {
                 if self.table.refused(run, now) {
                     shared::warning!(
-                        "a task that nobody runs cannot be settled",
+                        "cannot settle a task without a process",
                         queue = queue,
                         task = task,
                         error = error
@@ -70,7 +70,7 @@ impl Attempts {
                 return self.over(run, task, starts.fresh, turn);
             }
             Settlement::Delayed { crashes, wait } => shared::warning!(
-                "task crashed; planned again",
+                "task crashed: it is planned again",
                 queue = queue,
                 task = task,
                 how = how(),

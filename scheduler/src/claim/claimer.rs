@@ -101,7 +101,7 @@ impl Claimer {
         match self.session.one(&text, &[&tasks]).await {
             Ok(rows) => {
                 let (gone, again): (i64, i64) = (rows.get("gone"), rows.get("again"));
-                shared::info!("tasks not started in time", gone = gone, repeated = again);
+                shared::info!("tasks expired: not started in time", gone = gone, repeated = again);
                 return Ok(());
             }
             Err(db_error) if db_error.passes() => return Err(db_error),
@@ -114,7 +114,7 @@ impl Claimer {
                 if db_error.passes() {
                     return Err(db_error);
                 }
-                shared::warning!("an expired task cannot be repeated", task = task, error = db_error);
+                shared::warning!("cannot repeat an expired task", task = task, error = db_error);
             }
         }
         Ok(())

@@ -219,7 +219,7 @@ impl Claims {
             let text = format!("its workers cannot begin; their tasks are planned again: {reason}");
             commands.push(Command::Report(DbError::between(text)));
         }
-        shared::debug!("worker left its task", queue = turn.label(), task = worker.task, end = worker.end);
+        shared::debug!("worker returned its task", queue = turn.label(), task = worker.task, end = worker.end);
     }
 
     /// No slot was free: the launcher signals when one is.

@@ -137,7 +137,7 @@ impl PassSession {
             return Ok(());
         }
         let name = self.statements.queue.fill("{queue}");
-        Err(DbError::passing(format!("{name} is another table than the one that was served, or there is none")))
+        Err(DbError::passing(format!("{name} is not the served table any more: it was renamed, replaced or dropped")))
     }
 
     async fn session_defaults(&self) -> Result<i64, DbError> {

@@ -31,7 +31,7 @@ impl Claims {
         self.only = result.only_group().or_else(|| self.only.take().filter(|_| result.claimed.is_empty()));
         if let Some(written) = &result.written {
             // The claim has seen the room that they made.
-            starters.attempts.recorded(written, turn.now);
+            starters.attempts.recorded(written, turn);
         }
         self.plan_next(&result, &pass, starters.jobs, turn);
         fault::point("scheduler.after_take");

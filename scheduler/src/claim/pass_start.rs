@@ -63,7 +63,9 @@ impl Claims {
         let count = may_run.min(limit).min(fetch).min(permits).min(room);
         let slots = self.reserve(count, attempts, turn);
         let wanted = [
-            (lock_key::NO_SLOT, permits > 0 && room > 0 && slots.is_empty()),
+            (lock_key::LIMIT_ZERO, limit == 0),
+            (lock_key::RUN_REACHED, limit > 0 && may_run == 0),
+            (lock_key::NO_SLOT, limit > 0 && may_run > 0 && permits > 0 && room > 0 && slots.is_empty()),
             (lock_key::NO_CONNECTION, permits == 0 || room == 0 || !self.failed_starts.fresh()),
         ];
         let signs: Vec<(i32, bool)> =

@@ -126,7 +126,7 @@ impl ProcessLimit {
             None => shared::debug!("cannot start a worker", queue = queue, task = task, error = error),
         }
         let remedy = remedy(error);
-        let reason = format!("tasks run fewer at once ({running} now): cannot start a worker: {error}; {remedy}");
+        let reason = format!("fewer tasks run at once ({running} now): cannot start a worker: {error}; {remedy}");
         self.set(Some(reason), turn);
         first
     }
@@ -135,9 +135,9 @@ impl ProcessLimit {
     pub(super) fn worker_lacked(&mut self, reason: &str, turn: &Turn<'_>) {
         let running = workers(turn.base);
         self.fail(running, turn.now);
-        let text = format!("tasks run fewer at once ({running} now): {reason}; {}", remedy(reason));
+        let text = format!("fewer tasks run at once ({running} now): {reason}; {}", remedy(reason));
         if self.log(turn.now).is_some() {
-            shared::error!("a worker left its task; it is planned again", queue = turn.label(), reason = text);
+            shared::error!("worker returned its task; it is planned again", queue = turn.label(), reason = text);
         }
         self.set(Some(text), turn);
     }
@@ -147,7 +147,7 @@ impl ProcessLimit {
             return;
         }
         if self.reason.is_some() && reason.is_none() {
-            shared::info!("workers start again as before", queue = turn.label());
+            shared::info!("workers start again without a limit", queue = turn.label());
         }
         self.reason = reason;
         self.changed = true;

@@ -159,7 +159,7 @@ impl Graph {
                 Err(error) if client.is_closed() => Err(DbError::of(&error)),
                 // Tasks are served all the same.
                 Err(error) => {
-                    shared::debug!("the graph cannot be looked at", why = DbError::of(&error));
+                    shared::debug!("cannot check the graph", why = DbError::of(&error));
                     Ok(GraphAnswer::Watched(GraphWatched { keeps: false, hears, used: false }))
                 }
             }
@@ -202,9 +202,9 @@ impl Graph {
 
     /// The graph's own session is lost. Tasks are served all the same.
     pub fn lost(&mut self, db_error: DbError, turn: &Turn<'_>) -> Vec<Command<GraphAnswer>> {
-        let text = format!("the session that keeps the graph: {db_error}");
+        let text = format!("session of the graph lost: {db_error}");
         if !self.said.contains(&text) {
-            shared::warning!("timers wait", queue = turn.label(), reason = text);
+            shared::warning!("timers and tokens wait", queue = turn.label(), reason = text);
             self.said.push(text);
         }
         self.event(GraphEvent::Lost { now: turn.now }, turn)
@@ -227,7 +227,7 @@ impl Graph {
         let except_for = self.refused_timers.keys().copied().collect();
         let ask = GraphAsk { armed: self.armed, sweep, except_for };
         (self.passing, self.notified) = (true, false);
-        commands.push(query_on(SessionName::Graph, "a pass over the graph", ANSWER_TIMEOUT, |client| async move {
+        commands.push(query_on(SessionName::Graph, "passing over the graph", ANSWER_TIMEOUT, |client| async move {
             Ok(GraphAnswer::Passed(Box::new(pass::pass(client, statements, ask).await?)))
         }));
         commands
@@ -246,7 +246,7 @@ impl Graph {
             if !self.said.contains(&text) && !db_error.passes() {
                 let queue = turn.label();
                 shared::warning!(
-                    "the graph goes on without it for a while",
+                    "part of the graph is skipped; retrying it later",
                     queue = queue,
                     what = what,
                     why = db_error

@@ -413,7 +413,7 @@ fn unreckoned(error: calendar::Error) -> DbError {
 
 /// A column that may hold what cannot be reckoned with (a time beyond all calendars).
 fn get<'r, T: tokio_postgres::types::FromSql<'r>>(row: &'r Row, name: &str) -> Result<T, DbError> {
-    row.try_get(name).map_err(|error| DbError::standing(format!("its {name} cannot be read: {error}")))
+    row.try_get(name).map_err(|error| DbError::standing(format!("cannot read its {name}: {error}")))
 }
 
 fn columns(row: &Row) -> Result<TimerColumns, DbError> {

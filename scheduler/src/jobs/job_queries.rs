@@ -28,11 +28,14 @@ pub(super) enum JobQuery {
 }
 
 /// A definition, as far as a run under way must know it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Definition {
     pub job: i32,
+    pub name: Option<String>,
     pub limit: Option<Duration>,
     pub scheduled: bool,
+    /// Why the catalog has paused it.
+    pub paused: Option<String>,
 }
 
 /// What the database answers about jobs.
@@ -136,7 +139,7 @@ impl Queries {
         [self.retention, compare, self.recall_at, put].into_iter().flatten().min()
     }
 
-    /// The questions that are due. `running`: the jobs with a run under way.
+    /// The questions that are due. `running`: the jobs with a run under way, or that has just ended.
     pub(super) fn due(
         &mut self,
         statements: &Rc<JobStatements>,
@@ -205,13 +208,13 @@ fn fill(statements: Rc<JobStatements>, label: String) -> Command<JobAnswer> {
 }
 
 fn put(statements: Rc<JobStatements>) -> Command<JobAnswer> {
-    query("putting runs into the queue", move |client| async move {
+    query("inserting runs into the queue", move |client| async move {
         contained(insert_runs(&client, &statements).await.map(JobAnswer::Put))
     })
 }
 
 fn recall(statements: Rc<JobStatements>) -> Command<JobAnswer> {
-    query("recalling runs", move |client| async move {
+    query("withdrawing runs", move |client| async move {
         let row = client.query_one(&statements.recall, &[]).await.map_err(|error| DbError::of(&error));
         contained(row.map(|row| JobAnswer::Recalled { left: row.get::<_, i64>("wanted") - row.get::<_, i64>("done") }))
     })
@@ -254,7 +257,8 @@ async fn definitions(client: &Client, statements: &JobStatements, jobs: &[i32]) 
     let found = rows.iter().map(|row| {
         let ms: f64 = row.get("ms");
         let limit = (ms > 0.0).then(|| Duration::from_millis(ms as u64));
-        Definition { job: row.get("job"), limit, scheduled: row.get("scheduled") }
+        let (name, paused) = (row.get("name"), row.get("why"));
+        Definition { job: row.get("job"), name, limit, scheduled: row.get("scheduled"), paused }
     });
     Ok(found.collect())
 }

@@ -69,7 +69,7 @@ pub async fn insert_runs(client: &Client, statements: &JobStatements) -> Result<
             Err(db_error) if db_error.passes() => return Err(db_error),
             Err(db_error) => {
                 client.query(&statements.refuse, &[&run, &db_error.text]).await.map_err(|error| DbError::of(&error))?;
-                shared::warning!("a run cannot be put into its queue", run = run, why = db_error);
+                shared::warning!("cannot insert a run into its queue", run = run, why = db_error);
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::session::catalog::Access;
 use crate::table::make::QueueStatements;
 use shared::db::back_off::BackOff;
 use shared::region::Cancel;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -103,6 +103,10 @@ pub struct Jobs {
     /// It was told that due jobs find no slot.
     waits: bool,
     runs: BTreeMap<AttemptId, JobRun>,
+    /// Jobs of which a run has ended since the catalog was asked about jobs: it may have paused them.
+    ended: BTreeSet<i32>,
+    /// Jobs whose pause by the catalog has been logged.
+    paused: BTreeSet<i32>,
 }
 
 impl Jobs {
@@ -120,6 +124,8 @@ impl Jobs {
             keeps: false,
             waits: false,
             runs: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            paused: BTreeSet::new(),
         }
     }
 
@@ -216,7 +222,7 @@ impl Jobs {
             }
             JobAnswer::Compared(0) => return Vec::new(),
             JobAnswer::Compared(found) => {
-                shared::warning!("runs and rows disagreed and were settled", queue = label, runs = found);
+                shared::warning!("runs and rows differed and were settled", queue = label, runs = found);
                 self.hurry(now);
             }
             // `more`: there were more of them than are filled in at once.
@@ -279,7 +285,7 @@ impl Jobs {
     /// The catalog refuses the queries about jobs. Tasks are served on; jobs are tried again ever more seldom.
     pub fn failed(&mut self, why: &str, label: &str, now: Instant) {
         if self.attach_pause.fresh() {
-            shared::warning!("jobs wait: the catalog does not answer as it should", queue = label, why = why);
+            shared::warning!("jobs wait: the catalog refused a query", queue = label, why = why);
         }
         self.statements = None;
         self.queries.failed();
@@ -319,9 +325,11 @@ impl Jobs {
             commands.extend(self.prepare(turn.base, turn.prepared));
         }
         if let (Some(statements), Some(_)) = (self.statements.clone(), turn.prepared) {
-            let mut jobs: Vec<i32> = self.runs.values().map(|run| run.job).collect();
-            jobs.sort_unstable();
-            jobs.dedup();
+            let jobs: BTreeSet<i32> = self.runs.values().map(|run| run.job).chain(self.ended.iter().copied()).collect();
+            let jobs: Vec<i32> = jobs.into_iter().collect();
+            if self.queries.watch == JobQuery::Wanted {
+                self.ended.clear();
+            }
             let when = (self.version == Some(0), turn.stopping);
             commands.extend(self.queries.due(&statements, (&turn.base.label, jobs), when, now));
         }
@@ -335,6 +343,7 @@ impl Jobs {
         let (job, task, attempt, label) = (run.job, run.task, run.attempt, &turn.base.label);
         if step.next.over() {
             self.runs.remove(&id);
+            self.ended.insert(job);
         }
         match step.effect? {
             Effect::Cancel(why) => {
@@ -343,19 +352,44 @@ impl Jobs {
                     Why::Deleted => (Cancel::Deleted, "cancelled"),
                 };
                 let said = format!("{why:?}").to_lowercase();
-                shared::info!("run of a job is ended", queue = label, job = job, task = task, why = said);
+                shared::info!("cancelling a run of a job", queue = label, job = job, task = task, why = said);
                 turn.table.end_run(id, cancel, reason);
             }
             Effect::Terminate => {
-                shared::info!("its backend is terminated", queue = label, job = job, task = task);
+                shared::info!(
+                    "run of a job does not end; terminating its backend",
+                    queue = label,
+                    job = job,
+                    task = task
+                );
                 return turn.prepared.map(|prepared| job_queries::terminate(prepared.clone(), task, attempt));
             }
             Effect::Kill => {
-                shared::warning!("its process is killed", queue = label, job = job, task = task);
+                shared::warning!(
+                    "run of a job does not end; killing its worker",
+                    queue = label,
+                    job = job,
+                    task = task
+                );
                 turn.table.kill(id);
             }
         }
         None
+    }
+
+    /// Once, until it is scheduled again.
+    fn log_pause(&mut self, definition: &Definition, label: &str) {
+        let Definition { job, name, paused, .. } = definition;
+        match paused {
+            Some(why) if self.paused.insert(*job) => {
+                let name = name.as_deref().unwrap_or_default();
+                shared::warning!("job paused", queue = label, job = *job, name = name, why = why);
+            }
+            Some(_) => {}
+            None => {
+                self.paused.remove(job);
+            }
+        }
     }
 
     fn watched(
@@ -367,6 +401,9 @@ impl Jobs {
     ) -> Vec<Command<JobAnswer>> {
         if self.queries.watch == JobQuery::InFlight {
             self.queries.watch = JobQuery::None;
+        }
+        for definition in found {
+            self.log_pause(definition, &turn.base.label);
         }
         let runs: Vec<(AttemptId, i32)> = self.runs.iter().map(|(id, run)| (*id, run.job)).collect();
         let events = runs.into_iter().filter_map(|(id, job)| {

@@ -259,7 +259,7 @@ impl ConnectionPool {
         let due = self.due_for_termination(turn.now).into_iter();
         due.map(|ToTerminate { backend, began }| {
             let statements = statements.clone();
-            refusable(Refused::Termination(backend), "retiring a connection", move |client| async move {
+            refusable(Refused::Termination(backend), "closing a pooled connection", move |client| async move {
                 let rows = client.query(&statements.close_backend, &[&backend, &began]).await;
                 let gone = rows.map_err(|error| DbError::of(&error))?.is_empty();
                 Ok(PoolAnswer { backend, gone })

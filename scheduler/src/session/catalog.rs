@@ -47,9 +47,9 @@ pub async fn installed(client: &Client, queue: &Queue) -> Result<Option<Installe
     }
     let row = client.query_one(&statement::bare(statement::READ_VERSION), &[]).await.map_err(db_error)?;
     let ours = found.get("ours");
-    row.get::<_, Option<String>>("version")
-        .map(|version| Some(Installed { version, ours }))
-        .ok_or_else(|| DbError::standing("the catalog's table mill.meta is empty; put its version back"))
+    row.get::<_, Option<String>>("version").map(|version| Some(Installed { version, ours })).ok_or_else(|| {
+        DbError::standing("the table mill.meta of the catalog is empty; insert its row with the version again")
+    })
 }
 
 /// The catalog is ours to use.
@@ -64,7 +64,7 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
     let mut found = read(client, queue).await?;
     if !found.get::<_, bool>("there") && found.get::<_, bool>("may") {
         if let Err(refused) = make(client, None, queue).await {
-            return without(client, "made", refused).await;
+            return without(client, "created", refused).await;
         }
         found = read(client, queue).await?;
     }
@@ -73,10 +73,10 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
     let lack = |why: String, repairable| Ok(Err(Lack { why, repairable, absent }));
     if absent {
         let advice = catalog::installation_advice(&database, &me);
-        return lack(format!("tasks run without the catalog mill, which cannot be made; run: {advice}"), true);
+        return lack(format!("tasks run without the catalog mill, which cannot be created; run: {advice}"), true);
     }
     if !found.get::<_, bool>("marked") {
-        let why = "tasks run without the catalog: the schema mill is somebody else's; rename it".to_owned();
+        let why = "tasks run without the catalog: the schema mill does not belong to pgmill; rename it".to_owned();
         return lack(why, false);
     }
     if !found.get::<_, bool>("trusted") {
@@ -84,7 +84,7 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
         let why = if found.get("superuser") {
             format!(
                 "tasks run without the catalog mill of {}, who could run anything through it with the rights of {}; \
-                 let a superuser own it (REASSIGN OWNED), or give the queue a user that is none",
+                 let a superuser own it (REASSIGN OWNED), or give the queue a user that is not a superuser",
                 quoted(&owner),
                 quoted(&me)
             )
@@ -105,7 +105,7 @@ pub async fn prepare(client: &Client, queue: &Queue, relid: u32) -> Result<Resul
     }
     match client.execute(&statement::bare(statement::REGISTER_QUEUE), &[&relid]).await.map_err(db_error) {
         Ok(_) => Ok(Ok(Access { keeps: found.get("keeps") })),
-        Err(refused) => without(client, "told of the queue", refused).await,
+        Err(refused) => without(client, "used to register the queue", refused).await,
     }
 }
 
@@ -140,7 +140,7 @@ pub async fn make(client: &Client, admit: Option<&str>, queue: &Queue) -> Result
     }
     client.batch_execute("COMMIT").await.map_err(db_error)?;
     if !there {
-        shared::info!("catalog mill made", version = VERSION);
+        shared::info!("catalog mill created", version = VERSION);
     }
     Ok(())
 }
@@ -150,7 +150,7 @@ pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option
     let row = client.query_one(&statement::bare(statement::READ_RUN_TRIGGERS), &[&relid]).await.map_err(db_error)?;
     if !row.get::<_, bool>("there") {
         if let Some(who) = holder(client, relid, false).await? {
-            return Ok(Some(format!("{who} holds a lock on the table")));
+            return Ok(Some(format!("{who} locks the table")));
         }
         // One message is one transaction, and an error leaves none open.
         let script = format!(
@@ -168,7 +168,7 @@ pub async fn attach(client: &Client, queue: &Queue, relid: u32) -> Result<Option
     let clock: bool =
         client.query_one(&statement::bare(statement::READ_CLOCK), &[]).await.map_err(db_error)?.get("moved");
     if clock {
-        shared::warning!("the clock of jobs has been moved: mill.meta.clock is not 0, which is for tests only");
+        shared::warning!("clock of jobs is moved: mill.meta.clock is not 0, which is for tests only");
     }
     Ok(None)
 }

@@ -108,7 +108,7 @@ impl Installer {
         (self.check_at, self.found) = (None, None);
         let mut commands = Vec::new();
         if self.said.take().is_some() {
-            shared::info!("the catalog mill is used from now on", queue = turn.label());
+            shared::info!("queue uses the catalog mill now", queue = turn.label());
             commands.push(Command::ShowReason);
         }
         commands.push(Command::Admitted(access));
@@ -157,7 +157,7 @@ impl Installer {
             }
             Work::Make(_) => {
                 let (user, queue) = (turn.base.order.target.user.clone(), turn.base.queue.clone());
-                query_on(SessionName::Installer, "making the catalog", ANSWER_TIMEOUT, move |client| async move {
+                query_on(SessionName::Installer, "creating the catalog", ANSWER_TIMEOUT, move |client| async move {
                     catalog::make(&client, Some(&user), &queue).await?;
                     Ok(InstallerAnswer::Made)
                 })
@@ -169,12 +169,16 @@ impl Installer {
     pub fn lost(&mut self, db_error: DbError, turn: &Turn<'_>) -> Vec<Command<InstallerAnswer>> {
         match self.work.take() {
             Some(Work::Upgrade) => {
-                let text = format!("the catalog cannot be upgraded: {db_error}");
+                let text = format!("cannot upgrade the catalog: {db_error}");
                 let lost = SessionEvent::Lost { now: turn.now, db_error: DbError { text, ..db_error } };
                 vec![Command::Close(SessionName::Queue), Command::Session(lost)]
             }
             Some(Work::Make(lack)) => {
-                shared::debug!("the launcher's login did not help", queue = turn.label(), why = db_error);
+                shared::debug!(
+                    "cannot create the catalog as the launcher's login",
+                    queue = turn.label(),
+                    why = db_error
+                );
                 self.report(lack, turn);
                 Vec::new()
             }
@@ -187,7 +191,7 @@ impl Installer {
         if self.said.as_ref() == Some(&lack.why) {
             return;
         }
-        shared::warning!("no catalog", queue = turn.label(), why = lack.why);
+        shared::warning!("queue served without the catalog", queue = turn.label(), why = lack.why);
         turn.base.slot_status().set_reason(&lack.why);
         turn.base.start.signal_parent();
         self.said = Some(lack.why);
@@ -201,7 +205,7 @@ fn register(turn: &Turn<'_>) -> Option<Command<InstallerAnswer>> {
         let other = catalog::installed(&client, &queue).await?.filter(|found| found.version != shared::VERSION);
         if let Some(Installed { version, .. }) = other {
             // The next session becomes the program of that version.
-            return Err(DbError::passing(format!("a catalog mill of version {version} was made; beginning anew")));
+            return Err(DbError::passing(format!("the catalog mill was created with version {version}; reconnecting")));
         }
         Ok(InstallerAnswer::Registered(catalog::prepare(&client, &queue, statements.relid).await?))
     }))

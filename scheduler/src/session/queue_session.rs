@@ -102,7 +102,7 @@ impl QueueSession {
                 SessionEffect::SayWell if self.write_pause.is_told() => {}
                 SessionEffect::SayWell => self.report_end(base),
                 SessionEffect::GiveUp => {
-                    shared::error!("another scheduler serves the queue; leaving it to that one", queue = base.label);
+                    shared::error!("scheduler exits: another scheduler serves the queue", queue = base.label);
                     commands.push(Command::Exit(ExitCode::Temporary));
                 }
             }
@@ -140,7 +140,7 @@ impl QueueSession {
         self.served = Some(ready.statements.relid);
         if ready.superuser && !self.state.held_before {
             shared::warning!(
-                "tasks of this queue run as a superuser; give the queue a user of its own",
+                "tasks of this queue run as a superuser; give it a user that is not a superuser",
                 queue = base.label
             );
         }
@@ -153,7 +153,7 @@ impl QueueSession {
         let (proof, name) = (home.proof, home.name.to_string());
         let former = self.home.settle_in(home, leader);
         if let Some(former) = &former {
-            shared::warning!("the queue has moved to another server", queue = base.label, from = former, to = name);
+            shared::warning!("queue has moved to another server", queue = base.label, from = former, to = name);
         }
         base.slot_status().set_proof(proof);
         former.is_some()
@@ -185,7 +185,7 @@ impl QueueSession {
     /// Tells `mill.why` what keeps workers from beginning, or that nothing does any more.
     pub fn note(&self, db_error: Option<String>, base: &Base) -> Command<SessionAnswer> {
         let (queue, relid) = (base.queue.clone(), self.statements.as_ref().map(|statements| statements.relid));
-        query("recording an error", move |client| async move {
+        query("writing a reason", move |client| async move {
             make::leave_note(&client, &queue, relid, db_error.as_deref()).await;
             Ok(SessionAnswer::Done)
         })
@@ -204,7 +204,7 @@ impl QueueSession {
         }
         self.next_marker = now + MARKER_PERIOD;
         let statements = statements.clone();
-        Some(query("looking for the catalog", move |client| async move {
+        Some(query("checking the catalog", move |client| async move {
             let row = client.query_opt(&statements.find_marker, &[]).await.map_err(|error| DbError::of(&error))?;
             Ok(SessionAnswer::Marker(row.map(|row| row.get("marker"))))
         }))
@@ -222,7 +222,7 @@ impl QueueSession {
                 None
             }
             Some(_) => {
-                shared::info!("the catalog is another one; beginning anew", queue = base.label);
+                shared::info!("catalog was replaced; restarting the scheduler", queue = base.label);
                 Some(Command::StopAs(ExitCode::Asked))
             }
             None => {
@@ -237,7 +237,8 @@ fn wait_for_admission(base: &Base) -> Command<SessionAnswer> {
     let (queue, wait) = (base.queue.clone(), base.order.wait);
     let catalog = (base.order.found, base.order.installed);
     if start_gate::waits(wait) {
-        base.slot_status().set_reason("waits for the end of the transaction that asked for its restart");
+        base.slot_status()
+            .set_reason("waiting for the end of the transaction that called mill.restart() or mill.start()");
     }
     let what = "waiting for a transaction";
     query_on(SessionName::Queue, what, start_gate::TIMEOUT, move |client| async move {
@@ -248,7 +249,7 @@ fn wait_for_admission(base: &Base) -> Command<SessionAnswer> {
 /// There is nothing to serve.
 pub fn leave(base: &Base, code: ExitCode, why: &str) -> Vec<Command<SessionAnswer>> {
     base.slot_status().set_reason(why);
-    shared::debug!("scheduler leaves", queue = base.label, why = why);
+    shared::debug!("scheduler exits", queue = base.label, why = why);
     vec![Command::Exit(code)]
 }
 
@@ -256,7 +257,7 @@ pub fn leave(base: &Base, code: ExitCode, why: &str) -> Vec<Command<SessionAnswe
 /// table may be the same; so a new process takes it over.
 pub fn leave_table(base: &Base, former: Option<String>) -> Vec<Command<SessionAnswer>> {
     let former = former.as_deref().unwrap_or("dropped");
-    shared::info!("another table has the name of the queue; beginning anew", queue = base.label, former = former);
+    shared::info!("table of the queue was replaced; restarting the scheduler", queue = base.label, former = former);
     vec![Command::StopAs(ExitCode::Asked)]
 }
 

@@ -13,7 +13,7 @@ pub fn accept(base: &mut Base) -> Option<bool> {
     base.start.signal_parent();
     let order = payload.ok().and_then(|payload| serde_json::from_slice::<SchedulerOrder>(&payload).ok());
     let Some(order) = order else {
-        shared::error!("the new settings cannot be read; the old ones stay", queue = base.label);
+        shared::error!("cannot read the new settings; keeping the former ones", queue = base.label);
         return None;
     };
     base.order.settings = order.settings;
@@ -37,11 +37,12 @@ pub fn apply(base: &mut Base, from_server: Vec<(String, String)>) -> Option<Comm
     let mut settings = base.order.settings.clone();
     for (name, text) in from_server {
         if let Err(why) = settings.set_from_server(&name, &text) {
-            shared::warning!("a setting of the server is not used", queue = base.label, why = why);
+            shared::warning!("setting of the server ignored", queue = base.label, why = why);
         }
     }
     if settings != base.settings {
-        shared::info!("settings in force", queue = base.label, sleep_ms = settings.sleep_ms, run = settings.run);
+        let run = if settings.run == u32::MAX { "unlimited".to_owned() } else { settings.run.to_string() };
+        shared::info!("settings in force", queue = base.label, sleep_ms = settings.sleep_ms, run = run);
     }
     let renamed = settings.sleep_ms != base.settings.sleep_ms;
     base.settings = settings;

@@ -38,7 +38,7 @@ impl QueueSession {
 
     /// The server has refused a statement, and the session lives.
     pub fn refused(&mut self, what: &Refused, db_error: &DbError, base: &Base, now: Instant) {
-        shared::debug!("a statement was refused", queue = base.label, what = format!("{what:?}"), why = db_error);
+        shared::debug!("statement refused", queue = base.label, what = format!("{what:?}"), why = db_error);
         if !self.write_pause.refused(db_error.kind, now) {
             self.report_write_pause(&db_error.text, base, now);
         }

@@ -92,7 +92,7 @@ pub async fn stand(
         return Ok(Admission::Leave { code: ExitCode::SwitchedOff, why });
     }
     if found && meta.is_some_and(|meta| meta.get("others")) && !there(&client, &queue).await? {
-        let why = format!("there is no table {}; the catalog's other queues are served", queue.fill("{queue}"));
+        let why = format!("table {} does not exist; other queues of the catalog are served", queue.fill("{queue}"));
         return Ok(Admission::Leave { code: ExitCode::NoQueue, why });
     }
     Ok(Admission::Go { marker: Some(marker.relid) })
@@ -115,7 +115,7 @@ async fn wait_for_marker(client: &Client, queue: &Queue) -> Result<(), DbError> 
         }
         // Not ours to lock: looked at again and again.
         Some(Marker { locked: true, .. }) => {
-            Err(DbError::passing("somebody works on the catalog mill; waiting for the end of that transaction"))
+            Err(DbError::passing("another transaction locks the catalog mill; waiting for its end"))
         }
         Some(_) | None => Ok(()),
     }

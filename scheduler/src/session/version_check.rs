@@ -36,7 +36,11 @@ pub enum OtherVersion {
 pub fn decide(found: &Installed, base: &Base, held_before: bool) -> OtherVersion {
     let version = found.version.as_str();
     if base.reexecuted || held_before {
-        shared::info!("the catalog has another version now", queue = base.label, version = version);
+        shared::info!(
+            "catalog has another version now; restarting the scheduler",
+            queue = base.label,
+            version = version
+        );
         return OtherVersion::BeginAnew;
     }
     if base.order.upgrade && migrate::path(version).is_some() {
@@ -52,26 +56,26 @@ pub fn decide(found: &Installed, base: &Base, held_before: bool) -> OtherVersion
 /// connections are under its process id, which stays.
 pub fn become_version(program: &Path, base: &Base) -> String {
     let error = reexec::exec_program(program, &base.start, &base.order);
-    format!("{} cannot be run: {error}", program.display())
+    format!("cannot execute {}: {error}", program.display())
 }
 
 /// The program of a version, once it has said that it is.
 fn program_of(folder: &Path, version: &str) -> Result<PathBuf, String> {
     if !reexec::is_version(version) {
-        return Err("that is no version".to_owned());
+        return Err("it is not a valid version".to_owned());
     }
     let program = folder.join(version).join("scheduler");
     if !program.is_file() {
-        return Err(format!("there is no {}", program.display()));
+        return Err(format!("{} does not exist", program.display()));
     }
     let said = introduction(&program).map_err(|why| format!("{}: {why}", program.display()))?;
     match reexec::introduced(&said) {
         Some((own, HANDSHAKE)) if own == version => Ok(program),
-        Some((own, HANDSHAKE)) => Err(format!("{} is of version {own}", program.display())),
+        Some((own, HANDSHAKE)) => Err(format!("{} has version {own}", program.display())),
         Some((_, handshake)) => {
-            Err(format!("{} speaks handshake {handshake}, this launcher {HANDSHAKE}", program.display()))
+            Err(format!("{} has handshake number {handshake}, this launcher {HANDSHAKE}", program.display()))
         }
-        None => Err(format!("{} does not say who it is", program.display())),
+        None => Err(format!("{} does not print its version", program.display())),
     }
 }
 

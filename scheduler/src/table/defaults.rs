@@ -39,7 +39,7 @@ pub async fn align(client: &Client, queue: &Queue, wanted: &ColumnDefaults) -> R
         if db_error.passes() {
             return Err(db_error);
         }
-        shared::warning!("new column defaults are not in force yet", table = queue.fill("{queue}"), error = db_error);
+        shared::warning!("cannot change column defaults yet", table = queue.fill("{queue}"), error = db_error);
         return Ok(false);
     }
     let columns: Vec<&str> = changes.iter().map(|change| change.column.as_str()).collect();

@@ -46,11 +46,11 @@ pub async fn give_back(client: &Client, former: &Queue) -> Result<(), DbError> {
         }
         left = running;
         if left.is_empty() {
-            shared::info!("tasks of the former table are planned again there", table = table, tasks = all);
+            shared::info!("tasks of the former table planned again", table = table, tasks = all);
             return Ok(());
         }
         client.query_one(PAUSE, &[]).await.map_err(db_error)?;
     }
-    shared::warning!("tasks of the former table are still running there", table = table, tasks = left.len());
+    shared::warning!("tasks of the former table are still running", table = table, tasks = left.len());
     Ok(())
 }

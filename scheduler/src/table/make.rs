@@ -127,7 +127,7 @@ pub async fn prepare(
 ) -> Result<Readiness, DbError> {
     let mut found = read(&client, &queue).await?;
     if found.get::<_, bool>("standby") {
-        return Err(DbError::passing("the server is a stand-by; waiting for its promotion"));
+        return Err(DbError::passing("the server is a standby; waiting for its promotion"));
     }
     let home = match home_server::stand(&client, &standing).await {
         Ok(home) => home,
@@ -147,7 +147,7 @@ pub async fn prepare(
             match checked(former, &read(&client, former).await?) {
                 Ok(relid) if relid == served => former_table::give_back(&client, former).await?,
                 Ok(_) => {}
-                Err(db_error) => shared::warning!("the former table is left as it is", why = db_error),
+                Err(db_error) => shared::warning!("cannot settle the tasks of the former table", why = db_error),
             }
         }
         let former = former.map(|former| former.fill("{queue}"));
@@ -158,7 +158,7 @@ pub async fn prepare(
         }
     }
     if named.is_none() && past.found {
-        let why = format!("there is no table {} any more", queue.fill("{queue}"));
+        let why = format!("table {} does not exist any more", queue.fill("{queue}"));
         return Ok(Readiness::NoTable { why });
     }
     if named.is_none() {
@@ -202,7 +202,7 @@ pub async fn leave_note(client: &Client, queue: &Queue, relid: Option<u32>, db_e
     if matches!(catalog::installed(client, queue).await, Ok(Some(_)))
         && let Err(error) = note(client, queue, relid, db_error).await
     {
-        shared::debug!("the catalog takes no note", error = error);
+        shared::debug!("cannot write a reason into the catalog", error = error);
     }
 }
 
@@ -215,8 +215,8 @@ pub async fn note(client: &Client, queue: &Queue, relid: u32, db_error: Option<&
 fn renamed(queue: &Queue, former: &str) -> DbError {
     let name = queue.fill("{queue}");
     DbError::standing(format!(
-        "table {name} has been renamed to {former}, and there is no {name}; give a table this name, or restart the queue to \
-         have an empty one made"
+        "table {name} was renamed to {former}, and no table has the name {name}; give a table this name, or restart the \
+         queue to create an empty one"
     ))
 }
 
@@ -236,7 +236,7 @@ async fn hold(client: &Client, relid: u32, Owner { launcher, term }: &Owner, pro
     let ended = ended.map_err(|error| DbError::of(&error))?;
     for row in &ended {
         let backend: i32 = row.get("backend");
-        shared::info!("a session that an earlier leader has left is ended", backend = backend, relid = relid);
+        shared::info!("ended the session of an earlier leader", backend = backend, relid = relid);
     }
     Ok(!ended.is_empty() && ask_one(client, &hold, &[&lock_key::QUEUE, &relid]).await?.get("held"))
 }
@@ -310,27 +310,27 @@ async fn read(client: &Client, queue: &Queue) -> Result<Row, DbError> {
 fn checked(queue: &Queue, found: &Row) -> Result<u32, DbError> {
     let refuse = |text: String| DbError { kind: DbErrorKind::Standing, text };
     let Some(relid) = found.get::<_, Option<u32>>("relid") else {
-        return Err(DbError::passing(format!("table {} vanished while it was looked at", queue.fill("{queue}"))));
+        return Err(DbError::passing(format!("table {} was dropped while it was read", queue.fill("{queue}"))));
     };
     let kind: String = found.get("kind");
     if kind != "r" && kind != "p" {
         let kind = match kind.as_str() {
             "v" | "m" => "a view",
             "f" => "a foreign table",
-            _ => "no table",
+            _ => "not a table",
         };
         return Err(refuse(format!("{} is {kind}; choose another name for the queue", queue.fill("{queue}"))));
     }
     if !found.get::<_, bool>("trusted") {
         let (table, owner) = (queue.fill("{queue}"), quoted(&found.get::<_, String>("owner")));
         return Err(refuse(format!(
-            "{table} belongs to {owner}, who could run anything with the rights of the queue's user; make it the queue's \
-             (ALTER TABLE {table} OWNER TO ..), or give the queue the user {owner}"
+            "{table} belongs to {owner}, who could run anything with the rights of the queue's user; change its owner \
+             (ALTER TABLE {table} OWNER TO ..), or set the queue's user to {owner}"
         )));
     }
     if found.get("guarded") {
         return Err(refuse(format!(
-            "row security of {} applies to this user, so it would not see all tasks; give it BYPASSRLS or another table",
+            "row security of {} hides tasks from this user; give the user BYPASSRLS, or the queue another table",
             queue.fill("{queue}")
         )));
     }
@@ -343,7 +343,7 @@ fn checked(queue: &Queue, found: &Row) -> Result<u32, DbError> {
 async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Result<(), DbError> {
     let named = |error: tokio_postgres::Error| {
         let db_error = DbError::of(&error);
-        DbError { text: format!("cannot make table {}: {}", queue.fill("{queue}"), db_error.text), ..db_error }
+        DbError { text: format!("cannot create table {}: {}", queue.fill("{queue}"), db_error.text), ..db_error }
     };
     let alone = format!(
         "BEGIN; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'; SELECT pg_catalog.pg_advisory_xact_lock({}, 0)",
@@ -367,7 +367,7 @@ async fn make(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -> Resu
     script += &queue.fill(statement::COMMENT_TABLE);
     script += "COMMIT";
     client.batch_execute(&script).await.map_err(named)?;
-    shared::info!("table made", table = queue.fill("{queue}"));
+    shared::info!("table created", table = queue.fill("{queue}"));
     Ok(())
 }
 

@@ -96,7 +96,7 @@ pub async fn read(client: &Client, queue: &Queue) -> Result<Shape, DbError> {
     let db_error = |error: tokio_postgres::Error| DbError::of(&error);
     let found = client.query_opt(&queue.fill(statement::READ_SHAPE), &[]).await.map_err(db_error)?;
     let Some(found) = found else {
-        let text = format!("table {} vanished while it was looked at", queue.fill("{queue}"));
+        let text = format!("table {} was dropped while it was read", queue.fill("{queue}"));
         return Err(DbError::passing(text));
     };
     let columns = client.query(&queue.fill(statement::LIST_SHAPE_COLUMNS), &[]).await.map_err(db_error)?;

@@ -113,7 +113,7 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
             found.push(format!("{} is {}, not {}", column.name, column.type_name, ours.kind));
         }
         if column.generated && ours.written {
-            found.push(format!("{} is generated, and must be written", column.name));
+            found.push(format!("{} is generated, but pgmill writes it", column.name));
         }
         if column.not_null && ours.emptied {
             found.push(format!("{} must allow NULL", column.name));
@@ -129,7 +129,7 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
     let moving: Vec<&str> = shape.partition_key.iter().map(String::as_str).filter(moves).collect();
     if !moving.is_empty() {
         found.push(format!(
-            "it is partitioned by {}, which changes while a task lives: its row would move to another partition, \
+            "it is partitioned by {}, which pgmill changes: the row would move to another partition, \
              where row triggers do not see it; partition by id or \"group\" instead",
             moving.join(", ")
         ));
@@ -158,7 +158,7 @@ fn refusals(shape: &Shape, queue: &Queue) -> Vec<String> {
             who.push(format!("{} may write into it", shape.writers.join(", ")));
         }
         found.push(format!(
-            "its tasks run as the roles that inserted them (column \"user\"), and here they would run as this queue's \
+            "its tasks run as the roles that inserted them (column \"user\"); pgmill would run them as this queue's \
              user, while {}; let them end and REVOKE the right, or accept it by ALTER TABLE {} DROP COLUMN \"user\" CASCADE",
             who.join(" and "),
             queue.fill("{queue}")

@@ -43,7 +43,7 @@ pub async fn reshape(client: &Client, queue: &Queue, defaults: &ColumnDefaults) 
     }
     let named = |error: tokio_postgres::Error| {
         let db_error = DbError::of(&error);
-        DbError { text: format!("cannot take table {} over: {}", queue.fill("{queue}"), db_error.text), ..db_error }
+        DbError { text: format!("cannot take over table {}: {}", queue.fill("{queue}"), db_error.text), ..db_error }
     };
     if !plan.labels.is_empty() {
         let labels = plan
@@ -54,10 +54,8 @@ pub async fn reshape(client: &Client, queue: &Queue, defaults: &ColumnDefaults) 
     }
     if !plan.reshape.is_empty() {
         if let Some(holder) = holder(client, shape.relid, true).await? {
-            let text = format!(
-                "cannot take table {} over while {holder} holds a lock on it; waiting for its end",
-                queue.fill("{queue}")
-            );
+            let text =
+                format!("cannot take over table {}: {holder} locks it; waiting for its end", queue.fill("{queue}"));
             return Err(DbError { kind: DbErrorKind::Statement, text });
         }
         let steps = plan.reshape.iter().map(|step| format!("{}; ", reshape_text(step, queue)));
@@ -83,7 +81,7 @@ pub async fn repair(client: &Client, queue: &Queue, defaults: &ColumnDefaults) -
         }
     }
     if !column_defaults::align(client, queue, defaults).await? {
-        repaired.later.get_or_insert_with(|| "the column defaults of the config are not in force yet".to_owned());
+        repaired.later.get_or_insert_with(|| "column defaults of the config not changed yet".to_owned());
     }
     Ok(repaired)
 }
@@ -139,7 +137,7 @@ async fn fill_hash(client: &Client, queue: &Queue) -> Result<Option<String>, Hit
     loop {
         let text = queue.fill(statement::FILL_HASH);
         match client.execute(&text, &[&HASHES_AT_ONCE]).await.map_err(|error| hitch(&error))? {
-            0 => return Ok(Some(format!("hash of {filled} rows"))),
+            0 => return Ok(Some(format!("hash of {filled} row{}", if filled == 1 { "" } else { "s" }))),
             rows => filled += rows,
         }
     }
@@ -158,7 +156,7 @@ async fn check(
     let broken = format!("SELECT EXISTS (SELECT FROM {table} WHERE NOT ({rule})) AS broken");
     let broken = client.query_one(&broken, &[]).await.map_err(|error| hitch(&error))?;
     if broken.get::<_, bool>("broken") {
-        return Err(Hitch::Refused(format!("rows break the rule {rule}; repair or delete them")));
+        return Err(Hitch::Refused(format!("rows violate the check {rule}; correct or delete them")));
     }
     let name = quoted(&format!("mill_check_{column}"));
     if !there {
@@ -237,7 +235,7 @@ fn index_name(oid: u32, place: &IndexPlace) -> String {
 
 async fn calm(client: &Client, shape: &Shape, strong: bool) -> Result<(), Hitch> {
     match holder(client, shape.relid, strong).await? {
-        Some(who) => Err(Hitch::Later(format!("{who} holds a lock on the table"))),
+        Some(who) => Err(Hitch::Later(format!("{who} locks the table"))),
         None => Ok(()),
     }
 }
@@ -278,7 +276,7 @@ fn planned(shape: &Shape, queue: &Queue, defaults: &ColumnDefaults) -> Result<Ta
     table_plan::plan(shape, queue, defaults).map_err(|TableRefusal(reasons)| DbError {
         kind: DbErrorKind::Standing,
         text: format!(
-            "table {} cannot be served: {}; repair it, or choose another name for the queue",
+            "table {} cannot be served: {}; change the table, or choose another name for the queue",
             queue.fill("{queue}"),
             reasons.join("; ")
         ),

@@ -104,14 +104,19 @@ impl Upkeep {
     fn repaired(&mut self, repaired: Repaired, turn: &Turn<'_>) -> Option<Command<TableAnswer>> {
         let Repaired { done, later, failed } = repaired;
         for why in failed {
-            shared::warning!("the table is served without something it should have", queue = turn.label(), why = why);
+            shared::warning!("table served with a defect", queue = turn.label(), why = why);
         }
         let steps = done.join(", ");
         match later {
             Some(why) => {
                 if self.repair_pause.fresh() || !done.is_empty() {
                     let queue = turn.label();
-                    shared::info!("the rest of the table is repaired later", queue = queue, done = steps, why = why);
+                    shared::info!(
+                        "table not repaired completely; retrying later",
+                        queue = queue,
+                        done = steps,
+                        why = why
+                    );
                 }
                 self.repair_at = Some(self.repair_pause.next(turn.now));
             }
@@ -142,7 +147,7 @@ impl Upkeep {
         }
         self.measure_at = turn.now + MEASURE_PERIOD;
         let (statements, keep_ms) = (statements.clone(), turn.base.settings.keep_ms);
-        Some(refusable(Refused::Chore, "measuring the queue", move |client| async move {
+        Some(refusable(Refused::Chore, "measuring the table", move |client| async move {
             Ok(TableAnswer::Measured(make::chores(&client, &statements, keep_ms).await?))
         }))
     }

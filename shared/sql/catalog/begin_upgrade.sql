@@ -1,5 +1,5 @@
--- The beginning of an upgrade by hand: the launcher is told, nobody serves a queue meanwhile, and the version is the one it
--- is meant for.
+-- Begins an upgrade by hand: notifies the launcher, stops all schedulers of the database, and checks the version of the
+-- catalog.
 -- parameters: none (they stand in the text); locks: install, all queues', mill.meta; caller: whoever runs the printed text
 BEGIN;
 {restart}SET LOCAL lock_timeout = '{lock_timeout}';

@@ -1,4 +1,5 @@
--- Is the catalog still there, and still the same? Nobody tells us of a quick uninstall.
+-- Reads the OID of the catalog's marker table, which a scheduler compares with the one that it knows. Nobody tells us of a
+-- quick uninstall.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at most once a second while it looks at its queue

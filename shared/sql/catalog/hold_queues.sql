@@ -1,4 +1,4 @@
--- Nobody serves a queue of this database until this transaction has ended; whoever still does is waited for.
+-- Locks all queues of this database until the transaction ends, and waits for schedulers that serve them.
 -- parameters: kind int
 -- locks: all queues' locks
 -- caller: whoever upgrades

@@ -1,4 +1,4 @@
--- public.task with everything it needs, unless there is a table of that name already: then its scheduler takes it over.
+-- Creates public.task with all its objects, unless a table of that name exists: its scheduler takes that one over.
 -- parameters: none (the statements stand in the text); locks: the new table; caller: launcher install, in its transaction
 DO $install$
 BEGIN

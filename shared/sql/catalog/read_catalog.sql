@@ -1,7 +1,7 @@
--- Is there a catalog, is it one of ours, may we use it, and could we make it? System catalogs only: nothing of a schema `mill` is
--- read before its owner is known. `trusted`: he may make us run what he likes anyway (he is a superuser, we or a role that we
--- belong to), or he may INSERT into our queue, which is the same power; all that is in the schemas is his; and a superuser
--- uses only the catalog of another.
+-- Reads whether the catalog exists, belongs to pgmill, may be used, and could be created. System catalogs only: nothing of a
+-- schema `mill` is read before its owner is known. `trusted`: he may make us run what he likes anyway (he is a superuser, we
+-- or a role that we belong to), or he may INSERT into our queue, which is the same power; all that is in the schemas is his;
+-- and a superuser uses only the catalog of another.
 -- parameters: schema name, table name
 -- locks: none
 -- caller: scheduler, launcher's commands

@@ -1,5 +1,5 @@
--- The marker table: is it there, may we read and lock it, and is it changed just now? `may` asks for the same trust as
--- read_catalog: a table of a stranger can run his functions in the session that reads it.
+-- Reads whether the marker table exists, may be read and locked, and is locked by another transaction. `may` asks for the
+-- same trust as read_catalog: a table of a stranger can run his functions in the session that reads it.
 -- parameters: schema name, table name
 -- locks: none
 -- caller: scheduler

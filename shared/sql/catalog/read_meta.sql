@@ -1,4 +1,4 @@
--- What the catalog says about itself.
+-- Reads mill.meta: whether the catalog is enabled.
 -- parameters: schema name, table name
 -- locks: none
 -- caller: scheduler

@@ -1,4 +1,4 @@
--- Which version is installed? The same question in every version.
+-- Reads the version of the catalog. The same question in every version.
 -- parameters: none
 -- locks: the marker table, shared
 -- caller: scheduler, as whoever is admitted

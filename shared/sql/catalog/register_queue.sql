@@ -1,4 +1,4 @@
--- A served task table becomes known to the catalog.
+-- Registers a served task table with the catalog.
 -- parameters: table_oid oid
 -- locks: the row
 -- caller: scheduler, as the queue's user

@@ -1,4 +1,4 @@
--- Waits for the end of the transaction that asked for our start; seen by everybody as a wait for its lock.
+-- Waits for the end of the transaction that sent the start; other sessions see the wait in pg_locks.
 -- parameters: key int, database int
 -- locks: advisory, shared, for this statement
 -- caller: scheduler

@@ -1,4 +1,4 @@
--- Runs that need no worker come to their end.
+-- Ends runs that need no worker.
 -- parameters: rows int
 -- locks: the runs, flows, tokens
 -- caller: scheduler that keeps the graph

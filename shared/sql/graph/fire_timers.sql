@@ -1,5 +1,5 @@
--- Timers that are due fire, in one transaction, in which they also move on; the ids of those that were as expected.
--- `fires` are the times that fire; `lows` and `highs` those of stretches.
+-- Fires due timers in one transaction and sets their next times; returns the ids of those that were unchanged. `fires` are
+-- the times that fire; `lows` and `highs` those of stretches.
 -- parameters: ids int[], revisions int[], expected_nexts timestamptz[], fires timestamptz[], nexts timestamptz[],
 --     dues timestamptz[], skipped bigint[], lows timestamptz[], highs timestamptz[]
 -- locks: the timers, flows, tokens

@@ -1,4 +1,4 @@
--- Back-fills that can go on, with the room in their flows.
+-- Lists back-fills that can continue, with the room in their flows.
 -- parameters: rows int
 -- locks: none
 -- caller: scheduler that keeps the graph

@@ -1,4 +1,4 @@
--- New and edited timers, and those that are due, in the order in which they fire.
+-- Lists new, edited and due timers, in the order in which they fire.
 -- parameters: rows int, left_out int[]
 -- locks: none
 -- caller: scheduler that keeps the graph

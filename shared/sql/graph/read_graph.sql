@@ -1,4 +1,4 @@
--- What is in use, and when the next timer is due.
+-- Reads what is in use, and when the next timer is due.
 -- parameters: left_out int[]
 -- locks: none
 -- caller: scheduler that keeps the graph, before it waits

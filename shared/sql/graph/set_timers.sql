@@ -1,4 +1,4 @@
--- The next times of new or edited timers, if nobody has edited them since.
+-- Sets the next times of new or edited timers, unless they were edited since.
 -- parameters: ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], reasons text[]
 -- locks: the timers
 -- caller: scheduler that keeps the graph

@@ -1,4 +1,4 @@
--- A back-fill that nobody can go on with says why.
+-- Writes why a back-fill cannot continue.
 -- parameters: id int, trouble text
 -- locks: the row
 -- caller: scheduler that keeps the graph

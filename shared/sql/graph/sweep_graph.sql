@@ -1,4 +1,4 @@
--- Tokens and stashed values that nobody needs any more.
+-- Deletes old tokens and stashed values.
 -- parameters: rows int
 -- locks: the rows
 -- caller: scheduler that keeps the graph, once a minute

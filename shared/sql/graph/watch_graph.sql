@@ -1,5 +1,5 @@
--- Is the graph ours to keep, and is any of it in use?
--- `held`: we keep it already; `armed`: its wake-up lock is held.
+-- Reads whether this session keeps the graph, and whether any of it is in use. `held`: we keep it already; `armed`: its wake-up lock
+-- is held.
 -- parameters: held bool, armed bool
 -- locks: kinds 6 and 3, of the session
 -- caller: scheduler

@@ -1,7 +1,7 @@
--- A job that was pg_cron's. It belongs to its old user if this session may say so and that user may use the queue. It
--- comes in paused if its old user is not kept, or is not the queue's user: that one may be the stronger. pg_cron never
--- tries again before the next time: so the wait after a failure is longer than any schedule.
--- `user` is its user in pg_cron; `keep_scheduled`: jobs of others are not paused.
+-- Inserts a job of pg_cron. It belongs to its old user if this session may say so and that user may use the queue. It comes
+-- in paused if its old user is not kept, or is not the queue's user: that one may be the stronger. pg_cron never tries again
+-- before the next time: so the wait after a failure is longer than any schedule. `user` is its user in pg_cron;
+-- `keep_scheduled`: jobs of others are not paused.
 -- parameters: name text, input text, cron text, schedule_interval interval, timezone text, scheduled bool,
 --     user text, queue text, queue_owner text, keep_scheduled bool
 -- locks: the row

@@ -1,4 +1,4 @@
--- The jobs of pg_cron, whatever columns its version has.
+-- Lists the jobs of pg_cron, whatever columns its version has.
 -- parameters: none
 -- locks: none
 -- caller: the launcher's import

@@ -1,4 +1,4 @@
--- Jobs that are there already under these names.
+-- Lists existing jobs with these names.
 -- parameters: names text[]
 -- locks: none
 -- caller: the launcher's import

@@ -1,6 +1,6 @@
--- What there is of pg_cron in this database, and how this session sees it. Its zone is a setting since 1.5, which only
--- some roles may read (`hidden`: not this one); before, it was always GMT. A table without the extension was copied from
--- somewhere, and then a setting of that name is what somebody says about it.
+-- Reads how pg_cron is installed in this database, and what this session may see of it. Its zone is a setting since 1.5,
+-- which only some roles may read (`hidden`: not this one); before, it was always GMT. A table without the extension was
+-- copied from somewhere, and then a setting of that name is what somebody says about it.
 -- parameters: none
 -- locks: none
 -- caller: the launcher's import

@@ -1,4 +1,4 @@
--- The task table that imported jobs are to run in, and its owner.
+-- Reads the task table for imported jobs, and its owner.
 -- parameters: name text
 -- locks: none
 -- caller: the launcher's import

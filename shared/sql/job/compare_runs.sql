@@ -1,5 +1,5 @@
--- Runs and rows that disagree: a TRUNCATE, a restored table or disabled triggers leave runs without a row, and rows without a run.
--- Rows that wait for a run that the catalog does not know are closed.
+-- Settles runs and rows that differ: a TRUNCATE, a restored table or disabled triggers leave runs without a row, and rows
+-- without a run. Rows that wait for a run that the catalog does not know are closed.
 -- parameters: none
 -- locks: the rows and runs concerned
 -- caller: scheduler, at the start of a session and about every minute

@@ -1,5 +1,5 @@
--- Runs that are older than they are kept, of a few jobs at a time, with their rows; returns behind which job to go on, NULL: from
--- the first.
+-- Deletes runs that are older than they are kept, of a few jobs at a time, with their rows; returns the last job, NULL: the
+-- next call begins with the first.
 -- parameters: after_job int
 -- locks: the runs and rows
 -- caller: scheduler, once in a while

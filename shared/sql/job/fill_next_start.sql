@@ -1,4 +1,4 @@
--- The answer: the next start, or why there is none; too late if the job was changed meanwhile.
+-- Writes a computed next start, or why there is none; it is ignored if the job was changed meanwhile.
 -- parameters: job int, stamp bigint, next_start timestamptz, trouble text
 -- locks: the job's row in job_state
 -- caller: scheduler

@@ -1,5 +1,5 @@
--- Runs that are ordered and due get their rows. The order is taken and the row is made in one transaction.
--- `only_run`: the only one, if it is one.
+-- Inserts the rows of runs that are ordered and due. The order is taken and the row is made in one transaction. `only_run`:
+-- the only one, if it is one.
 -- parameters: rows int, only_run bigint
 -- locks: runs, skipping locked ones
 -- caller: scheduler, behind `start_jobs`

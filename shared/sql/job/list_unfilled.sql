@@ -1,4 +1,4 @@
--- Jobs whose next start has to be computed here, because the server cannot (cron).
+-- Lists jobs whose next start the scheduler has to compute, because the server cannot (cron).
 -- parameters: none
 -- locks: none
 -- caller: scheduler, when it was told that there are some

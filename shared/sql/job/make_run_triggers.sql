@@ -1,7 +1,7 @@
--- The row triggers of jobs. They belong to the queue's user, and run as him: he alone may call the entry points of the queue,
--- and what the types and functions of the table do runs as him. Without the catalog they let a row run as a plain task.
--- The conditions are short, because the server reads them anew for every statement, also for plain tasks.
--- The OIDs of the queue and of its user stand in the text.
+-- Creates the row triggers of jobs. They belong to the queue's user, and run as him: he alone may call the entry points of
+-- the queue, and what the types and functions of the table do runs as him. Without the catalog they let a row run as a plain
+-- task. The conditions are short, because the server reads them anew for every statement, also for plain tasks. The OIDs of
+-- the queue and of its user stand in the text.
 -- parameters: none
 -- locks: the table, against writers
 -- caller: scheduler
@@ -11,7 +11,7 @@ BEGIN
     IF pg_catalog.pg_has_role({user}::pg_catalog.oid, 'MEMBER') THEN
         RETURN NEW;
     END IF;
-    RAISE EXCEPTION 'job, run, at, epoch, run_of and failures are pgmill''s own; insert a task without them'
+    RAISE EXCEPTION 'only pgmill writes job, run, at, epoch, run_of and failures; insert a task without them'
         USING ERRCODE = '42501', HINT = 'SELECT mill.run_job(id) runs a job.';
 END
 $function$;
@@ -77,7 +77,7 @@ BEGIN
     RETURN NULL;
 END
 $function$;
-COMMENT ON FUNCTION {schema}.{run_guard}() IS 'pgmill: only the queue''s user says which run a row executes';
+COMMENT ON FUNCTION {schema}.{run_guard}() IS 'pgmill: refuses a run in a row that another role than the queue''s user writes';
 COMMENT ON FUNCTION {schema}.{run_before}() IS 'pgmill: reports the begin of a run to the catalog';
 COMMENT ON FUNCTION {schema}.{run_after}() IS 'pgmill: reports the end of a run to the catalog';
 COMMENT ON FUNCTION {schema}.{run_delete}() IS 'pgmill: reports a deleted run to the catalog';

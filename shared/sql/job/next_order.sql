@@ -1,4 +1,4 @@
--- The ordered run whose row would be inserted first.
+-- Reads the ordered run whose row would be inserted first.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, if the queue has refused one of several rows

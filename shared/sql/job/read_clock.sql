@@ -1,4 +1,4 @@
--- Has a test moved the clock that decides when jobs are due?
+-- Reads whether a test has moved the clock that decides when jobs are due.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at the start of a session

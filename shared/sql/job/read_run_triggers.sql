@@ -1,4 +1,5 @@
--- Are the row triggers of jobs on the table, with our functions, so that nothing has to be changed on it? And the OID of our user.
+-- Reads whether the table has the row triggers of jobs with our functions, so that nothing has to be changed, and the OID of
+-- our user. And the OID of our user.
 -- parameters: table_oid oid
 -- locks: none
 -- caller: scheduler, at the start of a session

@@ -1,5 +1,5 @@
--- Rows of runs that are to leave the queue before they have begun, or that a person has ended while they run. A row is locked
--- before its run, as everywhere; one that is locked by another transaction is tried again.
+-- Removes rows of runs from the queue before they have begun, and ends those that a user has ended while they run. A row is
+-- locked before its run, as everywhere; one that is locked by another transaction is tried again.
 -- parameters: none
 -- locks: the rows, then their runs, skipping locked ones
 -- caller: scheduler, when it was told that there are some

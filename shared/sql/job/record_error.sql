@@ -1,4 +1,4 @@
--- Tells `mill.why` what keeps the queue from being served, or that nothing does; nothing is written if it is known.
+-- Writes for `mill.why` what keeps the queue from being served, or that nothing does; an equal text is not written again.
 -- parameters: trouble text
 -- locks: the queue's row in the catalog
 -- caller: scheduler

@@ -1,4 +1,4 @@
--- The queue refuses the row of this run: its job is paused with the reason, and the run held.
+-- Pauses the job of a run whose row the queue refuses, with the reason, and holds the run.
 -- parameters: run bigint, refusal text
 -- locks: the run
 -- caller: scheduler

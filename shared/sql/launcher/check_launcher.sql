@@ -1,4 +1,4 @@
--- Which roles and databases of the rows are there, and whether the launcher may end the sessions of each role.
+-- Reads which roles and databases of the queues exist, and whether the launcher may end the sessions of each role.
 -- parameters: roles text[], databases text[]
 -- locks: none
 -- caller: launcher check --connect, as the launcher's login

@@ -1,4 +1,4 @@
--- What a queue's user may do in its database.
+-- Reads what the user of a queue may do in its database.
 -- parameters: schema name, table name
 -- locks: none
 -- caller: launcher check --connect, as the queue's user

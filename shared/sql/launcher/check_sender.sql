@@ -1,4 +1,4 @@
--- May this role send messages to that database: a superuser, or a member of its owner or of one of the named roles?
+-- Reads whether a role may send messages to a database: a superuser, or a member of its owner or of one of the named roles.
 -- parameters: sender oid, database oid, roles text[]
 -- locks: none
 -- caller: launcher, once per message

@@ -1,4 +1,4 @@
--- Ends sessions of a scheduler and its workers that do not end by themselves, where we may.
+-- Ends sessions of a scheduler and its workers that do not end by themselves, where the launcher may.
 -- parameters: backends int[], user text
 -- locks: none
 -- caller: launcher

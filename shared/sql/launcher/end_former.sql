@@ -1,4 +1,4 @@
--- Ends the session by which we led before, if it is still there: it keeps the lock from us.
+-- Ends the former session of this launcher, which still holds the leader lock.
 -- parameters: backend int, began text
 -- locks: none
 -- caller: launcher that has lost its session

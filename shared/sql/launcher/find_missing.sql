@@ -1,4 +1,4 @@
--- What of a row's role and database is there, and whether we could make the rest.
+-- Reads whether the role and the database of a queue exist, and whether the launcher may create them.
 -- parameters: role name, database name
 -- locks: none
 -- caller: launcher

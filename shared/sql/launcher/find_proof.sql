@@ -1,5 +1,5 @@
--- Whether the session by which the launcher leads is on this server. Locks of all databases are shown.
--- The number that it holds comes in two halves.
+-- Reads whether the leading session of the launcher is on this server. Locks of all databases are shown. The number that it
+-- holds comes in two halves.
 -- parameters: proof_high int, proof_low int
 -- locks: none
 -- caller: scheduler

@@ -1,4 +1,4 @@
--- An answer to a message: a lock that the sender sees, for as long as its message stands.
+-- Answers a message: takes a lock that the sender sees, as long as its message lasts.
 -- parameters: key int, sender int
 -- locks: advisory, session
 -- caller: launcher

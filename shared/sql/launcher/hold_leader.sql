@@ -1,6 +1,6 @@
--- One active launcher per name and server: the lock lives in the maintenance database and ends with this session, which the
--- server itself ends once it has been silent for a while. On a stand-by nobody leads.
--- Schedulers find this session by the number in two halves.
+-- Takes the leader lock: one active launcher per name and server, in the maintenance database, until this session ends,
+-- which the server ends after some silence. On a stand-by nobody leads. Schedulers find this session by the number in two
+-- halves.
 -- parameters: kind int, launcher_name text, silence_ms text, proof_high int, proof_low int
 -- locks: advisory, session
 -- caller: launcher

@@ -1,4 +1,5 @@
--- Every database, and whether "*" may serve it: it takes connections, ours too, is no template and not half dropped.
+-- Lists every database, and whether "*" may serve it: it accepts connections, also those of this login, and is neither a
+-- template nor half dropped.
 -- parameters: none
 -- locks: none
 -- caller: launcher, at every poll

@@ -1,5 +1,5 @@
--- Who may put tasks into a queue besides its owner, the current user and superusers: PUBLIC, and each role that has the
--- right INSERT on the table or one of its columns, itself or through a membership.
+-- Lists the roles that may put tasks into a queue besides its owner, its user and superusers: PUBLIC, and each role with
+-- INSERT on the table or one of its columns, itself or through a membership.
 -- parameters: schema name, table name
 -- locks: none
 -- caller: launcher check --connect, as the queue's user

@@ -1,7 +1,7 @@
--- The task tables of a database, their owners, and why one cannot be served as its owner. Only system catalogs are read:
--- a table or function of schema mill may be anybody's, and reading a table runs its owner's index predicates and policies
--- as the reader. A table without the columns of a queue is passed over: a role with the right TRIGGER on it could have
--- put the trigger there. `known`: the owner was let in by the catalog's owner, the operator or the database's owner; a
+-- Lists the task tables of a database, their owners, and why one cannot be served as its owner. Only system catalogs are
+-- read: a table or function of schema mill may be anybody's, and reading a table runs its owner's index predicates and
+-- policies as the reader. A table without the columns of a queue is passed over: a role with the right TRIGGER on it could
+-- have put the trigger there. `known`: the owner was let in by the catalog's owner, the operator or the database's owner; a
 -- stranger's tables would take the slots of others.
 -- parameters: rows bigint
 -- locks: none

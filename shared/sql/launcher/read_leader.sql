@@ -1,4 +1,4 @@
--- Who leads: the session that holds the lock, where it comes from, and what it says of itself in a comment of its
+-- Reads who leads: the session that holds the lock, its address, and what it writes about itself in a comment of its
 -- statements (see the launcher's `host`). What we may not see of another role's session is NULL.
 -- parameters: kind int, launcher_name text
 -- locks: none

@@ -1,4 +1,4 @@
--- The message is gone, and its answer goes too.
+-- Withdraws the answer to a message that has ended.
 -- parameters: key int, sender int
 -- locks: none
 -- caller: launcher

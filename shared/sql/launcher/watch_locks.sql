@@ -1,5 +1,5 @@
--- What others ask of us and do to our databases, as their locks show it: messages, work on whole databases (DROP,
--- RENAME, SET TABLESPACE, use as a template), and on marker tables (uninstall, upgrade), and who leads.
+-- Reads messages, work on whole databases (DROP, RENAME, SET TABLESPACE, use as a template), work on marker tables
+-- (uninstall, upgrade), and the leader, from pg_locks.
 -- parameters: leader_kind oid, message_kinds bigint[], marker_tables oid[], own_backends int[]
 -- locks: none
 -- caller: launcher, every 200 ms

@@ -1,5 +1,5 @@
--- Which server this session is on. A promoted copy has the same system identifier, another timeline and another start. The
--- timeline of the checkpoint lags behind a promotion, so it is read from the name of the present WAL file.
+-- Reads which server this session is on. A promoted copy has the same system identifier, another timeline and another start.
+-- The timeline of the checkpoint lags behind a promotion, so it is read from the name of the present WAL file.
 -- parameters: none
 -- locks: none
 -- caller: launcher, scheduler and worker, once per session of their own

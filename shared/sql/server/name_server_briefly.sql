@@ -1,4 +1,4 @@
--- The same on a server whose owner has revoked the functions that name the system: its start is all that is known.
+-- Reads the start of the server only: its owner has revoked the functions that name the system.
 -- parameters: none
 -- locks: none
 -- caller: launcher, scheduler and worker

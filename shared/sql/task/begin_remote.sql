@@ -1,6 +1,5 @@
--- The session on the remote is there: from here on the row names it, and only then is the input sent. No row: the
--- task was stopped, deleted or claimed anew meanwhile, and nothing is run.
--- `remote_session` tells that session from later ones with its pid.
+-- Writes the session on the remote into the row, before the input is sent. No row: the task was stopped, deleted or claimed
+-- anew meanwhile, and nothing is run. `remote_session` tells that session from later ones with its pid.
 -- parameters: id bigint, attempt int, remote_pid int, remote_session text
 -- locks: the row
 -- caller: worker

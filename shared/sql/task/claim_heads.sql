@@ -1,6 +1,6 @@
--- Claims up to `rows` due rows by looking at the heads of the groups, so that no group hides another. A loose scan: one
--- index probe per group. With more groups than `groups` it begins after the hash `after_hash` and goes on there the next
--- time. The other parameters are those of `claim_walk`.
+-- Claims up to `rows` due rows from the heads of the groups, so that no group hides another. A loose scan: one index probe
+-- per group. With more groups than `groups` it begins after the hash `after_hash` and goes on there the next time. The other
+-- parameters are those of `claim_walk`.
 -- parameters: rows bigint, assigned_ids bigint[], idle_backends int[], after_hash int, groups int,
 --     rows_per_group bigint, reserved_backends int[], longest_input int, known_ids bigint[], known_groups bytea[],
 --     known_remotes bytea[], lazy bool, return_plain bool

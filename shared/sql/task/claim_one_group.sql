@@ -1,10 +1,9 @@
--- The ends of tasks whose workers have left their results, and the claim of what they make room for, where only one
--- group waits and runs, and all of its tasks are plain: what `end` and `claim_heads` do, in one statement. The claim does
--- not see what is written here, so what is ended here is left out of what runs. Whatever is locked is skipped, so it waits for
--- nobody. It knows whether it is exact: no other group waits, and the rows in front are due, new and plain. If not, it claims
--- nothing and says so; the ends are written all the same.
--- `assigned_ids` are tasks that workers are at, all of them of `group`; there are as many `reserved_backends` (of pooled connections) as `rows`.
--- `longest_input`: of tasks that begin here, in bytes.
+-- Records results and claims for the room that they leave in one statement, where one group of plain tasks waits and runs:
+-- `end` and `claim_heads` together. The claim does not see what is written here, so what is ended here is left out of what
+-- runs. Whatever is locked is skipped, so it waits for nobody. It knows whether it is exact: no other group waits, and the
+-- rows in front are due, new and plain. If not, it claims nothing and says so; the ends are written all the same.
+-- `assigned_ids` are tasks that workers are at, all of them of `group`; there are as many `reserved_backends` (of pooled
+-- connections) as `rows`. `longest_input`: of tasks that begin here, in bytes.
 -- parameters: ids bigint[], attempts int[], failures bool[], outputs text[], errors text[], rows bigint,
 --     assigned_ids bigint[], group text, reserved_backends int[], longest_input int
 -- locks: the rows

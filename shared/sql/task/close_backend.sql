@@ -1,5 +1,5 @@
--- Ends a backend whose connection nobody trusts any more. No row: it is gone, or its pid is another's by now.
--- `began` is in seconds, as the server writes them.
+-- Ends a backend whose connection cannot be used again. No row: it is gone, or its pid is another's by now. `began` is in
+-- seconds, as the server writes them.
 -- parameters: pid int, began text
 -- locks: none
 -- caller: scheduler

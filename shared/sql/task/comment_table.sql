@@ -1,4 +1,4 @@
--- What every column means, for \d+ and for people.
+-- Comments on every column, for \d+ and for people.
 -- parameters: none
 -- locks: the new table
 -- caller: scheduler, in the transaction that makes the table

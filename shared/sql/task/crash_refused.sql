@@ -1,5 +1,5 @@
--- The same where the data refuse the repetition or the pause: it ends as a failure that says so.
--- `death` is how it died; NULL: nobody knows, of a remote task.
+-- Ends a crashed task as failed, where the data refuse its repetition or its pause. `death` is how it died; NULL: nobody
+-- knows, of a remote task.
 -- parameters: id bigint, attempt int, refusal text, death text
 -- locks: the row
 -- caller: scheduler

@@ -1,6 +1,6 @@
--- What became of a remote task cannot be found out, or a task has killed its worker or its server process too often: it ends
--- as crashed, with its repetition and its pause. Not if somebody else has the row locked: it is tried again.
--- `death` is how it died; NULL: nobody knows, of a remote task.
+-- Ends a task as crashed, with its repetition and its pause: the outcome of a remote task is unknown, or a task has killed
+-- its worker or its server process too often. Not if somebody else has the row locked: it is tried again. `death` is how it
+-- died; NULL: nobody knows, of a remote task.
 -- parameters: id bigint, attempt int, death text
 -- locks: the row, and those that its pause plans anew
 -- caller: scheduler, at a reset, and when `plan_again` says that it is spent

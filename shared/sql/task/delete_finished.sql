@@ -1,4 +1,4 @@
--- Of ended rows those that have neither output nor error are deleted, if their owner wants that.
+-- Deletes ended rows that have neither output nor error, if their column delete is true.
 -- parameters: ids bigint[], attempts int[]
 -- locks: the rows
 -- caller: worker, in the transaction that ended the rows

@@ -1,4 +1,4 @@
--- Finished rows older than the row's `keep`, a few at a time.
+-- Deletes finished rows older than their `keep`, a few at a time.
 -- parameters: keep_ms float8
 -- locks: the rows
 -- caller: scheduler

@@ -1,8 +1,8 @@
--- The ends of attempts, one or many. A row that repeats or pauses its group is only ended together with that
+-- Records the ends of attempts, one or many. A row that repeats or pauses its group is only ended together with that
 -- (`consequences`): whether it does is decided now, not when the task began. A batch reports when each task began and ended,
--- in microseconds since its claim; an end without these times is now. A row that is not returned is no longer ours
--- (deleted, stopped, claimed anew), or has consequences by now, or, where locked rows are skipped, is locked.
--- In the form for one row each parameter but the last is one value: a long output need not be copied into an array.
+-- in microseconds since its claim; an end without these times is now. A row that is not returned is no longer ours (deleted,
+-- stopped, claimed anew), or has consequences by now, or, where locked rows are skipped, is locked. In the form for one row
+-- each parameter but the last is one value: a long output need not be copied into an array.
 -- parameters: ids bigint[], attempts int[], failures bool[], outputs text[], errors text[], reasons text[],
 --     begins bigint[], ends bigint[], consequences bool
 -- locks: the rows

@@ -1,8 +1,7 @@
--- Ends the session that holds this queue, if an earlier leader of our launcher's name has left it behind (a host that froze, or
--- was cut off): it bears that name's mark, and not that of the session by which our launcher leads. That this one holds
--- the leader's lock is looked at in the same moment: a scheduler that has slept through its own launcher's end ends nobody.
--- Half a second is waited for its end.
--- `term` is the server process of the session by which our launcher leads.
+-- Ends the session that holds this queue, if an earlier leader of this launcher's name has left it behind (a host that
+-- froze, or was cut off): it has the mark of that name, but not that of the leading session. That this one holds the
+-- leader's lock is looked at in the same moment: a scheduler that has slept through its own launcher's end ends nobody. Half
+-- a second is waited for its end. `term` is the server process of the session by which our launcher leads.
 -- parameters: queue_kind int, table_oid oid, launcher_kind int, launcher_name text, term_kind int, term int,
 --     leader_kind int
 -- locks: none

@@ -1,5 +1,5 @@
--- Cancels (or terminates) the session of a dead worker on the remote it ran on, if it is that very one.
--- `began_us` is when the session began, in microseconds.
+-- Cancels (or terminates) the session of a dead worker on its remote, if it is provably that one. `began_us` is when the
+-- session began, in microseconds.
 -- parameters: pid int, began_us bigint, terminate bool
 -- locks: none
 -- caller: scheduler, on the remote

@@ -1,5 +1,5 @@
--- The end of an attempt that has run and whose result the database has refused in every form: a failure that says so, without
--- consequences. Not if somebody else has the row locked: it is tried again.
+-- Ends an attempt whose result the database has refused in every form: a failure with that reason, without consequences. Not
+-- if somebody else has the row locked: it is tried again.
 -- parameters: id bigint, attempt int
 -- locks: the row
 -- caller: scheduler, once in a while

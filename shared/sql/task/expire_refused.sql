@@ -1,4 +1,4 @@
--- A row that nobody started in time and whose repetition the data refuse: it ends as a failure that says so.
+-- Ends a row that was not started in time and whose repetition the data refuse, as a failure with that reason.
 -- parameters: id bigint, refusal text
 -- locks: the row
 -- caller: scheduler

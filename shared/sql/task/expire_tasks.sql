@@ -1,4 +1,4 @@
--- Rows that nobody started in time; those that repeat get their next repetition without having run.
+-- Expires rows that were not started in time; those that repeat get their next repetition.
 -- parameters: ids bigint[]
 -- locks: the rows, but for those that somebody else has locked
 -- caller: scheduler

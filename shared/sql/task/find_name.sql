@@ -1,4 +1,4 @@
--- What a table is called now, if it is still there.
+-- Reads the present name of a table, if it exists.
 -- parameters: table_oid oid
 -- locks: none
 -- caller: scheduler, when another table, or none, has the name of its queue

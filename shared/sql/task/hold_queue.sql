@@ -1,4 +1,4 @@
--- One scheduler per queue, wherever it runs: the lock lives in the server and ends with this session.
+-- Locks the queue: one scheduler per queue, until this session ends.
 -- parameters: kind int, table_oid oid
 -- locks: advisory, session
 -- caller: scheduler

@@ -1,5 +1,5 @@
--- The columns that a repetition copies: all but those we set ourselves and those the server makes. Runs of jobs, which have an
--- `at` of their own, never repeat.
+-- Lists the columns that a repetition copies: all but those that pgmill or the server sets. Runs of jobs, which have an `at`
+-- of their own, never repeat.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, and the worker of a repeating task

@@ -1,4 +1,4 @@
--- The defaults of the columns as the server spells them.
+-- Lists the defaults of the columns as the server writes them.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at the start of a session

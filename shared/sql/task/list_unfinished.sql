@@ -1,4 +1,5 @@
--- Rows that somebody claimed and nobody finished. A pid of another server has a minus. Those that are not our workers' are settled.
+-- Lists rows that were claimed and have not ended. A pid of another server has a minus. Those that are not our workers' are
+-- settled.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at the start of a session, after a worker's death, every `reset`

@@ -1,5 +1,5 @@
--- A session lock on the queue as a sign for others: the wake-up lock (its holder sleeps, and inserters that cannot share
--- it notify), no slot, no connection. Never the blocking form.
+-- Takes a session lock on the queue that other sessions read: asleep, no slot, no connection and the like. Never the
+-- blocking form.
 -- parameters: kind int, table_oid oid
 -- locks: advisory, session
 -- caller: scheduler

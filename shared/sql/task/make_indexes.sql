@@ -1,5 +1,6 @@
--- The indexes of the claim: waiting rows in the order they are claimed, per group and over all, and what runs; rows
--- that stand aside for their time; the runs of jobs. By hash, not by name: a btree refuses long texts, and the take compares the names themselves anyway.
+-- Creates the indexes of claims: waiting rows in the order in which they are claimed, per group and over all; running rows;
+-- held rows; runs of jobs. By hash, not by name: a btree refuses long texts, and the claim compares the names themselves
+-- anyway.
 -- parameters: none
 -- locks: the new table
 -- caller: scheduler, in the transaction that makes the table

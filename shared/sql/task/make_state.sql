@@ -1,4 +1,4 @@
--- The states of a task. One type per schema, shared by the queues in it.
+-- Creates the type of task states. One type per schema, shared by the queues in it.
 -- parameters: none
 -- locks: the type's name
 -- caller: scheduler

@@ -1,5 +1,5 @@
--- The task table, with the columns of the list in `shared/src/db/task_column.rs`. Defaults fall through session, role, database
--- and server settings `pg_task.*` to the config's value, which stands in the text.
+-- Creates the task table, with the columns of the list in `shared/src/db/task_column.rs`. Defaults fall through session,
+-- role, database and server settings `pg_task.*` to the config's value, which stands in the text.
 -- parameters: none
 -- locks: the table's name
 -- caller: scheduler

@@ -1,7 +1,7 @@
--- The wake-up and the hold. Functions of the schema, shared by its queues; every name in them is qualified, because they
--- run with the inserter's search_path and rights. NOTIFY takes a server-wide lock at commit, so it is called only
--- when the scheduler sleeps: then it holds the lock that is tried here. An inserter that got it shares it until its
--- commit, and the scheduler cannot fall asleep over an uncommitted row.
+-- Creates the triggers that wake the scheduler and hold rows that are planned for later. Functions of the schema, shared by
+-- its queues; every name in them is qualified, because they run with the inserter's search_path and rights. NOTIFY takes a
+-- server-wide lock at commit, so it is called only when the scheduler sleeps: then it holds the lock that is tried here. An
+-- inserter that got it shares it until its commit, and the scheduler cannot fall asleep over an uncommitted row.
 -- parameters: none
 -- locks: the new table
 -- caller: scheduler, in the transaction that makes the table
@@ -33,8 +33,8 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION {schema}.mill_wakeup() IS 'pgmill: wakes the scheduler of this table up, if it sleeps';
-COMMENT ON FUNCTION {schema}.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
-COMMENT ON FUNCTION {schema}.mill_claimed() IS 'pgmill: no row is inserted as claimed: its pid would name a stranger''s session';
+COMMENT ON FUNCTION {schema}.mill_hold() IS 'pgmill: holds a row that is planned for later until its time';
+COMMENT ON FUNCTION {schema}.mill_claimed() IS 'pgmill: refuses rows that are inserted as claimed: their pid could be that of another session';
 CREATE OR REPLACE TRIGGER mill_hold BEFORE INSERT OR UPDATE OF plan ON {queue} FOR EACH ROW
     WHEN (NEW.plan > statement_timestamp()) EXECUTE FUNCTION {schema}.mill_hold();
 CREATE OR REPLACE TRIGGER mill_claimed BEFORE INSERT ON {queue} FOR EACH ROW

@@ -1,5 +1,5 @@
--- A sign for `mill.why`: the remote of this task cannot be reached, so what became of it is not known. It ends with
--- this session. Taken once, however often it is asked for.
+-- Takes a lock for `mill.why`: the remote of this task cannot be reached, so its outcome is unknown. It ends with this
+-- session. Taken once, however often it is asked for.
 -- parameters: kind int, table_oid oid, id bigint
 -- locks: advisory, session
 -- caller: scheduler

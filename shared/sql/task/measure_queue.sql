@@ -1,4 +1,4 @@
--- Rows and bytes of the queue for `status`: counted while it is small, estimated when it is large.
+-- Reads rows and bytes of the table for `status`: counted while it is small, estimated when it is large.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, once a minute at most

@@ -1,5 +1,5 @@
--- Who we are on a remote: the backend, when it began, and when its server did, in microseconds of its own clock.
--- The path is the remote user's own, so operators are qualified, too.
+-- Reads the backend on a remote, its start and the start of its server, in microseconds of the remote clock. The path is the
+-- remote user's own, so operators are qualified, too.
 -- parameters: none
 -- locks: none
 -- caller: worker, on the remote, right after the login

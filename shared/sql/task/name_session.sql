@@ -1,4 +1,4 @@
--- What pg_stat_activity says about the scheduler: it carries the sleep, which a reload may change.
+-- Sets the application_name of the scheduler, which contains `sleep`.
 -- parameters: name text
 -- locks: none
 -- caller: scheduler, after a reload

@@ -1,4 +1,4 @@
--- Milliseconds until the next row's time comes; no row when none is planned.
+-- Reads the milliseconds until the next planned row is due; no row when none is planned.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, before it waits

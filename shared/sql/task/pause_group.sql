@@ -1,4 +1,4 @@
--- One at a time with a pause: all due rows of the finished task's group that have a negative max wait for it.
+-- Delays all due rows of the finished task's group that have a negative max: one at a time, with a pause.
 -- parameters: id bigint, attempt int
 -- locks: the rows
 -- caller: worker, in the transaction that finishes the row

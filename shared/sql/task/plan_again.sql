@@ -1,13 +1,11 @@
--- An attempt that ended without a result goes back to PLAN, if no backend runs it any more. The run of a job that has
--- begun never does: it is closed with the reason, and its triggers see to what follows. Of a remote one the caller knows
--- that no backend runs it.
--- Not if somebody else has the row locked: nobody waits for him, and it is tried again. A backend that is kept for the next
--- worker, or is used by another task since, is a stranger to it: it does not run it.
--- A task whose attempts kill their worker or their server process waits from the second such death in a row on, 1 s at first,
--- then twice as long each time, 5 min at most. After the 20th it is not planned again: the answer says that it is spent. A
--- connection that the server closed without a word counts if the server is still the same: then the task's own server process
--- has died, and one that stopped or crashed because of others would have said so. The time that a repetition is computed
--- from is kept in `at` meanwhile.
+-- Returns an attempt that ended without a result to PLAN, if no backend runs it any more. The run of a job that has begun
+-- never does: it is closed with the reason, and its triggers see to what follows. Of a remote one the caller knows that no
+-- backend runs it. Not if somebody else has the row locked: nobody waits for him, and it is tried again. A backend that is
+-- kept for the next worker, or is used by another task since, is a stranger to it: it does not run it. A task whose attempts kill their
+-- worker or their server process waits from the second such death in a row on, 1 s at first, then twice as long each time, 5
+-- min at most. After the 20th it is not planned again: the answer says that it is spent. A connection that the server closed
+-- without a word counts if the server is still the same: then the task's own server process has died, and one that stopped
+-- or crashed because of others would have said so. The time that a repetition is computed from is kept in `at` meanwhile.
 -- `died`: its worker died, or lost its connection without a word; of the latter, `server_began_us` is when the server began.
 -- `foreign_backends` do not run it.
 -- parameters: id bigint, attempt int, reason text, foreign_backends int[], died bool, server_began_us bigint

@@ -1,4 +1,4 @@
--- Which table has the queue's name now? A rename tells nobody, and our statements go by the name.
+-- Reads which table has the name of the queue. A rename tells nobody, and our statements go by the name.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at every full pass

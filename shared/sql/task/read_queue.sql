@@ -1,4 +1,4 @@
--- What is there under the queue's name.
+-- Reads what exists under the name of the queue.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at every start of a session

@@ -1,6 +1,6 @@
--- Which of the running tasks their owners have stopped, stopped and planned again, or deleted. (The run of a job that
--- somebody stops is closed as cancelled at once, skipped or marked as he says.)
--- Of which attempt is said as well: a task of a batch may have gone back meanwhile and run again in another worker.
+-- Lists the running tasks that users have stopped, stopped and planned again, or deleted. (The run of a job that somebody
+-- stops is closed as cancelled at once, skipped or marked as he says.) Of which attempt is said as well: a task of a batch
+-- may have gone back meanwhile and run again in another worker.
 -- parameters: ids bigint[], attempts int[]
 -- locks: none
 -- caller: scheduler, when notified and at every poll

@@ -1,4 +1,4 @@
--- Settings of the scheduler at the levels below our config: session, role, database, server. Empty counts as unset.
+-- Reads settings of the scheduler at the levels below the config: session, role, database, server. Empty counts as unset.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at the start of a session and on reload

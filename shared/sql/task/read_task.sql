@@ -1,8 +1,8 @@
--- What became of an attempt, and whether the backend that it ran on still lives. Only a backend that began before the
--- task did is its own: a reused pid belongs to an innocent session. A remote task's pid means nothing here: where its
--- session is, is told instead. A connection that another task uses since serves that one: its backend is a stranger to
--- this task. Whether the backend is one of ours is told as well: whoever may change rows can write any session's pid into
--- one. `foreign_backends` do not run it: they are kept, or serve other tasks by now.
+-- Reads the state of an attempt, and whether its backend still lives. Only a backend that began before the task did is its
+-- own: a reused pid belongs to an innocent session. A remote task's pid means nothing here: where its session is, is told
+-- instead. A connection that another task uses since serves that one: its backend is a stranger to this task. Whether the backend
+-- is one of ours is told as well: a user who may change rows can write any session's pid into one. `foreign_backends` do not
+-- run it: they are kept, or serve other tasks by now.
 -- parameters: id bigint, attempt int, foreign_backends int[]
 -- locks: none
 -- caller: scheduler, for a task whose worker is gone

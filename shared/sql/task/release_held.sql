@@ -1,5 +1,5 @@
--- Rows that stood aside for their time, and whose time has come. By an array of ids, because a join could read the whole table
--- if it was small when the statement was planned.
+-- Releases held rows whose time has come. By an array of ids, because a join could read the whole table if it was small when
+-- the statement was planned.
 -- parameters: none
 -- locks: the rows
 -- caller: scheduler, in every full pass

@@ -1,4 +1,4 @@
--- The next run of a repeating task: a new row with the finished one as its parent and all else copied.
+-- Inserts the next run of a repeating task: a copy of the finished row, with that as its parent.
 -- parameters: id bigint, attempt int
 -- locks: none
 -- caller: worker, in the transaction that finishes the row

@@ -1,5 +1,5 @@
--- What a worker has taken and will not send goes back to PLAN: the word of its batch says so, no backend need be asked.
--- Not rows that somebody else has locked: nobody waits for him, and they are tried again. Those are the answer.
+-- Returns tasks that a worker has claimed and will not send to PLAN: its batch proves that, so no backend is asked. Not rows
+-- that somebody else has locked: nobody waits for him, and they are tried again. Those are the answer.
 -- parameters: ids bigint[], attempts int[]
 -- locks: the rows
 -- caller: scheduler (a task of the batch takes long), worker (it is to end)

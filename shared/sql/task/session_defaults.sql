@@ -1,5 +1,5 @@
--- What ALTER ROLE .. SET and ALTER DATABASE .. SET give to a session of ours that begins now, as one number: a connection
--- that was made under another one is not pooled any more.
+-- Reads a number over what ALTER ROLE .. SET and ALTER DATABASE .. SET give to a new session: a connection with another
+-- number is not pooled any more.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, in every full pass

@@ -1,5 +1,5 @@
--- Our trigger functions are their owner's alone, whatever default privileges the database has: a role that may EXECUTE one could use
--- it as a trigger of a table of its own.
+-- Revokes EXECUTE on trigger functions from all roles but their owner, whatever default privileges the database has: a role
+-- that may EXECUTE one could use it as a trigger of its own table.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, in the transaction that makes the functions

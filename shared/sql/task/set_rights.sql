@@ -1,5 +1,5 @@
--- A table that we make is its owner's alone, whatever default privileges the database has: a role that may insert into it can do what
--- its queue's user can do.
+-- Revokes rights on a created table from all roles but its owner, whatever default privileges the database has: a role that
+-- may insert into it can do what its queue's user can do.
 -- parameters: none
 -- locks: the new table
 -- caller: scheduler, in the transaction that makes the table

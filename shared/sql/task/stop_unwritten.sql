@@ -1,4 +1,4 @@
--- The same where that is refused, too: the row is stopped, so that its group goes on and its input is not run again unasked.
+-- Stops a row whose end is refused in every form, so that its group continues and its input does not run again.
 -- parameters: id bigint, attempt int
 -- locks: the row
 -- caller: scheduler, behind `end_unwritten`

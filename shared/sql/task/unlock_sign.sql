@@ -1,4 +1,4 @@
--- The sign is taken down.
+-- Releases a lock of `lock_sign`.
 -- parameters: kind int, table_oid oid
 -- locks: advisory, session
 -- caller: scheduler

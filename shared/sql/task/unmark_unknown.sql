@@ -1,4 +1,4 @@
--- It is known now.
+-- Releases the lock of `mark_unknown`: the outcome is known.
 -- parameters: kind int, table_oid oid, id bigint
 -- locks: gives back an advisory one
 -- caller: scheduler

@@ -34,10 +34,10 @@ pub enum Error {
     UnknownZone(String),
     #[error("cron \"{text}\": {why}")]
     Cron { text: String, why: CronError },
-    #[error("an interval of nothing or less cannot be repeated")]
+    #[error("a repeated interval must be more than 0")]
     NotPositive,
     #[error("months cannot be mixed with days or hours in a schedule")]
     Mixed,
-    #[error("the time lies beyond the years that can be reckoned with")]
+    #[error("the time is outside the supported years")]
     OutOfRange,
 }

@@ -18,16 +18,16 @@ const DAY_US: u64 = 24 * HOUR_US;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    #[error("\"{0}\" is not a length of time; write for instance \"500 ms\", \"10 s\", \"1 hour 30 min\"")]
+    #[error("\"{0}\" is not a duration; write for example \"500 ms\", \"10 s\", \"1 hour 30 min\"")]
     Malformed(String),
     /// Not even the beginning of one. It is not shown: it may be a password that landed under the wrong key.
-    #[error("is not a length of time; write for instance \"500 ms\", \"10 s\", \"1 hour 30 min\"")]
+    #[error("is not a duration; write for example \"500 ms\", \"10 s\", \"1 hour 30 min\"")]
     Foreign,
     #[error("\"{text}\" has the unknown unit \"{unit}\"; units are us, ms, s, min, h, d, week")]
     UnknownUnit { text: String, unit: String },
     #[error("\"{0}\" counts months or years, which have no fixed length; use days or weeks")]
     NoFixedLength(String),
-    #[error("\"{0}\" is too long a time")]
+    #[error("\"{0}\" is too long")]
     TooLong(String),
 }
 

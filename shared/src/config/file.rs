@@ -23,14 +23,13 @@ pub(super) fn read(path: &Path, environment: Environment) -> Result<Config, Vec<
     let text = String::from_utf8(bytes).map_err(|error| {
         mistake(format!("is not UTF-8 text: bad byte at offset {}", error.utf8_error().valid_up_to()))
     })?;
-    let absolute = std::path::absolute(path).map_err(|error| mistake(format!("has no place: {error}")))?;
+    let absolute = std::path::absolute(path).map_err(|error| mistake(format!("cannot find its folder: {error}")))?;
     let folder = absolute.parent().unwrap_or(Path::new("/"));
     let mut config = read::read(&text, folder, environment)?;
     if mode & GROUP_AND_OTHERS_READ != 0 && config.has_password() {
-        config.warnings.push(format!(
-            "{} holds a password and may be read by others than its owner; chmod 600 it",
-            path.display()
-        ));
+        config
+            .warnings
+            .push(format!("{} contains a password, and other users may read it; chmod 600 it", path.display()));
     }
     Ok(config)
 }

@@ -55,7 +55,7 @@ impl Json {
             Json::Null => "null",
             Json::Bool(_) => "true or false",
             Json::Integer(_) => "a whole number",
-            Json::Float(_) => "a number that is not whole or too large",
+            Json::Float(_) => "a number that is not whole, or too large",
             Json::Text(_) => "text",
             Json::Array(_) => "an array",
             Json::Object(_) => "an object",

@@ -96,7 +96,7 @@ impl Walk<'_> {
         self.keep("control", checked);
         self.merge_duplicates();
         if self.untold > 0 {
-            let text = format!("and {} more mistakes", self.untold);
+            let text = format!("and {} more mistake{}", self.untold, if self.untold == 1 { "" } else { "s" });
             self.mistakes.push(Mistake { place: "file".to_owned(), text });
         }
         if self.mistakes.is_empty() { Ok(self.config) } else { Err(self.mistakes) }
@@ -130,9 +130,9 @@ impl Walk<'_> {
             if seen.insert(name) {
                 unique.push((inner, name, json));
             } else if name == key {
-                self.note(&inner, "stands twice".to_owned());
+                self.note(&inner, "appears twice".to_owned());
             } else {
-                self.note(&inner, format!("stands twice: it is an older name of {name}"));
+                self.note(&inner, format!("appears twice: it is an older name of {name}"));
             }
         }
         unique
@@ -335,7 +335,7 @@ impl Walk<'_> {
                 continue;
             }
             if own.get(keyword).is_some_and(|written| !written.is_empty() && written != value) {
-                self.note(place, format!("its {keyword} is not the queue's {key}, {value:?}; leave it out"));
+                self.note(place, format!("its {keyword} differs from the queue's {key}, {value:?}; leave it out"));
             }
         }
         let whole = match (self.connect_is_fine, queue.is_every()) {
@@ -366,14 +366,14 @@ impl Walk<'_> {
                 continue;
             };
             if first.is_same_as(&queue) {
-                self.config.warnings.push(format!("{} says the same as {}: served once", queue.place, first.place));
+                self.config.warnings.push(format!("{} repeats {}: the queue is served once", queue.place, first.place));
                 continue;
             }
             let difference = if first.user == queue.user { "other settings" } else { "another user" };
             for (here, there) in [(first, &queue), (&queue, first)] {
                 let name = format!("{}.{} in {}", queue.schema, queue.table, queue.data);
                 let name = name.escape_debug();
-                self.note(&here.place, format!("serves {name}, as {} does with {difference}", there.place));
+                self.note(&here.place, format!("serves {name}, which {} serves with {difference}", there.place));
             }
         }
         self.config.queues = kept;
@@ -392,13 +392,13 @@ fn shown_key(key: &str) -> String {
 /// What to say of a key that has no meaning where it stands.
 fn unknown_key<'k>(key: &str, known: impl Iterator<Item = &'k str>) -> String {
     let belongs = if key::is_setting(key) {
-        "; it belongs into \"defaults\" or a queue of \"json\""
+        "; it belongs in \"defaults\" or in a queue of \"json\""
     } else if key::is_of_queue(key) {
-        "; it belongs into a queue of \"json\""
+        "; it belongs in a queue of \"json\""
     } else if key::is_general(key) {
         "; it belongs beside \"json\", for all queues"
     } else if Conninfo::keywords().any(|keyword| keyword == key) {
-        "; it belongs into the text of \"connect\""
+        "; it belongs in the text of \"connect\""
     } else {
         let near = nearest(key, known);
         return near.map_or("unknown key".to_owned(), |near| format!("unknown key; did you mean \"{near}\"?"));

@@ -170,7 +170,7 @@ fn remotes_are_named_conninfos_that_stand_for_themselves() {
         (r#"{"remotes":{"a":"user=y password=s3cret"}}"#, "remotes.a: remote has no host"),
         (r#"{"remotes":{"a":"host=x password=s3cret"}}"#, "remotes.a: remote has no user"),
         (r#"{"remotes":{"a":"host=x user=y hots=z"}}"#, "did you mean \"host\"?"),
-        (r#"{"remotes":{"a":"host=x user=y","a":"host=x user=y"}}"#, "remotes.a: stands twice"),
+        (r#"{"remotes":{"a":"host=x user=y","a":"host=x user=y"}}"#, "remotes.a: appears twice"),
     ] {
         let told = told(text).concat();
         assert!(told.contains(word) && !told.contains("s3cret"), "{told}");
@@ -179,11 +179,11 @@ fn remotes_are_named_conninfos_that_stand_for_themselves() {
 
 #[test]
 fn a_key_that_stands_twice_is_a_mistake() {
-    assert_eq!(told(r#"{"name":"a","name":"b"}"#), ["name: stands twice"]);
-    assert_eq!(told(r#"[{"data":"a","data":"a"}]"#), ["json[0].data: stands twice"]);
-    let older = "json[0].lend: stands twice: it is an older name of pool";
+    assert_eq!(told(r#"{"name":"a","name":"b"}"#), ["name: appears twice"]);
+    assert_eq!(told(r#"[{"data":"a","data":"a"}]"#), ["json[0].data: appears twice"]);
+    let older = "json[0].lend: appears twice: it is an older name of pool";
     assert_eq!(told(r#"[{"pool":true,"lend":true}]"#), [older]);
-    assert_eq!(told(r#"{"defaults":{"max":1,"max":1}}"#), ["defaults.max: stands twice"]);
+    assert_eq!(told(r#"{"defaults":{"max":1,"max":1}}"#), ["defaults.max: appears twice"]);
 }
 
 #[test]
@@ -205,10 +205,10 @@ fn a_byte_order_mark_is_tolerated() {
 fn equal_queues_collapse_and_different_ones_are_mistakes_at_both_places() {
     let same = config(r#"[{"data":"a"},{"data":"b"},{"data":"a","user":"a","table":"task"}]"#);
     assert_eq!(same.queues.len(), 2);
-    assert_eq!(same.warnings, ["json[2] says the same as json[0]: served once"]);
+    assert_eq!(same.warnings, ["json[2] repeats json[0]: the queue is served once"]);
     let user = told(r#"[{"data":"a"},{"data":"a","user":"b"}]"#);
-    assert_eq!(user[0], "json[0]: serves public.task in a, as json[1] does with another user");
-    assert_eq!(user[1], "json[1]: serves public.task in a, as json[0] does with another user");
+    assert_eq!(user[0], "json[0]: serves public.task in a, which json[1] serves with another user");
+    assert_eq!(user[1], "json[1]: serves public.task in a, which json[0] serves with another user");
     let settings = told(r#"[{"data":"a"},{"data":"a","sleep":5}]"#);
     assert!(settings.len() == 2 && settings[1].ends_with("with other settings"), "{settings:?}");
     assert_eq!(config(r#"[{"data":"a"},{"data":"a","table":"t"},{"data":"a","schema":"s"}]"#).queues.len(), 3);

@@ -35,7 +35,9 @@ pub(super) fn short_text(json: &Json) -> Result<String, String> {
 pub(super) fn name(json: &Json) -> Result<String, String> {
     match text(json)? {
         "" => Err("is empty; want a name".to_owned()),
-        long if long.len() > NAME_BYTES_MAX => Err(format!("has {} bytes; names end at {NAME_BYTES_MAX}", long.len())),
+        long if long.len() > NAME_BYTES_MAX => {
+            Err(format!("has {} bytes; a name has at most {NAME_BYTES_MAX}", long.len()))
+        }
         name => Ok(name.to_owned()),
     }
 }
@@ -64,9 +66,7 @@ where
 /// A length of time for ourselves: a number of milliseconds or a text.
 pub(super) fn duration_ms(json: &Json, range: RangeInclusive<u64>) -> Result<u64, String> {
     let ms = match json {
-        Json::Integer(number) => {
-            u64::try_from(*number).map_err(|_| format!("found {number}, want a length of time"))?
-        }
+        Json::Integer(number) => u64::try_from(*number).map_err(|_| format!("found {number}, want a duration"))?,
         Json::Text(text) => parse_ms(text).map_err(|error| error.to_string())?,
         other => return Err(wrong_kind(other, "milliseconds or a text such as \"10 s\"")),
     };
@@ -81,7 +81,7 @@ pub(super) fn duration_ms(json: &Json, range: RangeInclusive<u64>) -> Result<u64
 pub(super) fn interval(json: &Json, zero_allowed: bool) -> Result<String, String> {
     let interval = match json {
         Json::Integer(number) => {
-            let ms = u64::try_from(*number).map_err(|_| format!("found {number}, want a length of time"))?;
+            let ms = u64::try_from(*number).map_err(|_| format!("found {number}, want a duration"))?;
             IntervalText::from_ms(ms)
         }
         Json::Text(text) => text.parse(),
@@ -89,7 +89,7 @@ pub(super) fn interval(json: &Json, zero_allowed: bool) -> Result<String, String
     };
     let interval = interval.map_err(|error| error.to_string())?;
     if interval.is_zero() && !zero_allowed {
-        return Err("found no time at all, want more than 0".to_owned());
+        return Err("found 0, want more than 0".to_owned());
     }
     Ok(interval.to_string())
 }
@@ -147,7 +147,7 @@ mod tests {
     fn a_text_that_does_not_begin_like_a_length_of_time_is_not_shown() {
         for text in ["passfile=x password='hush'", "hush", " 'hush' 5 s", ""] {
             let words = duration_ms(&say(text), 0..=9).unwrap_err();
-            assert!(words.starts_with("is not a length of time; write for instance"), "{words}");
+            assert!(words.starts_with("is not a duration; write for example"), "{words}");
             assert!(!interval(&say(text), true).unwrap_err().contains("hush"));
         }
         assert!(duration_ms(&say("5 lightyears"), 0..=9).unwrap_err().contains("lightyears"));
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(boolean(&say("true")), Err("found text, want true or false".into()));
         assert_eq!(
             integer(&Json::Float(1.5), 0..=9u32),
-            Err("found a number that is not whole or too large, want a whole number from 0 to 9".into())
+            Err("found a number that is not whole, or too large, want a whole number from 0 to 9".into())
         );
         assert!(duration_ms(&Json::Bool(true), 0..=9).unwrap_err().starts_with("found true or false, want milli"));
         assert!(size_bytes(&Json::Array(vec![]), 0..=9).unwrap_err().starts_with("found an array, want a number"));

@@ -62,9 +62,9 @@ pub enum ConninfoError {
     Unmatched { name: &'static str, count: usize, hosts: usize },
     #[error("sslmode=verify-full needs the name of the host to compare with, not only its address")]
     NoName,
-    #[error("cannot tell the name of the operating system's user {uid}: give a user")]
+    #[error("cannot find the name of the system user {uid}; set user")]
     NoUser { uid: u32 },
-    #[error("the socket path {path} has {length} bytes, more than the system's {longest}: use a shorter host folder")]
+    #[error("the socket path {path} has {length} bytes, more than the system's {longest}; use a shorter host folder")]
     SocketPathTooLong { path: String, length: usize, longest: usize },
 }
 

@@ -115,7 +115,7 @@ fn parse_uri(rest: &str) -> Result<Conninfo, ConninfoError> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     // most likely a password with an unencoded slash, which must not become a database's or a parameter's name
     if path.contains('@') || (path.is_empty() && query.contains('@')) {
-        return Err(ConninfoError::Uri("an @ stands too late; write / ? @ in a user or password as %2F %3F %40"));
+        return Err(ConninfoError::Uri("an @ comes too late; write / ? @ in a user or password as %2F %3F %40"));
     }
     add_decoded(&mut conninfo, "dbname", path.strip_prefix('/').unwrap_or(path))?;
     let query = query.strip_suffix('&').unwrap_or(query);

@@ -60,11 +60,11 @@ pub(super) fn look_up(file: &Path, place: &Place, database: &str, user: &str) ->
     };
     let mode = match opened.metadata() {
         Ok(metadata) if metadata.is_file() => metadata.permissions().mode(),
-        Ok(_) => return unused("it is not a plain file"),
+        Ok(_) => return unused("it is not a regular file"),
         Err(error) => return unused(&error.to_string()),
     };
     if mode & GROUP_AND_OTHERS != 0 {
-        return unused("others than its owner may read it; chmod 600 it");
+        return unused("other users may read it; chmod 600 it");
     }
     let mut bytes = Vec::new();
     if let Err(error) = (&mut opened).take(PASSFILE_BYTES_MAX).read_to_end(&mut bytes) {

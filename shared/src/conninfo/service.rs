@@ -65,10 +65,10 @@ fn pairs_of(name: &str, text: &str, file: &Path) -> Result<Option<Conninfo>, Con
         let Some(pairs) = &mut pairs else { continue };
         let Some((key, value)) = line.split_once('=') else { return wrong("want key=value") };
         if key == "service" || key == "servicefile" {
-            return wrong("a service cannot name another");
+            return wrong("a service cannot name another service");
         }
         if key.starts_with("ldap") || keyword::find(key).is_none() {
-            return wrong("not a keyword that is known here");
+            return wrong("unknown keyword");
         }
         if pairs.get(key).is_none() {
             pairs.set(key, value);

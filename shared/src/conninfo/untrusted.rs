@@ -93,7 +93,7 @@ impl Remote {
     pub fn of_entry(text: &str) -> Result<Remote, RemoteError> {
         let conninfo = Conninfo::parse(text)?;
         if conninfo.get("service").is_some_and(|name| !name.is_empty()) {
-            let instead = "write what the service says into the entry";
+            let instead = "write the settings of the service into the entry";
             return Err(RemoteError::Forbidden { what: "service".to_owned(), instead });
         }
         named(&conninfo, "write it into the entry")?;

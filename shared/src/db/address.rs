@@ -25,7 +25,7 @@ struct AddressQuery {
 
 impl Resolving {
     pub fn start(host: &str, port: u16) -> Result<Resolving, String> {
-        let (pipe, theirs) = UnixStream::pair().map_err(|error| format!("cannot make a pipe: {error}"))?;
+        let (pipe, theirs) = UnixStream::pair().map_err(|error| format!("cannot create a pipe: {error}"))?;
         pipe.set_nonblocking(true).map_err(|error| format!("cannot prepare a pipe: {error}"))?;
         let keep = [theirs.as_raw_fd()];
         let question = AddressQuery { host: host.to_owned(), pipe: theirs };
@@ -54,7 +54,7 @@ impl Resolving {
         }
         let found: Vec<SocketAddr> =
             text.lines().filter_map(|line| line.parse::<IpAddr>().ok()).map(|ip| (ip, self.port).into()).collect();
-        if found.is_empty() { Err("the resolver gave no answer".to_owned()) } else { Ok(found) }
+        if found.is_empty() { Err("the resolver did not answer".to_owned()) } else { Ok(found) }
     }
 }
 

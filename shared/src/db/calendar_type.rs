@@ -17,7 +17,7 @@ impl FromSql<'_> for Moment {
     fn from_sql(_: &Type, raw: &[u8]) -> Result<Moment, Wrong> {
         let us = i64::from_be_bytes(raw.try_into()?);
         if us == i64::MAX || us == i64::MIN {
-            return Err("an infinite time cannot be reckoned with".into());
+            return Err("an infinite time is not supported".into());
         }
         Ok(Moment::from_us(us.checked_add(EPOCH_US).ok_or(crate::calendar::Error::OutOfRange)?)?)
     }

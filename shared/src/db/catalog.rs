@@ -139,6 +139,8 @@ fn fill(part: &str, version: &str) -> String {
         ("cancelled_text", literal(statement::CANCELLED)),
         ("install_key", lock_key::INSTALL.to_string()),
         ("no_slot_key", lock_key::NO_SLOT.to_string()),
+        ("run_reached_key", lock_key::RUN_REACHED.to_string()),
+        ("limit_zero_key", lock_key::LIMIT_ZERO.to_string()),
         ("no_connection_key", lock_key::NO_CONNECTION.to_string()),
         ("unknown_key", lock_key::UNKNOWN.to_string()),
         ("start_key", lock_key::MESSAGE_START.to_string()),

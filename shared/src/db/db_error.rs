@@ -124,7 +124,7 @@ pub fn advice(code: &str) -> &'static str {
         "28000" => "; allow this role in the server's pg_hba.conf, or give it LOGIN",
         "3D000" => "; create the database, or remove its queue from the config",
         "53300" => "; raise max_connections, or lower connections or max_workers",
-        "42501" => "; grant the right, or run the queue as a role that has it",
+        "42501" => "; grant the right, or set the queue's user to a role that has it",
         _ => "",
     }
 }

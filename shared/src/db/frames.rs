@@ -170,9 +170,7 @@ fn known(oid: &[u8]) -> io::Result<()> {
     let oid = oid.iter().fold(0u32, |oid, byte| oid << 8 | u32::from(*byte));
     match Type::from_oid(oid) {
         Some(_) => Ok(()),
-        None => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, format!("the server speaks of a type with the OID {oid}")))
-        }
+        None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("the server sent the unknown type OID {oid}"))),
     }
 }
 

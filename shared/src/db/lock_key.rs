@@ -19,8 +19,12 @@ pub const INSTALL: i32 = BASE + 5;
 pub const GRAPH: i32 = BASE + 6;
 /// Shared by everything that moves tokens of a flow, held alone by what pauses, clears or counts: second key hashtext(flow).
 pub const FLOW: i32 = BASE + 10;
-/// Held by a scheduler that finds no free slot, or may use none by its run and limit, so that `why` can say so: second key the table's OID.
+/// Held by a scheduler that finds no free slot, so that `why` returns it: second key the table's OID.
 pub const NO_SLOT: i32 = BASE + 7;
+/// The same while as many tasks run as `run` allows.
+pub const RUN_REACHED: i32 = BASE + 13;
+/// The same while `limit` is 0.
+pub const LIMIT_ZERO: i32 = BASE + 14;
 /// Held by a scheduler whose workers get no connection, so that `why` can say so: second key the table's OID.
 pub const NO_CONNECTION: i32 = BASE + 8;
 /// Held by a scheduler that cannot reach the remote of a task, so that `why` can say so: second key as of `TASK`.

@@ -70,7 +70,7 @@ fn walk<'a>(steps: &'a [Migration], from: &str, to: &str) -> Option<Vec<&'a Migr
 pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, DbError> {
     let found = catalog::read_trusted(client).await?;
     if !found.get::<_, bool>("marked") {
-        return Err(DbError::standing("there is no catalog mill to upgrade; run: launcher install"));
+        return Err(DbError::standing("the catalog mill does not exist; run: launcher install"));
     }
     if !found.get::<_, bool>("ours") {
         let (owner, me) = (quoted(found.get("owner")), quoted(found.get("me")));
@@ -84,22 +84,28 @@ pub async fn upgrade(client: &Client, restart: bool) -> Result<Upgraded, DbError
                 client.batch_execute("ROLLBACK").await.map_err(told)?;
             }
             Err(error) => {
-                let hint = if passes(&error) {
-                    "; a queue is still being served, or somebody holds a lock on the catalog"
-                } else {
-                    ""
-                };
+                let hint =
+                    if passes(&error) { "; a queue is still served, or another session locks the catalog" } else { "" };
                 // The link is given up after an error, and the transaction with it.
                 let db_error = told(error);
                 return Err(DbError { text: format!("{}{hint}", db_error.text), ..db_error });
             }
             Ok(MigrationStep::Done(upgraded)) => return Ok(upgraded),
             Ok(MigrationStep::NoWay(version)) => {
-                return Err(DbError::standing(format!("there is no way from version {version} to {VERSION}")));
+                return Err(DbError::standing(no_migration(&version)));
             }
         }
     }
     unreachable!("the loop returns")
+}
+
+/// Why a catalog of this version cannot become one of ours.
+pub fn no_migration(from: &str) -> String {
+    if from == VERSION {
+        format!("nothing to upgrade: {VERSION} is the version of this program")
+    } else {
+        format!("cannot upgrade from version {from}: this program has no migration from {from} to {VERSION}")
+    }
 }
 
 enum MigrationStep {

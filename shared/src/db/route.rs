@@ -161,17 +161,17 @@ impl Route {
             other => other,
         };
         let Some(standby) = in_hot_standby.map(|word| word == "on") else {
-            return Err("the server does not report whether it is a stand-by (target_session_attrs)".to_owned());
+            return Err("the server does not report whether it is a standby (target_session_attrs)".to_owned());
         };
         let read_only = standby || read_only_by_default == Some("on");
         let why = match wanted {
             A::ReadWrite if read_only => "is read-only",
             A::ReadOnly if !read_only => "is not read-only",
-            A::Primary if standby => "is a stand-by",
-            A::Standby | A::PreferStandby if !standby => "is not a stand-by",
+            A::Primary if standby => "is a standby",
+            A::Standby | A::PreferStandby if !standby => "is not a standby",
             A::Any | A::ReadWrite | A::ReadOnly | A::Primary | A::Standby | A::PreferStandby => return Ok(()),
         };
-        Err(format!("the server {why}, which target_session_attrs does not want"))
+        Err(format!("the server {why}, which target_session_attrs excludes"))
     }
 
     fn fill(&mut self) {

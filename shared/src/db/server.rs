@@ -127,7 +127,7 @@ pub async fn prove(client: &Client, proof: i64) -> Result<(), DbError> {
             let refusal = error.as_db_error();
             let message = refusal.map(|refusal| refusal.message().as_bytes());
             if is_elsewhere(refusal.map(|refusal| refusal.code().code().as_bytes()), message) {
-                let text = "this session is not on the server of its scheduler, or that one's session is gone";
+                let text = "this session is not on the server of its scheduler, or the scheduler's session has ended";
                 return Err(DbError { kind: DbErrorKind::Passing, text: text.to_owned() });
             }
             Err(DbError::of(&error))

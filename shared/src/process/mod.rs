@@ -2,6 +2,7 @@
 
 pub mod begin_channel;
 pub mod exit_code;
+pub mod failed_task;
 pub mod fault;
 pub mod kernel_limits;
 pub mod order;

@@ -146,7 +146,7 @@ pub struct Start {
 pub enum OrderError {
     #[error(transparent)]
     Cell(#[from] CellError),
-    #[error("the order in the cell cannot be read: {0}")]
+    #[error("cannot read the order in the cell: {0}")]
     Unreadable(serde_json::Error),
 }
 

@@ -46,15 +46,15 @@ pub fn is_version(text: &str) -> bool {
 
 #[derive(Debug, thiserror::Error)]
 pub enum TakeOverError {
-    #[error("this program is started by pgmill's launcher; it takes a place over and cannot be started by hand")]
+    #[error("this program is started by the launcher of pgmill, not by hand")]
     NotHandedDown,
-    #[error("the handshake number is {theirs}, this program speaks {HANDSHAKE}")]
+    #[error("the handshake number is {theirs}, this program has {HANDSHAKE}")]
     Handshake { theirs: u64 },
-    #[error("cannot take the place over: {0}")]
+    #[error("cannot take over the slot: {0}")]
     Descriptors(#[from] io::Error),
-    #[error("the slot is not this process's own")]
+    #[error("the slot belongs to another process")]
     Slot,
-    #[error("the order cannot be read: {0}")]
+    #[error("cannot read the order: {0}")]
     Order(#[from] serde_json::Error),
 }
 

@@ -37,7 +37,7 @@ pub enum CellError {
     TooLong(usize),
     #[error("cell {0} is in use")]
     Busy(u32),
-    #[error("the cell is no longer meant for this process")]
+    #[error("the cell does not belong to this process any more")]
     Stale,
     #[error("the cell is damaged")]
     Damaged,

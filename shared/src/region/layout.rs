@@ -2,7 +2,7 @@
 
 pub const MAGIC: u64 = u64::from_be_bytes(*b"pgmill\x00R");
 /// Raised with every change of this file: an exec'd scheduler of another version compares it.
-pub const LAYOUT_VERSION: u64 = 9;
+pub const LAYOUT_VERSION: u64 = 10;
 
 pub const HEADER_MAGIC: usize = 0;
 pub const HEADER_LAYOUT_VERSION: usize = 1;
@@ -18,6 +18,8 @@ pub const HEADER_LEADER_SERVER: usize = 7;
 pub const HEADER_LEADER_PROOF: usize = 8;
 pub const HEADER_LEADER_PLACE: usize = 9;
 pub const HEADER_LEADER_NAME: usize = 10;
+/// Failed tasks, see `failure_count.rs`.
+pub const HEADER_FAILURES: usize = HEADER_LEADER_NAME + TEXT_WORDS;
 const HEADER_WORDS: usize = 128;
 
 /// A limit of connects per server: its key, how many permits are open, then the permits.

@@ -13,6 +13,7 @@ mod batch;
 mod cell;
 mod connection_budget;
 mod connection_receipt;
+mod failure_count;
 mod layout;
 mod leader_server;
 mod lease;
@@ -74,12 +75,12 @@ impl Region {
         let (limit, connections) = (head(layout::HEADER_LIMIT) as u32, head(layout::HEADER_CONNECTIONS) as u32);
         if magic != layout::MAGIC || version != layout::LAYOUT_VERSION {
             return Err(io::Error::other(format!(
-                "the region has layout {version}, this program knows {}",
+                "the region has layout {version}, this program supports {}",
                 layout::LAYOUT_VERSION
             )));
         }
         if words.count() != layout::total_words(limit, connections) {
-            return Err(io::Error::other("the region has not the size that it says"));
+            return Err(io::Error::other("the region does not have the size in its header"));
         }
         Ok(Region { words, limit, connections })
     }

@@ -43,7 +43,7 @@ impl SlotHandle {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("slot {0} is no longer ours")]
+#[error("slot {0} does not belong to this process any more")]
 pub struct SlotLost(pub u32);
 
 /// One held or reserved slot, as seen at one moment.

@@ -19,7 +19,7 @@ fn broken_configs() -> Vec<(Vec<u8>, &'static str)> {
         (text(&"[".repeat(3_000_000)), "nested deeper than 64"),
         (text(&"{\"json\":".repeat(500_000)), "nested deeper than 64"),
         (vec![b' '; 17 << 20], "has more than 16 MiB"),
-        (text(&format!("[{}]", rows(5_000))), "has 5000 rows, more than 4096"),
+        (text(&format!("[{}]", rows(5_000))), "has 5000 queues, more than 4096"),
         (text(&format!("[{}]", "1,".repeat(2_000_000) + "1")), ""),
         (text(&format!(r#"{{"name":"{}"}}"#, "x".repeat(1_000_000))), "names end at 63"),
         (text(&format!(r#"{{"{}":1}}"#, "k".repeat(1_000_000))), "unknown key"),
@@ -28,7 +28,7 @@ fn broken_configs() -> Vec<(Vec<u8>, &'static str)> {
         (text(r#"{"max_workers":99999999999999999999999999}"#), ""),
         (text(r#"[{"sleep":"1 fortnight of moons"}]"#), "json[0].sleep"),
         (text(r#"[{"repeat":"99999999999 years"}]"#), "json[0].repeat"),
-        (text(r#"{"json":[],"json":[]}"#), "stands twice"),
+        (text(r#"{"json":[],"json":[]}"#), "appears twice"),
         (text(r#"{"connect":"host='never ends"}"#), "never ends"),
         (text(r#"{"connect":"postgresql://a:b@[::1"}"#), "not a valid URI"),
         (text(r#"{"remotes":{"":"host=a user=b"}}"#), "name of 0 bytes"),
@@ -77,7 +77,8 @@ fn a_broken_config_read_again_leaves_the_old_one_in_force() {
     let database = Cluster::shared().database();
     let supervisor = Supervisor::of(&database).start();
     let good = std::fs::read_to_string(supervisor.config().expect("a config")).expect("its text");
-    let count = || supervisor.log().lines().iter().filter(|line| line.contains("the old one stays in force")).count();
+    let count =
+        || supervisor.log().lines().iter().filter(|line| line.contains("the former one stays in force")).count();
     for (n, (bytes, _)) in broken_configs().into_iter().enumerate() {
         std::fs::write(supervisor.config().expect("a config"), &bytes).expect("write a config");
         supervisor.signal(Signal::SIGHUP);
@@ -87,7 +88,7 @@ fn a_broken_config_read_again_leaves_the_old_one_in_force() {
     }
     supervisor.rewrite_config(&good);
     supervisor.signal(Signal::SIGHUP);
-    supervisor.eventually("a good one counts again", || supervisor.log_contains("config read again"));
+    supervisor.eventually("a good one counts again", || supervisor.log_contains("config reloaded"));
     assert_eq!(supervisor.schedulers().len(), 1);
     no_panic(&supervisor);
     let status: Value = supervisor.status().expect("it answers");

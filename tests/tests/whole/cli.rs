@@ -32,8 +32,8 @@ fn bad_config() -> String {
 
 const BAD_PLACES: [(&str, &str); 10] = [
     ("max_wrokers", "max_workers"),
-    ("poll", "is not a length of time"),
-    ("name", "stands twice"),
+    ("poll", "is not a duration"),
+    ("name", "appears twice"),
     ("defaults.sleep", "found true or false"),
     ("defaults.password", "belongs"),
     ("json[0].sleeep", "did you mean"),

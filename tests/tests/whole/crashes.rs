@@ -218,7 +218,7 @@ fn a_server_process_that_dies_counts_for_its_own_task_alone() {
         });
         assert_eq!(crashes(&database, bystander), 0);
     }
-    mill.eventually("the log says how", || mill.log_contains("as by a server process that crashes"));
+    mill.eventually("the log says how", || mill.log_contains("as by a crash of its server process"));
 }
 
 #[test]

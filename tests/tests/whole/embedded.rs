@@ -128,7 +128,7 @@ fn the_server_outlives_a_killed_launcher_is_adopted_and_started_again_when_it_di
 
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(postmaster), Signal::SIGKILL).expect("kill -9 the server");
     second.wait("the server is started again").within(TIMEOUT).until(|| {
-        second.log_contains("embedded server started again") && queue.postmaster().is_some_and(|pid| pid != postmaster)
+        second.log_contains("embedded server restarted") && queue.postmaster().is_some_and(|pid| pid != postmaster)
     });
     second.wait("the queue is served").within(TIMEOUT).until(|| queue.query(running).is_some());
     queue.works(&second);
@@ -175,7 +175,7 @@ fn ctrl_c_reaches_the_launcher_alone_and_ends_everything_in_order() {
 #[test]
 fn a_signal_while_the_server_is_being_made_ends_it_and_leaves_no_process() {
     let supervisor = Supervisor::bare().embedded().launch();
-    supervisor.eventually("it has begun", || supervisor.log_contains("starting the embedded server"));
+    supervisor.eventually("it has begun", || supervisor.log_contains("embedded server is starting"));
     supervisor.signal(Signal::SIGTERM);
     assert_eq!(supervisor.wait_exit(TIMEOUT).code(), Some(0));
     supervisor.wait_gone(Duration::from_secs(10));

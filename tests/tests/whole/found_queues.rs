@@ -147,7 +147,7 @@ fn a_row_that_names_a_user_serves_what_that_user_may() {
     must(&mut root, "ALTER TABLE strange.task OWNER TO stranger; GRANT USAGE ON SCHEMA strange TO PUBLIC");
     why(&mill, "strange", &["role \"stranger\"", "neither admitted"]);
     must(&mut root, &format!("GRANT stranger TO {LOGIN}"));
-    why(&mill, "strange", &["belongs to \"stranger\"", "give the queue the user \"stranger\""]);
+    why(&mill, "strange", &["belongs to \"stranger\"", "set the queue's user to \"stranger\""]);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn check_names_queues_that_would_not_be_served() {
     let check = || workdir.run(&["check", "--connect", "--config", "mill.json"]);
     let said = check();
     assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stdout.contains(&format!("app public.task as \"{OWNER}\": good")), "{}", said.all());
+    assert!(said.stdout.contains(&format!("app public.task as \"{OWNER}\": ok")), "{}", said.all());
     assert!(said.stderr.contains("app own.task as \"mill\": not served"), "{}", said.all());
     must(&mut root, &format!("ALTER TABLE own.task OWNER TO {OWNER}; ALTER SCHEMA own OWNER TO {OWNER}"));
     let said = check();

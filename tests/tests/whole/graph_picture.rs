@@ -32,8 +32,8 @@ fn a_document_makes_a_flow_and_comes_back_as_it_went() {
             String::from_utf8_lossy(&output.stdout).trim().to_owned() + &String::from_utf8_lossy(&output.stderr),
         )
     };
-    assert_eq!(apply(&document()), (Some(0), "flow \"etl\": 9 made, 0 changed, 0 as before, 0 removed".into()));
-    assert_eq!(apply(&document()), (Some(0), "flow \"etl\": 0 made, 0 changed, 9 as before, 0 removed".into()));
+    assert_eq!(apply(&document()), (Some(0), "flow \"etl\": 9 created, 0 changed, 0 unchanged, 0 removed".into()));
+    assert_eq!(apply(&document()), (Some(0), "flow \"etl\": 0 created, 0 changed, 9 unchanged, 0 removed".into()));
     let exported = mill.command(&["export", "etl"]);
     let exported: Value = serde_json::from_slice(&exported.stdout).expect("JSON");
     assert_eq!(exported, document());
@@ -49,10 +49,10 @@ fn a_document_makes_a_flow_and_comes_back_as_it_went() {
     less["jobs"][0]["input"] = json!("SELECT 2");
     less["jobs"].as_array_mut().expect("a list").pop();
     less["edges"].as_array_mut().expect("a list").remove(2);
-    assert_eq!(apply(&less), (Some(0), "flow \"etl\": 0 made, 1 changed, 6 as before, 2 removed".into()));
+    assert_eq!(apply(&less), (Some(0), "flow \"etl\": 0 created, 1 changed, 6 unchanged, 2 removed".into()));
     assert_eq!(all::<String>(&database, "SELECT name FROM mill.job ORDER BY id"), ["load", "sum"]);
     let (status, said) = apply(&json!({"flow": "other", "jobs": [{"name": "load"}]}));
-    assert!(status == Some(1) && said.contains("\"load\" belongs to the flow etl"), "{said}");
+    assert!(status == Some(1) && said.contains("\"load\" exists already and belongs to the flow etl"), "{said}");
     let none = mill.command(&["export", "nothing"]);
     assert!(
         !none.status.success() && String::from_utf8_lossy(&none.stderr).contains("flow \"nothing\" does not exist")

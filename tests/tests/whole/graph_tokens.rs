@@ -95,7 +95,7 @@ fn one_parent_twice_is_not_two_parents_and_waiting_names_the_missing_one() {
     let delivered: Vec<String> = one(&database, "SELECT delivered FROM mill.waiting WHERE job = 'join'");
     assert_eq!(delivered, ["job \"left\" (2 times)"]);
     let why: String = one(&database, "SELECT mill.why('join', '2026-01-01')");
-    assert!(why.contains("waits since") && why.ends_with("for job \"right\""), "{why}");
+    assert!(why.contains("waiting since") && why.ends_with("for job \"right\""), "{why}");
     declare(&database, "SELECT mill.run('right', '2026-01-01')");
     wait_ended(&mill, &database, "join", 1);
     // one token of each is spent: the other one of `left` waits for its own partner
@@ -243,11 +243,11 @@ fn what_cannot_be_is_refused_with_the_reason() {
     let refused = [
         ("INSERT INTO mill.flow (name) VALUES ('')", "a flow needs a name"),
         ("INSERT INTO mill.flow (name) VALUES (repeat('x', 201))", "at most 200 characters"),
-        ("INSERT INTO mill.flow (name) VALUES (E'a\\nb')", "no control characters"),
+        ("INSERT INTO mill.flow (name) VALUES (E'a\\nb')", "must not have control characters"),
         ("INSERT INTO mill.flow (name, parallel) VALUES ('g', 0)", "at least 1"),
         ("INSERT INTO mill.flow (name, \"window\") VALUES ('g', 0)", "at least 1"),
         ("INSERT INTO mill.flow (name, owner) VALUES ('g', 'postgres')", "not a member of it"),
-        ("INSERT INTO mill.timer (name) VALUES ('u')", "needs a period or a cron expression"),
+        ("INSERT INTO mill.timer (name) VALUES ('u')", "needs either a period or a cron expression"),
         ("INSERT INTO mill.timer (name, period, cron) VALUES ('u', '1 h', '* * * * *')", "one of them"),
         ("INSERT INTO mill.timer (name, period) VALUES ('u', '0')", "must be more than 0"),
         ("INSERT INTO mill.timer (name, period) VALUES ('u', '-1 day')", "must be more than 0"),
@@ -259,7 +259,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
             "INSERT INTO mill.timer (name, period, start, stop) VALUES ('u', '1 h', '2026-01-02', '2026-01-01')",
             "stops before it starts",
         ),
-        ("INSERT INTO mill.edge (job) VALUES ('a')", "from a job or from a timer"),
+        ("INSERT INTO mill.edge (job) VALUES ('a')", "needs either from_job or from_timer"),
         ("INSERT INTO mill.edge (job, from_job, from_timer) VALUES ('a', 'b', 't')", "one of them"),
         ("INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('a', 'b', 'maybe')", "not on \"maybe\""),
         ("INSERT INTO mill.edge (job, from_timer, \"on\") VALUES ('a', 't', 'failure')", "a timer does not fail"),

@@ -135,7 +135,7 @@ fn a_host_that_is_cut_off_is_replaced_and_ends_its_schedulers_by_itself() {
     cut.wait("its schedulers and workers are gone").within(Duration::from_secs(15)).until(|| cut.children().is_empty());
     println!("it had let go of everything after {:?}", began.elapsed());
     assert!(schedulers.iter().all(|process| !is_alive(process.pid)));
-    assert!(cut.log_contains("the leader lock is not to be had back; schedulers end"), "{}", cut.describe());
+    assert!(cut.log_contains("launcher lost the leader lock; stopping schedulers"), "{}", cut.describe());
 
     proxy.play_dead(false);
     cut.wait("it stands by").within(Duration::from_secs(40)).until(|| {

@@ -72,7 +72,11 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
 
     let dry = import(&workdir, &database, &["--dry-run"]);
     assert_eq!(dry.code, Some(0), "{}", dry.all());
-    assert!(dry.stdout.contains("7 made, 0 there already, 4 left (a dry run: nothing was changed)"), "{}", dry.stdout);
+    assert!(
+        dry.stdout.contains("7 created, 0 existing, 4 not imported (dry run: nothing was changed)"),
+        "{}",
+        dry.stdout
+    );
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM mill.job"), 0);
 
     let said = import(&workdir, &database, &[]);
@@ -94,18 +98,18 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
     for words in [
         "cron.job 1 \"nightly\" (0 3 * * *): job ",
         "cron.job 2 \"sleepy\" (*/5 8-18 * * mon-fri): job ",
-        "made; paused, as it was",
-        "cron.job 5 \"boot\" (@reboot): left: it runs when its server starts",
-        "cron.job 6 \"never\" (0 0 31 2 *): left: it never fires",
-        "\"stranger\" (@hourly): job 12 made, paused: job \"stranger\" ran as \"nobody here\" and would run as",
+        "created; paused, as it was",
+        "cron.job 5 \"boot\" (@reboot): not imported: it runs at the start of its server",
+        "cron.job 6 \"never\" (0 0 31 2 *): not imported: it never fires",
+        "\"stranger\" (@hourly): job 12 created, paused: job \"stranger\" ran as \"nobody here\" and would run as",
         "; it belongs to",
         "UPDATE mill.job SET scheduled = true WHERE id = 12",
-        "2 paused, because they ran as other roles",
+        "2 paused: they ran as other roles",
         "--run-as-queue-user",
-        "\"elsewhere\" (@daily): left: it runs in the database \"other\"",
-        "\"far\" (@daily): left: it runs on another server, db2.example",
-        "7 made, 0 there already, 4 left",
-        "run twice until that ends",
+        "\"elsewhere\" (@daily): not imported: it runs in the database \"other\"",
+        "\"far\" (@daily): not imported: it runs on another server, db2.example",
+        "7 created, 0 existing, 4 not imported",
+        "run twice; disable them there",
         "jobid IN (1, 3, 4, 8)",
     ] {
         assert!(said.stdout.contains(words), "{words:?} is not in\n{}", said.stdout);
@@ -118,12 +122,8 @@ fn every_job_of_pg_cron_is_carried_over_or_left_with_its_reason() {
     let before = jobs(&database);
     let again = import(&workdir, &database, &[]);
     assert_eq!(again.code, Some(0), "{}", again.all());
-    assert!(again.stdout.contains("0 made, 6 there already, 5 left"), "{}", again.stdout);
-    assert!(
-        again.stdout.contains("has the name \"month end\" and another definition; it stays as it is"),
-        "{}",
-        again.stdout
-    );
+    assert!(again.stdout.contains("0 created, 6 existing, 5 not imported"), "{}", again.stdout);
+    assert!(again.stdout.contains("has the name \"month end\" and another definition"), "{}", again.stdout);
     assert_eq!(jobs(&database), before);
 }
 
@@ -142,7 +142,7 @@ fn a_job_of_another_role_comes_in_paused_unless_it_is_to_run_as_the_queues_user(
          ('off', '@daily', 'SELECT 4', '{other}', false)"
     ));
     let dry = import(&workdir, &database, &["--dry-run"]);
-    assert!(dry.stdout.contains("would be made, paused: job \"theirs\" ran as"), "{}", dry.all());
+    assert!(dry.stdout.contains("would be created, paused: job \"theirs\" ran as"), "{}", dry.all());
     let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
     let scheduled = "SELECT concat_ws('|', name, owner, scheduled) FROM mill.job ORDER BY name";
@@ -158,9 +158,9 @@ fn a_job_of_another_role_comes_in_paused_unless_it_is_to_run_as_the_queues_user(
     };
     assert_eq!(all::<String>(&database, scheduled), expected(false));
     for words in [
-        format!("job \"theirs\" ran as {other:?} and would run as {owner:?} here"),
-        format!("job \"gone\" ran as \"gone\" and would run as {owner:?} here; it belongs to {:?}", database.login()),
-        "2 paused, because they ran as other roles".to_owned(),
+        format!("job \"theirs\" ran as {other:?} and would run as {owner:?}"),
+        format!("job \"gone\" ran as \"gone\" and would run as {owner:?}; it belongs to {:?}", database.login()),
+        "2 paused: they ran as other roles".to_owned(),
         "jobid IN (3)".to_owned(),
     ] {
         assert!(said.stdout.contains(&words), "{words:?} is not in\n{}", said.stdout);
@@ -211,7 +211,7 @@ fn an_import_that_cannot_be_says_why_and_changes_nothing() {
     bare.write("mill.json", &config.to_string());
     let said = import(&bare, &database, &[]);
     assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("there is no table cron.job"), "{}", said.stderr);
+    assert!(said.stderr.contains("table cron.job does not exist"), "{}", said.stderr);
     make_cron_table(&database);
     let said = import(&bare, &database, &[]);
     assert_eq!(said.code, Some(1), "{}", said.all());
@@ -220,7 +220,7 @@ fn an_import_that_cannot_be_says_why_and_changes_nothing() {
     let workdir = workdir(&database);
     let said = import(&workdir, &database, &["--queue", "public.nothing"]);
     assert_eq!(said.code, Some(1), "{}", said.all());
-    assert!(said.stderr.contains("public.nothing is no task table that pgmill has served"), "{}", said.stderr);
+    assert!(said.stderr.contains("public.nothing is not a task table that pgmill has served"), "{}", said.stderr);
     // one that the catalog refuses does not take the others with it
     database.run(
         "ALTER TABLE cron.job ALTER jobname TYPE text; \
@@ -229,7 +229,7 @@ fn an_import_that_cannot_be_says_why_and_changes_nothing() {
     );
     let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
-    assert!(said.stdout.contains("2 made, 0 there already, 1 left"), "{}", said.stdout);
+    assert!(said.stdout.contains("2 created, 0 existing, 1 not imported"), "{}", said.stdout);
     assert!(said.stdout.contains("its name must have 1 to 200 characters"), "{}", said.stdout);
 }
 
@@ -257,8 +257,8 @@ fn jobs_of_the_real_extension_are_carried_over() {
     // row security: a role that is no superuser sees its own jobs only, and is told so
     let said = import(&workdir, &database, &[]);
     assert_eq!(said.code, Some(0), "{}", said.all());
-    assert!(said.stderr.contains("its own jobs only"), "{}", said.stderr);
-    assert!(said.stdout.contains("0 made, 0 there already, 0 left"), "{}", said.stdout);
+    assert!(said.stderr.contains("only its own jobs"), "{}", said.stderr);
+    assert!(said.stdout.contains("0 created, 0 existing, 0 not imported"), "{}", said.stdout);
     // a superuser uses no catalog of a lesser role
     database.run(&format!("REASSIGN OWNED BY {owner} TO postgres"));
     let super_config = json!({"connect": database.server().conninfo("postgres")});

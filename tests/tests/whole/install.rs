@@ -80,7 +80,11 @@ fn install_makes_catalog_and_task_table_before_it_returns() {
     let mill = Supervisor::of(&database).start();
     let id = database.insert("SELECT 42");
     assert_eq!(mill.finished(&database, id)["output"], "42");
-    assert!(!mill.log_contains("no catalog") && !mill.log_contains("table made"), "{}", mill.describe());
+    assert!(
+        !mill.log_contains("served without the catalog") && !mill.log_contains("table created"),
+        "{}",
+        mill.describe()
+    );
 }
 
 /// Owners of the catalog's schemas, tables and functions, each once.
@@ -114,7 +118,7 @@ fn the_catalog_belongs_to_the_queues_user_who_administers_it_and_whose_jobs_run(
     assert_eq!(catalog_owners(&database), [database.owner()]);
     let owner = quote_ident(database.owner());
     let told = format!("owner of the catalog: {owner}; owner of public.task: {owner}");
-    assert!(said.stdout.contains(&told) && said.stdout.contains("next: launcher --config"), "{}", said.stdout);
+    assert!(said.stdout.contains(&told) && said.stdout.contains("next: start the launcher"), "{}", said.stdout);
     let mill = Supervisor::of(&database).start();
     let mut client = database.connect();
     client
@@ -140,7 +144,7 @@ fn a_user_who_may_not_create_in_the_database_is_given_the_catalog_by_a_login_tha
     let mill = Supervisor::of(&database).start();
     let id = database.insert("SELECT 3");
     assert_eq!(mill.finished(&database, id)["output"], "3");
-    assert!(!mill.log_contains("no catalog"), "{}", mill.describe());
+    assert!(!mill.log_contains("served without the catalog"), "{}", mill.describe());
 }
 
 #[test]
@@ -222,7 +226,7 @@ fn installing_again_and_at_the_same_time_changes_nothing() {
     });
     let before = dump(&database);
     let said = run(&database, "install");
-    assert!(said.code == Some(0) && said.stdout.contains("was there already"), "{}", said.all());
+    assert!(said.code == Some(0) && said.stdout.contains("exists already"), "{}", said.all());
     assert_eq!(dump(&database), before);
 }
 
@@ -276,13 +280,13 @@ fn a_schema_mill_of_somebody_elses_is_left_alone() {
     database.run("CREATE SCHEMA mill; CREATE TABLE mill.flour (kind text)");
     for command in ["install", "uninstall"] {
         let said = run(&database, command);
-        assert!(said.code == Some(1) && said.stderr.contains("is not pgmill's"), "{}", said.all());
+        assert!(said.code == Some(1) && said.stderr.contains("does not belong to pgmill"), "{}", said.all());
     }
     let mill = Supervisor::of(&database).start();
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
     mill.eventually("status says what is wrong", || {
-        mill.status().is_some_and(|status| status.to_string().contains("the schema mill is somebody else's"))
+        mill.status().is_some_and(|status| status.to_string().contains("the schema mill does not belong to pgmill"))
     });
 }
 
@@ -298,7 +302,7 @@ fn uninstalling_keeps_task_tables_and_a_rollback_changes_nothing() {
     assert_eq!(dump(&database), before);
 
     let said = run(&database, "uninstall");
-    assert!(said.code == Some(0) && said.stdout.contains("task tables stay"), "{}", said.all());
+    assert!(said.code == Some(0) && said.stdout.contains("task tables are kept"), "{}", said.all());
     let left: i64 = one(&database, "SELECT count(*) FROM pg_namespace WHERE nspname = 'mill'");
     assert_eq!(left, 0);
     assert_eq!(all::<String>(&database, "SELECT data FROM public.task"), ["kept"]);
@@ -361,7 +365,7 @@ fn a_row_without_the_right_to_create_gets_its_catalog_from_the_launchers_login()
     assert_eq!(owner, database.login());
     let id = database.insert("SELECT 1");
     mill.finished(&database, id);
-    assert!(!mill.log_contains("no catalog"), "{}", mill.describe());
+    assert!(!mill.log_contains("served without the catalog"), "{}", mill.describe());
 }
 
 #[test]

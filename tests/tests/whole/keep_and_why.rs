@@ -104,8 +104,15 @@ fn why_tells_that_the_queue_may_run_no_more_at_once() {
     let first = database.insert_with("SELECT pg_sleep(600)", "group = 'a'");
     running(&mill, &database, first);
     let second = database.insert_with("SELECT 1", "group = 'b'");
-    says(&mill, &database, second, "no slot is free");
-    assert!(why(&database, second).contains("run or limit of this queue"));
+    says(&mill, &database, second, "its setting run allows");
+}
+
+#[test]
+fn why_tells_that_the_limit_of_the_queue_is_0() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).queue_key("limit", 0).start();
+    let task = database.insert("SELECT 1");
+    says(&mill, &database, task, "no task of this queue starts: its limit is 0");
 }
 
 #[test]

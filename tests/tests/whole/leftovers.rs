@@ -203,13 +203,13 @@ fn a_leftover_that_cannot_be_planned_again_is_said_once_and_holds_nobody_else_up
         &database,
         "INSERT INTO public.task (id, \"group\", data, input, state) VALUES (1001, 'x', 'sad', 'SELECT 1', 'TAKE')",
     );
-    mill.eventually("it is said", || mill.log_contains("cannot be settled"));
+    mill.eventually("it is said", || mill.log_contains("cannot settle a task"));
     steadily("the queue is served", Duration::from_secs(3), || {
         let id = database.insert("SELECT 1");
         mill.finished(&database, id)["state"] == "DONE"
     });
     assert!(!mill.log_contains("queue waits"));
-    let said = mill.log().lines().iter().filter(|line| line.contains("cannot be settled")).count();
+    let said = mill.log().lines().iter().filter(|line| line.contains("cannot settle a task")).count();
     assert_eq!(said, 1);
     database.run("DROP TRIGGER refuse ON public.task");
     done(&mill, &database, &[1001]);

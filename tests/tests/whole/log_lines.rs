@@ -97,7 +97,7 @@ fn fifty_workers_with_long_notices_give_only_whole_lines() {
 
 /// How many lines this line says were dropped before it.
 fn dropped(line: &str) -> Option<usize> {
-    let count = line.split_once("log lines were dropped")?.1.split_once("count=")?.1;
+    let count = line.split_once("log lines dropped")?.1.split_once("count=")?.1;
     count.split(' ').next()?.parse().ok()
 }
 
@@ -113,7 +113,7 @@ fn a_json_log_is_json_in_every_line() {
     supervisor.signal(Signal::SIGTERM);
     supervisor.wait_exit(Duration::from_secs(10));
     supervisor.eventually("the log is read to its end", || supervisor.log().is_closed());
-    let mut notices = 0;
+    let (mut notices, mut failures) = (0, 0);
     for line in supervisor.log().lines() {
         is_whole(&line);
         let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
@@ -121,9 +121,49 @@ fn a_json_log_is_json_in_every_line() {
             assert!(said[key].is_string(), "no {key}: {line}");
         }
         assert!(said["pid"].as_u64().is_some_and(|pid| pid > 1), "{line}");
+        assert!(said["task"].is_null() || said["task"].is_i64(), "a task that is no number: {line}");
+        failures += usize::from(said["message"] == "task failed" && said["task"] == failed);
         notices += usize::from(said["message"] == "notice");
     }
-    assert!((TASKS..=TASKS * NOTICES).contains(&notices), "{notices}");
+    assert!((TASKS..=TASKS * NOTICES).contains(&notices) && failures == 1, "{notices} {failures}");
+}
+
+#[test]
+fn of_many_failed_tasks_some_are_logged_and_the_rest_is_counted() {
+    const FAILED: i32 = 300;
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).start();
+    let sql =
+        "INSERT INTO public.task (input, \"group\") SELECT 'SELECT 1 / 0', 'g' || i % 4 FROM generate_series(1, $1) i";
+    database.connect().execute(sql, &[&FAILED]).expect("insert");
+    let counted = |key: &str| -> i32 {
+        let lines = supervisor.log().lines();
+        let numbers = lines.iter().filter_map(|line| line.split_once(key)?.1.split(' ').next()?.parse::<i32>().ok());
+        numbers.sum()
+    };
+    supervisor.wait("all are logged or counted").within(Duration::from_secs(60)).until(|| {
+        let logged = supervisor.log().lines().iter().filter(|line| line.contains("task failed queue=")).count();
+        let more = counted("more tasks failed: not logged one by one count=") + counted(" not_logged=");
+        more > 0 && logged + usize::try_from(more).unwrap_or(0) == FAILED as usize
+    });
+    let lines = supervisor.log().lines();
+    let first = lines.iter().find(|line| line.contains("task failed queue=")).expect("one of them");
+    assert!(first.contains(r#"error="ERROR:  division by zero""#), "{first}");
+}
+
+#[test]
+fn a_failed_job_and_its_pause_are_logged() {
+    let database = Cluster::shared().database();
+    let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
+    let sql = "INSERT INTO mill.job (name, input, schedule_interval, max_retries, retry_period) \
+               VALUES ('sums', 'SELECT 1 / 0', '1 hour', 2, '10 ms')";
+    database.connect().batch_execute(sql).expect("a job");
+    supervisor.eventually("both are logged", || {
+        let lines = supervisor.log().lines();
+        let has = |words: &[&str]| lines.iter().any(|line| words.iter().all(|word| line.contains(word)));
+        has(&["job failed queue=", "job=", "division by zero"])
+            && has(&["warning", "job paused queue=", "name=sums", "failed 2 times in a row, max_retries = 2"])
+    });
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn a_stand_by_is_waited_for_and_served_once_it_is_promoted() {
     let standby = Cluster::standby_of(&primary, false);
     let connect = standby.server().conninfo(database.login());
     let supervisor = Supervisor::of(&database).key("connect", json!(connect)).launch();
-    supervisor.eventually("it says that it waits", || supervisor.log_contains("stand-by; waiting for its promotion"));
+    supervisor.eventually("it says that it waits", || supervisor.log_contains("standby; waiting for its promotion"));
     assert!(supervisor.schedulers().is_empty());
     standby.promote();
     supervisor.eventually("it is served", || supervisor.log_contains("queue served"));

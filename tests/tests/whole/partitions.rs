@@ -81,7 +81,7 @@ fn a_table_whose_rows_would_wander_between_partitions_is_refused() {
     }
     let supervisor = launch.launch();
     for key in ["plan", "state"] {
-        let reason = format!("it is partitioned by {key}, which changes while a task lives");
+        let reason = format!("it is partitioned by {key}, which pgmill changes");
         supervisor.eventually("it is refused", || supervisor.log_contains(&reason));
     }
 }

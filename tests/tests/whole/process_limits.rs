@@ -55,7 +55,7 @@ fn with_twenty_file_descriptors_tasks_run_fewer_at_once_and_the_start_warns() {
         let mill = Supervisor::of(&database).queue_key("pool", pooled).wrapped(&["prlimit", "--nofile=20:20"]).start();
         insert(&database, 120, "SELECT 1");
         all_done(&mill, &database, Duration::from_secs(30));
-        let warned = lines_with(&mill, "max_workers does not fit into the limit of open files");
+        let warned = lines_with(&mill, "max_workers exceeds the limit of open files");
         assert!(warned.len() == 1 && warned[0].contains("limit=20"), "{}", mill.describe());
         assert!(lines_with(&mill, "cannot start a worker").len() <= 3, "{}", mill.describe());
         assert!(mill.log().lines().len() < 60, "{}", mill.describe());
@@ -70,7 +70,7 @@ fn with_sixty_four_file_descriptors_tasks_run_and_nothing_fails() {
     let mill = Supervisor::of(&database).key("max_workers", 60).wrapped(&["prlimit", "--nofile=64:64"]).start();
     insert(&database, 120, "SELECT pg_sleep(0.2)");
     all_done(&mill, &database, Duration::from_secs(30));
-    assert_eq!(lines_with(&mill, "max_workers does not fit into the limit of open files").len(), 1);
+    assert_eq!(lines_with(&mill, "max_workers exceeds the limit of open files").len(), 1);
     assert_eq!(lines_with(&mill, "cannot start a worker").len(), 0, "{}", mill.describe());
 }
 
@@ -85,12 +85,12 @@ fn too_few_processes_are_named_in_log_and_status_and_tasks_run_fewer_at_once() {
         .wrapped(&["prlimit", "--nproc=10:10"])
         .as_user(lonely(0))
         .start();
-    let warned = lines_with(&mill, "max_workers does not fit into the limit of processes");
+    let warned = lines_with(&mill, "max_workers exceeds the limit of processes");
     assert!(warned.len() == 1 && warned[0].contains("limit=10"), "{}", mill.describe());
     insert(&database, 60, "SELECT pg_sleep(0.4)");
     mill.eventually("status names the limit", || {
         let why = mill.status()?["databases"][0]["why"].as_str()?.to_owned();
-        (why.contains("limit of processes") && why.contains("fewer at once")).then_some(())
+        (why.contains("limit of processes") && why.contains("fewer tasks run at once")).then_some(())
     });
     all_done(&mill, &database, Duration::from_secs(60));
     let failed = lines_with(&mill, "cannot start a worker");

@@ -284,5 +284,5 @@ fn a_scheduler_that_stands_still_for_half_a_minute_is_replaced() {
         .until(|| supervisor.schedulers().iter().any(|process| process.pid != stopped) && !is_alive(stopped));
     let id = database.insert("SELECT 1");
     assert_eq!(supervisor.finished(&database, id)["state"], "DONE");
-    assert!(supervisor.log_contains("stands still"));
+    assert!(supervisor.log_contains("scheduler hangs"));
 }

@@ -100,7 +100,7 @@ fn a_table_that_is_dropped_is_made_again() {
     let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let scheduler = supervisor.schedulers()[0].pid;
     database.connect().batch_execute("DROP TABLE public.task; DROP TYPE public.state").expect("the owner may");
-    let made = || supervisor.log().lines().iter().filter(|line| line.contains("table made")).count();
+    let made = || supervisor.log().lines().iter().filter(|line| line.contains("table created")).count();
     supervisor.eventually("it is made again", || made() == 2);
     supervisor.eventually("the queue is served again", || supervisor.log_contains("queue served again"));
     let id = database.insert("SELECT 1");

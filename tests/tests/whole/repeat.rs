@@ -302,7 +302,7 @@ fn a_task_whose_end_cannot_be_written_at_all_is_not_run_again() {
          WHEN (NEW.data = 'sad' AND NEW.state IN ('DONE', 'FAIL')) EXECUTE FUNCTION refuse()",
     );
     let sad = database.insert_with("INSERT INTO public.ledger VALUES (1)", "data = 'sad', group = 'sad'");
-    mill.eventually("it is told", || mill.log_contains("the result cannot be written"));
+    mill.eventually("it is told", || mill.log_contains("cannot record the result"));
     // whatever makes the scheduler look for unfinished tasks
     let other = database.insert("SELECT pg_sleep(600)");
     running(&mill, &database, other);

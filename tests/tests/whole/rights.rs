@@ -224,7 +224,7 @@ fn check_names_every_missing_grant_and_running_them_is_enough() {
             said.stderr.lines().filter_map(|line| line.split_once("run: ").map(|(_, sql)| sql)).collect();
         if advice.is_empty() {
             assert_eq!(said.code, Some(0), "{}", said.all());
-            assert_eq!(said.stdout.matches(": good").count(), 3, "{}", said.all());
+            assert_eq!(said.stdout.matches(": ok").count(), 3, "{}", said.all());
             break;
         }
         assert!(round < 3, "{}", said.all());
@@ -273,7 +273,7 @@ fn a_launcher_that_creates_needs_no_more_than_createdb_and_createrole() {
         json!({"connect": database.server().conninfo(database.login()), "json": [{"data": made, "user": role}]});
     workdir.write("mill.json", &config.to_string());
     let said = workdir.run(&["check", "--connect", "--config", "mill.json"]);
-    assert!(said.code == Some(0) && said.stdout.contains("will be made at the first start"), "{}", said.all());
+    assert!(said.code == Some(0) && said.stdout.contains("the first start creates it"), "{}", said.all());
     let connect = database.server().conninfo(database.login());
     let mill = Supervisor::bare().queue(json!({"data": made, "user": role})).key("connect", connect).start();
     mill.eventually("the row is served", || {

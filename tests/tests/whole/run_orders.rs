@@ -129,7 +129,7 @@ fn runs_and_rows_that_disagree_are_settled_by_the_next_session() {
     mill.eventually("the row without a run is closed", || rows(&database, 4711) == ["FAIL"]);
     let error: String = one(&database, "SELECT error FROM public.task WHERE run = 4711");
     assert!(error.contains("the catalog does not know the run"), "{error}");
-    mill.eventually("that is logged", || mill.log_contains("runs and rows disagreed and were settled"));
+    mill.eventually("that is logged", || mill.log_contains("runs and rows differed and were settled"));
     put_and_done(&mill, &database, job);
 }
 

@@ -94,7 +94,7 @@ fn the_control_socket_is_its_owners_alone_and_turns_other_users_away() {
     let asked = asked.expect("somebody else asks");
     let said = String::from_utf8_lossy(&asked.stdout);
     assert_eq!(said, "", "{}", String::from_utf8_lossy(&asked.stderr));
-    mill.eventually("it is said", || mill.log_contains("a caller of another user was turned away"));
+    mill.eventually("it is said", || mill.log_contains("refused a connection of another user"));
     assert!(mill.status().is_some());
 }
 

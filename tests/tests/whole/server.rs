@@ -35,7 +35,7 @@ fn survives_restart(mode: ShutdownMode) {
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
     // said once when it began and once when it ended
     let said = |text: &str| supervisor.log().since(mark).iter().filter(|line| line.contains(text)).count();
-    supervisor.eventually("the launcher works again", || said("launcher works again") == 1);
+    supervisor.eventually("the launcher works again", || said("launcher serves again") == 1);
     assert_eq!((said("queue waits"), said("queue served again"), said("launcher waits")), (1, 1, 1));
 }
 
@@ -180,7 +180,7 @@ fn a_row_that_is_deleted_while_it_runs_stays_deleted() {
     let database = Cluster::shared().database();
     let (supervisor, id) = running(&database, 60);
     database.run(&format!("DELETE FROM public.task WHERE id = {id}"));
-    supervisor.eventually("the run is over", || supervisor.log_contains("its owner took it back"));
+    supervisor.eventually("the run is over", || supervisor.log_contains("a user stopped or deleted it"));
     ledger::slots_held_by(&supervisor, &["launcher", "scheduler"]);
     assert_eq!(database.tasks(), Vec::<Value>::new());
     let next = database.insert("SELECT 2");
@@ -192,7 +192,7 @@ fn a_row_that_is_stopped_while_it_runs_stays_stopped() {
     let database = Cluster::shared().database();
     let (supervisor, id) = running(&database, 60);
     database.run(&format!("UPDATE public.task SET state = 'STOP' WHERE id = {id}"));
-    supervisor.eventually("the run is over", || supervisor.log_contains("its owner took it back"));
+    supervisor.eventually("the run is over", || supervisor.log_contains("a user stopped or deleted it"));
     let row = database.task(id).expect("the row is there");
     assert_eq!((&row["state"], &row["output"]), (&"STOP".into(), &Value::Null));
     // and resumes when its owner says so

@@ -119,7 +119,7 @@ fn nothing_to_serve_is_not_ready() {
     let mill = Supervisor::of(&database).start();
     serving(&mill, ": ready (1 of 1 queue served)");
     assert!(say(&mut database.connect(), "stop()"));
-    not_serving(&mill, "stopped by a message");
+    not_serving(&mill, "stopped by a command");
     assert!(say(&mut database.connect(), "start()"));
     serving(&mill, ": ready (1 of 1 queue served)");
 }

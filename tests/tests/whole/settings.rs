@@ -194,7 +194,7 @@ fn a_row_that_cannot_be_made_is_told_as_broken_and_the_others_run() {
         let row = status["databases"].as_array()?.iter().find(|row| row["data"] == missing)?.clone();
         row["why"].as_str().filter(|why| why.contains("CREATE ROLE")).map(str::to_owned)
     });
-    assert!(why.contains("does not exist") && why.contains("may not make it"), "{why}");
+    assert!(why.contains("does not exist") && why.contains("may not create it"), "{why}");
     assert!(mill.log().lines().iter().any(|line| line.contains(&missing) && line.contains("CREATE ROLE")));
 
     // once somebody has made them, the row is served without a restart

@@ -45,7 +45,7 @@ fn term_lets_a_running_task_finish_and_starts_no_other() {
     let id = database.insert("SELECT pg_sleep(1.5);SELECT 1");
     supervisor.eventually("it runs", || database.task(id).is_some_and(|row| row["state"] == "WORK"));
     supervisor.signal(Signal::SIGTERM);
-    supervisor.eventually("it stops", || supervisor.log_contains("scheduler stops"));
+    supervisor.eventually("it stops", || supervisor.log_contains("scheduler is stopping"));
     let late = database.insert_with("SELECT 2", "group = 'another'");
     assert_left(&supervisor, &database, Duration::from_secs(10), 0);
     let row = database.task(id).expect("the row is there");
@@ -86,7 +86,7 @@ fn a_second_term_cancels_at_once() {
     let supervisor = Supervisor::of(&database).queue_key("sleep", 50).start();
     let (id, _) = ledger::begin(&supervisor, &database);
     supervisor.signal(Signal::SIGTERM);
-    supervisor.eventually("it lets tasks finish", || supervisor.log_contains("letting tasks finish"));
+    supervisor.eventually("it lets tasks finish", || supervisor.log_contains("finishing tasks"));
     steadily("the task runs on", Duration::from_millis(300), || {
         database.task(id).is_some_and(|row| row["state"] == "WORK")
     });
@@ -233,7 +233,7 @@ fn reload(supervisor: &Supervisor<'_>, config: &Value) {
     supervisor.rewrite_config(&config.to_string());
     supervisor.signal(Signal::SIGHUP);
     supervisor.eventually("the config is read again", || {
-        supervisor.log().since(mark).iter().any(|line| line.contains("config read again"))
+        supervisor.log().since(mark).iter().any(|line| line.contains("config reloaded"))
     });
 }
 
@@ -249,6 +249,7 @@ fn hup_changes_sleep_without_a_restart() {
     changed["json"][0]["sleep"] = json!(60);
     reload(&supervisor, &changed);
     supervisor.eventually("the settings have arrived", || supervisor.log_contains("settings in force"));
+    assert!(supervisor.log_contains("run=unlimited"), "{}", supervisor.describe());
     // a row that nobody notifies about is found by the poll alone
     let mut client = database.connect_superuser();
     client.batch_execute("SET session_replication_role = replica").expect("no triggers");
@@ -298,7 +299,7 @@ fn hup_stops_the_scheduler_of_a_removed_row_when_its_task_has_finished() {
     let mut changed = config(&supervisor);
     changed["json"].as_array_mut().expect("rows").remove(0);
     reload(&supervisor, &changed);
-    supervisor.eventually("it stops", || supervisor.log_contains("scheduler stops"));
+    supervisor.eventually("it stops", || supervisor.log_contains("scheduler is stopping"));
     let late = database.insert("SELECT 7");
     let row = supervisor.finished(&database, id);
     assert_eq!((&row["state"], &row["output"]), (&"DONE".into(), &"6".into()), "{row}");
@@ -324,8 +325,8 @@ fn hup_with_a_bad_file_is_reported_and_the_old_config_stays() {
         supervisor.signal(Signal::SIGHUP);
         supervisor.eventually("the mistake is reported", || {
             let lines = supervisor.log().since(mark);
-            lines.iter().any(|line| line.contains("mistake in the config"))
-                && lines.iter().any(|line| line.contains("the old one stays in force"))
+            lines.iter().any(|line| line.contains("config has a mistake"))
+                && lines.iter().any(|line| line.contains("the former one stays in force"))
         });
     }
     let id = database.insert("SELECT 1");

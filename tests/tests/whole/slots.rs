@@ -155,7 +155,7 @@ fn backends_that_stand_still_keep_nobody_from_signals_and_from_burying_the_dead(
     // it is asked and answers
     assert!(mill.status().is_some());
     mill.signal(Signal::SIGHUP);
-    mill.eventually("a signal is heard", || mill.log_contains("config read again"));
+    mill.eventually("a signal is heard", || mill.log_contains("config reloaded"));
     mill.signal(Signal::SIGTERM);
     assert_eq!(mill.wait_exit(Duration::from_secs(15)).code(), Some(0), "{}", mill.describe());
     assert!(!is_alive(new));

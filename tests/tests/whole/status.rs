@@ -182,9 +182,9 @@ fn the_socket_is_its_owners_alone_and_another_user_is_turned_away() {
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("open the socket");
     let refused = ask_as_nobody();
     assert_eq!((refused.code, refused.stdout.as_str()), (NO_LAUNCHER, ""), "{refused:?}");
-    assert!(refused.stderr.contains("turned us away") && refused.stderr.contains("as root"), "{refused:?}");
+    assert!(refused.stderr.contains("refused the connection") && refused.stderr.contains("as root"), "{refused:?}");
     supervisor.eventually("it is logged", || {
-        supervisor.log().lines().iter().any(|line| line.contains("turned away") && line.contains("uid=65534"))
+        supervisor.log().lines().iter().any(|line| line.contains("refused a connection") && line.contains("uid=65534"))
     });
     assert!(supervisor.status().is_some(), "its owner is still answered");
 }

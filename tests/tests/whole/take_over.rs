@@ -175,7 +175,7 @@ fn a_dump_that_holds_its_locks_is_neither_waited_for_nor_in_anybodys_way() {
     fill(&database, "INSERT INTO public.task (input) VALUES ('SELECT 1')");
     let mut dump = dump(&database);
     let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).launch();
-    let said = "cannot take table";
+    let said = "cannot take over table";
     supervisor.eventually("it says who is in the way", || supervisor.log_contains(said));
     let waiting = "SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'public.task'::regclass";
     tests::steadily("nobody waits for a lock", Duration::from_secs(3), || {
@@ -206,7 +206,7 @@ fn what_can_wait_is_repaired_when_the_dump_has_ended_and_the_queue_is_served_mea
     let supervisor = Supervisor::of(&database).queue_key("sleep", 200).start();
     let id = database.insert("SELECT 1");
     assert_eq!(supervisor.finished(&database, id)["state"], "DONE");
-    supervisor.eventually("the check is left for later", || supervisor.log_contains("repaired later"));
+    supervisor.eventually("the check is left for later", || supervisor.log_contains("not repaired completely"));
     // A reader is not in the way of these.
     assert!(supervisor.log_contains("wake-up triggers, index held, comments"), "{}", supervisor.describe());
     dump.batch_execute("COMMIT").expect("end");

@@ -89,7 +89,7 @@ impl<'a> Recorder<'a> {
                             (*session, passes) = (None, true);
                             complaint = lost.to_string();
                             shared::debug!(
-                                "link lost while a result was recorded",
+                                "connection lost while a result was recorded",
                                 task = self.task,
                                 error = complaint
                             );
@@ -99,7 +99,7 @@ impl<'a> Recorder<'a> {
                             let kind = refusal_of(&refusal);
                             (complaint, passes) = (refusal.to_string(), kind.passes());
                             if !passes {
-                                shared::warning!("a result was refused", task = self.task, error = complaint);
+                                shared::warning!("result refused", task = self.task, error = complaint);
                             }
                             retry.refused(kind, refusal.code() == Some(OUT_OF_MEMORY), Instant::now())
                         }
@@ -114,7 +114,7 @@ impl<'a> Recorder<'a> {
                 }
                 Retry::Leave => {
                     shared::error!(
-                        "the result cannot be written; the row will be failed without it, or stopped",
+                        "cannot record the result; the task becomes FAIL without it, or STOP",
                         task = self.task,
                         error = complaint
                     );
@@ -131,7 +131,7 @@ impl<'a> Recorder<'a> {
                 Ok(open) => *session = Some(open),
                 Err(NotReopened::Yet(why)) => return Ok(Err(why)),
                 Err(NotReopened::Elsewhere(why)) => {
-                    shared::warning!("a result is not recorded; the task is looked at", task = self.task, why = why);
+                    shared::warning!("result not recorded; reading the task", task = self.task, why = why);
                     return Err(ExitCode::Temporary);
                 }
             }
@@ -149,7 +149,7 @@ impl<'a> Recorder<'a> {
         if self.rests(until) {
             return Ok(());
         }
-        shared::warning!("a result is given up: the worker was told to end", task = self.task, why = why);
+        shared::warning!("result dropped: the worker has to exit", task = self.task, why = why);
         Err(ExitCode::Temporary)
     }
 

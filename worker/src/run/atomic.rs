@@ -74,7 +74,7 @@ impl TaskRun<'_> {
             Ok(false) => {
                 // Deleted, stopped or taken anew: its effects go too.
                 let _ = session.execute("ROLLBACK", &[]);
-                shared::info!("result not written: the task was deleted or stopped", task = self.row.task);
+                shared::info!("result not recorded: the task was deleted or stopped", task = self.row.task);
                 Next::Exit(ExitCode::Asked)
             }
             // Committed or not: only the row knows. The scheduler reads it.
@@ -98,7 +98,7 @@ impl TaskRun<'_> {
     /// Back to PLAN after a pause, as soon as the server can write that. The next attempt may meet the same server.
     fn return_undone(&self, mut session: Option<Session>, error: &ServerError) -> Next {
         let attempt = self.row.attempt;
-        let text = "an atomic task is undone: the server cannot commit it";
+        let text = "atomic task rolled back: the server cannot commit it";
         if attempt.count_ones() == 1 {
             shared::warning!(text, task = self.row.task, attempt = attempt, error = error);
         } else {

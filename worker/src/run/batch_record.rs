@@ -22,12 +22,15 @@ impl Batch<'_> {
         match self.record_early() {
             Ok(written) => {
                 let before = self.ended.len();
+                for result in self.ended.iter().filter(|result| written.contains(&result.key.task)) {
+                    self.worker.log_end(result, None);
+                }
                 self.ended.retain(|result| !written.contains(&result.key.task));
                 self.flushed += before - self.ended.len();
             }
             Err(why) => {
                 let task = self.ended[0].key.task;
-                shared::info!("the first tasks of a batch are recorded at its end", task = task, why = why);
+                shared::info!("first tasks of a batch are recorded at its end", task = task, why = why);
             }
         }
     }
@@ -84,7 +87,7 @@ impl Batch<'_> {
         let recorder = self.recorder();
         let done = recorder.record(session, self.bytes(), |session, attempt| {
             if attempt.form != RecordForm::Whole {
-                shared::warning!("a batch was refused; its tasks are written one by one", task = task);
+                shared::warning!("record of a batch refused; recording its tasks one by one", task = task);
                 return Ok(None);
             }
             let ends = RecordedEnds { back, ..RecordedEnds::of(&results) };
@@ -116,7 +119,7 @@ impl Batch<'_> {
             }
         };
         for result in &self.ended {
-            shared::debug!("task finished", task = result.key.task, state = result.state.as_str());
+            self.worker.log_end(result, None);
         }
         // The scheduler looks.
         if claimed { Err(ExitCode::Temporary) } else { Ok(next) }
@@ -168,7 +171,7 @@ impl Batch<'_> {
             answer
         })?;
         if recorded.written.is_empty() {
-            shared::info!("result not written: the task was deleted or stopped", task = row.task);
+            shared::info!("result not recorded: the task was deleted or stopped", task = row.task);
         }
         Ok(())
     }

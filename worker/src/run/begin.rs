@@ -118,7 +118,7 @@ impl BegunBy<'_> {
         match begun {
             Ok(Some(row)) => Ok((session, row)),
             Ok(None) => {
-                shared::debug!("the task is no longer ours", task = task);
+                shared::debug!("task does not belong to this worker any more", task = task);
                 session.close();
                 Err(ExitCode::Asked)
             }

@@ -50,7 +50,7 @@ impl TaskRun<'_> {
                 Next::Exit(self.give_back(session, reason, severed.then(|| self.row.postmaster_us()).flatten()))
             }
             Verdict::Nothing => {
-                shared::info!("task ended: its owner took it back", task = self.row.task);
+                shared::info!("task ended: a user stopped or deleted it", task = self.row.task);
                 if let Some(session) = session {
                     session.close();
                 }
@@ -141,9 +141,9 @@ impl TaskRun<'_> {
             (Ok((Recorded { written, next, .. }, between)), Some(session)) => {
                 fault::point("worker.after_finish");
                 if written.is_empty() {
-                    shared::info!("result not written: the task was deleted or stopped", task = self.row.task);
+                    shared::info!("result not recorded: the task was deleted or stopped", task = self.row.task);
                 } else {
-                    shared::debug!("task finished", task = self.row.task, state = result.state.as_str());
+                    worker.log_end(&result, self.row.job.as_deref());
                 }
                 if claimed {
                     // The scheduler looks.
@@ -172,7 +172,7 @@ impl TaskRun<'_> {
             Ok(()) => Next::Continue(Box::new((next, session))),
             // The next task is ours and not begun: the scheduler finds it by this session's backend.
             Err(error) => {
-                shared::warning!("the session cannot be used again", task = first.task, error = error);
+                shared::warning!("cannot reset the session; closing it", task = first.task, error = error);
                 Next::Exit(ExitCode::Temporary)
             }
         }

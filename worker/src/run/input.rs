@@ -54,7 +54,7 @@ impl TaskRun<'_> {
             Sent::Refused(session, refusal) => return self.setup_refused(*session, refusal),
             Sent::Left(lost) => {
                 watchdog.finished();
-                shared::debug!("the session was lost before the input began", task = self.row.task, error = lost);
+                shared::debug!("session lost before the input began", task = self.row.task, error = lost);
                 return Next::Exit(ExitCode::Temporary);
             }
         };
@@ -151,7 +151,7 @@ impl TaskRun<'_> {
         let cancelled = self.worker.watchdog.finished();
         match self.unfit(&mut session, &refusal) {
             Some(why) => {
-                shared::debug!("the input was not sent", task = self.row.task, why = why);
+                shared::debug!("input not sent", task = self.row.task, why = why);
                 self.slot_status().set_reason(&why);
                 session.taint();
                 session.close();
@@ -174,7 +174,7 @@ impl TaskRun<'_> {
             return Some(self.worker.connector.why_elsewhere(session));
         }
         let machine = refusal_of(refusal) == Refusal::Machine;
-        machine.then(|| format!("the session cannot be set up: {refusal}"))
+        machine.then(|| format!("cannot set up the session: {refusal}"))
     }
 
     fn fail_refused(&self, session: Session, refusal: &ServerError) -> Next {

@@ -83,7 +83,7 @@ pub(super) fn run(worker: &Worker<'_>, mut session: Session, rows: &[TaskRow], s
     let stop = match PreparedSetup::new(&mut session, worker.order(), rows) {
         Ok(prepared) => batch.work(&mut session, &prepared),
         Err(QueryError::Server(error)) => {
-            shared::warning!("the session cannot be set up for a batch", task = rows[0].task, error = error);
+            shared::warning!("cannot set up the session for a batch", task = rows[0].task, error = error);
             Stop::Spent
         }
         // Nothing has been sent: the scheduler finds the rows by their backend.
@@ -230,7 +230,7 @@ impl<'a> Batch<'a> {
                 return Err(Box::new(Stop::Lost { place, outcome, began, unknown }));
             }
         };
-        shared::warning!("the session cannot be made new; its batch ends", task = row.task, error = error);
+        shared::warning!("cannot reset the session; its batch ends", task = row.task, error = error);
         worker.watchdog.finished();
         worker.pace.set(Pace::new(false));
         self.spoilt.extend(self.rows[at.heard..at.sent].iter().map(TaskRow::key));
@@ -295,7 +295,7 @@ impl<'a> Batch<'a> {
                 None
             }
             Verdict::Nothing => {
-                shared::info!("task ended: its owner took it back", task = row.task);
+                shared::info!("task ended: a user stopped or deleted it", task = row.task);
                 None
             }
         }

@@ -57,7 +57,7 @@ pub(super) fn run(worker: &Worker<'_>, mut home: Session, row: &TaskRow, far: &m
             Ok(far) => match worker.context.statements.begin_remote(&mut home, row.key(), far.pid, &far.name) {
                 Ok(true) => far,
                 Ok(false) => {
-                    shared::debug!("the task is no longer ours", task = row.task);
+                    shared::debug!("task does not belong to this worker any more", task = row.task);
                     return Next::Exit(ExitCode::Asked);
                 }
                 // Nothing has been sent: the scheduler plans it again.
@@ -142,7 +142,7 @@ impl TaskRun<'_> {
         // For `why`, and against a second attempt: whoever stops the row and plans it again must wait for us.
         let marked = task_lock::lock(&mut home, self.worker.order(), self.row);
         if let Err(error) = marked {
-            shared::debug!("the task's lock is not held", task = self.row.task, error = error);
+            shared::debug!("cannot lock the task", task = self.row.task, error = error);
         }
         match setup::set_up_remote(&mut session, self.worker.order(), self.row) {
             Ok(()) => {}
@@ -177,7 +177,7 @@ impl TaskRun<'_> {
             if outcome.severed && cancelled.is_none() {
                 self.slot_status().set_severed(name.server_began_us);
             }
-            shared::info!("session on the remote lost; its task's outcome is to be found out", task = self.row.task);
+            shared::info!("session on the remote lost; searching for the outcome of its task", task = self.row.task);
             home.close();
             return (Next::Exit(ExitCode::Unsettled), None);
         }
@@ -189,7 +189,7 @@ impl TaskRun<'_> {
                     Ok(()) => Some(Far { session, remote, pid, name }),
                     Err(error) => {
                         shared::warning!(
-                            "the remote session cannot be used again",
+                            "cannot reset the session on the remote; closing it",
                             task = self.row.task,
                             error = error
                         );
@@ -242,7 +242,7 @@ fn introduce(session: &mut Session, place: usize) -> Result<(i32, RemoteSession)
         Some((i32::try_from(number(0)?).ok()?, name))
     };
     introduced().ok_or_else(|| {
-        let text = "the remote does not tell who its session is; is it behind a pooler that shares sessions?";
+        let text = "the remote did not report its session; is a transaction-pooling proxy in between?";
         QueryError::Server(ServerError::local("ERROR", "08001", text))
     })
 }

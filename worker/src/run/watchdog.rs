@@ -336,14 +336,14 @@ fn cancel(state: &mut WatchState, why: Cancelled) {
 fn send_cancel(watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     if let Err(error) = watched.canceller.cancel(Instant::now() + CANCEL_CONNECT_TIMEOUT) {
-        shared::warning!("the cancel could not be sent", task = watched.key.task, error = error);
+        shared::warning!("cannot send the cancel request", task = watched.key.task, error = error);
     }
 }
 
 /// The task's thread finds its session lost, and then what became of the task is found out as after any lost session.
 fn close_socket(watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
-    shared::warning!("the server pays no heed; the worker hangs up", task = watched.key.task);
+    shared::warning!("server ignores the cancel request; closing the connection", task = watched.key.task);
     if let Some(socket) = &watched.socket {
         let _ = shutdown(socket.as_raw_fd(), Shutdown::Both);
     }
@@ -352,7 +352,7 @@ fn close_socket(watched: Option<&WatchedInput>) {
 fn terminate(region: &Region, watched: Option<&WatchedInput>) {
     let Some(watched) = watched else { return };
     let pid = watched.canceller.backend_pid();
-    shared::warning!("the cancel did not help; the backend is terminated", task = watched.key.task, backend = pid);
+    shared::warning!("cancel request had no effect; terminating the backend", task = watched.key.task, backend = pid);
     let deadline = Instant::now() + CANCEL_CONNECT_TIMEOUT;
     let session = if watched.far {
         Session::connect(&watched.target, &[], deadline)
@@ -366,6 +366,6 @@ fn terminate(region: &Region, watched: Option<&WatchedInput>) {
             .map(|_| session.close())
     });
     if !matches!(sent, Ok(Ok(()))) {
-        shared::warning!("the backend could not be terminated; trying again", task = watched.key.task);
+        shared::warning!("cannot terminate the backend; retrying", task = watched.key.task);
     }
 }

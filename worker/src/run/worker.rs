@@ -5,8 +5,9 @@ use crate::assignment::QueueContext;
 use crate::record::{Pace, Recorder};
 use crate::session::{Connector, setup};
 use crate::task_row::TaskRow;
+use shared::process::failed_task;
 use shared::process::order::WorkerOrder;
-use shared::region::{Region, SlotHandle, SlotStatus};
+use shared::region::{EndState, Region, SlotHandle, SlotStatus, TaskResult};
 use shared::sys::title;
 use std::cell::Cell;
 
@@ -68,6 +69,14 @@ impl<'a> Worker<'a> {
         Recorder::new(self.connector, self.watchdog, self.slot_status(), task, effects)
     }
 
+    /// A task has ended and its result is recorded. `job`: whose run it was.
+    pub(super) fn log_end(&self, result: &TaskResult<'_>, job: Option<&[u8]>) {
+        shared::debug!("task finished", task = result.key.task, state = result.state.as_str());
+        if result.state == EndState::Fail {
+            failed_task::log(self.region, &queue_name(self.order()), result, job);
+        }
+    }
+
     /// One more task has run, or is about to.
     pub(super) fn count(&self) {
         self.executed.set(self.executed.get().saturating_add(1));
@@ -77,6 +86,9 @@ impl<'a> Worker<'a> {
 /// What `ps` shows.
 pub(crate) fn set_title(order: &WorkerOrder, row: &TaskRow) {
     let group = String::from_utf8_lossy(&row.group);
-    let queue = format!("{} {}.{}", order.target.database, order.schema, order.table);
-    title::set(&format!("pgmill: worker {queue} {group} #{}", row.task));
+    title::set(&format!("pgmill: worker {} {group} #{}", queue_name(order), row.task));
+}
+
+fn queue_name(order: &WorkerOrder) -> String {
+    format!("{} {}.{}", order.target.database, order.schema, order.table)
 }

@@ -142,7 +142,7 @@ impl<'a> Connector<'a> {
             return Ok(session);
         }
         session.close();
-        Err(NotReopened::Elsewhere(format!("the task ran on server {}, its queue is served on {name} now", home.name)))
+        Err(NotReopened::Elsewhere(format!("the task ran on server {}; its queue is now served on {name}", home.name)))
     }
 
     fn scheduler_proof(&self) -> Option<i64> {

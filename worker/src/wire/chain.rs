@@ -126,7 +126,7 @@ impl Session {
                 return Ok(None);
             }
         }
-        Err(io::Error::other("server does not come to an end"))
+        Err(io::Error::other("the answer of the server has no end"))
     }
 
     /// The server passes over all that is on the wire until it is told where to go on; its answer to that stands for the
@@ -160,6 +160,6 @@ impl Session {
                 Incoming::CopyIn => return Err(unexpected(b'G')),
             }
         }
-        Err(io::Error::other("server does not come to an end"))
+        Err(io::Error::other("the answer of the server has no end"))
     }
 }

@@ -118,7 +118,7 @@ fn time_left(deadline: Instant) -> io::Result<Duration> {
 }
 
 fn time_is_up() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "time is up")
+    io::Error::new(io::ErrorKind::TimedOut, "timeout")
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
     fn a_deadline_in_the_past_is_time_up() {
         let peer = Peer::Tcp { host: "db".into(), address: "127.0.0.1:1".parse().unwrap() };
         let text = dial(&peer, &USUAL, Instant::now()).unwrap_err().to_string();
-        assert_eq!(text, "could not connect to db (127.0.0.1:1): time is up");
+        assert_eq!(text, "could not connect to db (127.0.0.1:1): timeout");
     }
 
     #[test]
@@ -174,6 +174,6 @@ mod tests {
         let _first = dial(&peer, &USUAL, soon()).unwrap();
         let error = dial(&peer, &USUAL, Instant::now() + Duration::from_millis(50)).unwrap_err();
         std::fs::remove_file(&path).unwrap();
-        assert!(error.to_string().ends_with("time is up"), "{error}");
+        assert!(error.to_string().ends_with("timeout"), "{error}");
     }
 }

@@ -20,7 +20,7 @@ pub enum ConnectError {
     #[error("could not {attempted} {place}: {source}")]
     Io { attempted: &'static str, place: String, source: io::Error },
     /// The server asks for a password and the target has none.
-    #[error("server at {place} asks for a password, but none was given{advice}")]
+    #[error("server at {place} requires a password, but none was given{advice}")]
     NoPassword { place: String, advice: String },
     /// No encrypted connection where one was wanted.
     #[error("could not encrypt the connection to {place}: {source}")]
@@ -29,15 +29,13 @@ pub enum ConnectError {
     #[error("{place}: {why}")]
     Unsuitable { place: String, why: String },
     /// The login may not go on without being bound to the channel.
-    #[error(
-        "server at {place} does not bind the login to the encrypted channel, which channel_binding=require asks for"
-    )]
+    #[error("server at {place} does not support channel binding, which channel_binding=require demands")]
     Unbound { place: String },
     /// The budget of connections is used up.
     #[error("the budget of connections is used up; raise connections in the config")]
     NoConnectionPermit,
     /// The server asks for a way to log in that is not spoken here.
-    #[error("server at {place} asks for {method} authentication, which is not supported")]
+    #[error("server at {place} requires {method} authentication, which is not supported")]
     Method { place: String, method: String },
 }
 

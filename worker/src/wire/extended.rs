@@ -193,7 +193,7 @@ impl Session {
                 Incoming::Error(_) | Incoming::Notice(_) | Incoming::Step => {
                     chat += 1;
                     if chat > OTHER_MESSAGES {
-                        return Err(io::Error::other("server does not come to an end"));
+                        return Err(io::Error::other("the answer of the server has no end"));
                     }
                 }
                 Incoming::Parsed => {

@@ -95,7 +95,7 @@ impl Pipe {
         match answer[0] {
             b'S' => {}
             b'N' => return Ok(false),
-            _ => return Err(TlsError::Cut("the server answered neither yes nor no".to_owned())),
+            _ => return Err(TlsError::Cut("the server did not answer the TLS request with S or N".to_owned())),
         }
         let mut records = Records::new(tls)?;
         while records.is_shaking_hands() {
@@ -247,7 +247,7 @@ impl Pipe {
                 Some(deadline) => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Err(io::Error::new(io::ErrorKind::TimedOut, "time is up"));
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, "timeout"));
                     }
                     // Rounded up, or the last fraction of a millisecond would be spun away.
                     PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)

@@ -129,7 +129,7 @@ impl LoginDialogue<'_> {
                 other => return Err(self.method(&method_name(other))),
             }
         }
-        Err(self.connect_error(malformed("Authentication without an end")))
+        Err(self.connect_error(malformed("too many authentication messages")))
     }
 
     fn greeting(&mut self) -> Result<Greeting, ConnectError> {
@@ -214,7 +214,7 @@ impl LoginDialogue<'_> {
             }
             let head = self.link.head(&mut self.outgoing).map_err(|source| self.connect_error(source))?;
             if head.body > LOGIN_BYTES {
-                return Err(self.connect_error(malformed("too long for a login")));
+                return Err(self.connect_error(malformed("it is too long for a login")));
             }
             if head.tag != b'E' && head.tag != b'N' {
                 let body = self.link.body(head.body, &mut self.outgoing).map(<[u8]>::to_vec);

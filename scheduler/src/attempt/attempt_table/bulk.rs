@@ -112,6 +112,15 @@ impl AttemptTable {
         reported.filter_map(|(id, attempt)| Some((*id, attempt.result.as_deref()?))).collect()
     }
 
+    /// Results that are being recorded, with the jobs whose runs they are.
+    pub fn recording(&self) -> impl Iterator<Item = (&TaskResult<'static>, Option<&[u8]>)> {
+        let recording = self.attempts.values().filter(|attempt| attempt.state == AttemptState::Recording);
+        recording.filter_map(|attempt| {
+            let job = attempt.row.as_ref().and_then(|row| row.job.as_deref());
+            Some((attempt.result.as_deref()?, job))
+        })
+    }
+
     /// Of the results that were being recorded, these tasks' are. True: all of them.
     pub fn recorded(&mut self, written: &[i64], now: Instant) -> bool {
         let mut all = true;

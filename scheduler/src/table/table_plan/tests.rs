@@ -234,7 +234,7 @@ fn a_partition_key_must_never_change() {
     let mut shape = Shape { partitioned: true, partition_key: vec!["id".into(), "group".into()], ..ours() };
     assert_eq!(planned(&shape).reshape, []);
     shape.partition_key = vec!["id".into(), "plan".into()];
-    assert!(refused(&shape).contains("partitioned by plan, which changes"), "{}", refused(&shape));
+    assert!(refused(&shape).contains("partitioned by plan, which pgmill changes"), "{}", refused(&shape));
 }
 
 #[test]

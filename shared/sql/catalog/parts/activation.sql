@@ -309,7 +309,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.settle_run(mill_private.run, bool, bool) IS
-    'pgmill: what the end of a run means for its job: numbers, plan, and the next run or the end of the activation';
+    'pgmill: settles the end of a run: numbers and plan of its job, and the next run or the end of the activation';
 
 -- A run that has not begun ends here, and its row, if it is in the queue, is recalled. One that is under way is ended by the
 -- scheduler of its queue.
@@ -337,4 +337,4 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.close_run(bigint, bool, text, text) IS
-    'pgmill: a person ends a run; true: it is under way, and the scheduler of its queue will end it';
+    'pgmill: ends a run for a user; true: it is under way, and the scheduler of its queue will end it';

@@ -91,7 +91,7 @@ BEGIN
         WHEN '@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly' THEN
             RETURN NULL;
         ELSE
-            RETURN format('there is no shortcut %s; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly',
+            RETURN format('unknown shortcut %s; known are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly',
                           trimmed);
         END CASE;
     END IF;
@@ -123,10 +123,10 @@ BEGIN
                    WHERE month_set & (1::bigint << known.number::int) <> 0 AND day_set & ((2::bigint << known.length) - 1) <> 0) THEN
         RETURN NULL;
     END IF;
-    RETURN 'it never fires: no month of it has such a day';
+    RETURN 'it never fires: none of its months has such a day';
 END
 $function$;
-COMMENT ON FUNCTION mill.check_cron(text) IS 'pgmill: why a cron expression is refused; NULL if it is good';
+COMMENT ON FUNCTION mill.check_cron(text) IS 'pgmill: why a cron expression is refused; NULL if it is valid';
 
 CREATE FUNCTION mill.check_zone(zone text) RETURNS text
     LANGUAGE plpgsql STABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
@@ -139,12 +139,12 @@ BEGIN
     ELSIF lower(zone) = 'utc' OR EXISTS (SELECT FROM pg_timezone_names n WHERE lower(n.name) = lower(zone)) THEN
         RETURN NULL;
     END IF;
-    RETURN format('there is no time zone "%s"', left(zone, 80));
+    RETURN format('time zone "%s" does not exist', left(zone, 80));
 EXCEPTION WHEN invalid_parameter_value THEN
-    RETURN format('there is no time zone "%s"', left(zone, 80));
+    RETURN format('time zone "%s" does not exist', left(zone, 80));
 END
 $function$;
-COMMENT ON FUNCTION mill.check_zone(text) IS 'pgmill: why a name is no time zone; NULL if it is one';
+COMMENT ON FUNCTION mill.check_zone(text) IS 'pgmill: why a name is not a time zone; NULL if it is one';
 
 CREATE FUNCTION mill.check_step(step interval) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $function$
@@ -158,7 +158,7 @@ BEGIN
     months := extract(year FROM step) * 12 + extract(month FROM step);
     clock := extract(day FROM step) * 86400 + extract(hour FROM step) * 3600 + extract(minute FROM step) * 60 + extract(second FROM step);
     IF months < 0 OR clock < 0 OR months = 0 AND clock = 0 THEN
-        RETURN 'an interval of nothing or less cannot be repeated';
+        RETURN 'a repeated interval must be more than 0';
     ELSIF months > 0 AND (extract(day FROM step) <> 0 OR clock <> 0) THEN
         RETURN 'months cannot be mixed with days or hours in a schedule';
     END IF;
@@ -275,7 +275,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF months < 0 OR span < 0 OR months = 0 AND span = 0 THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'an interval of nothing or less cannot be repeated';
+        RAISE invalid_parameter_value USING MESSAGE = 'a repeated interval must be more than 0';
     END IF;
     origin := timezone(clock, initial_start);
     reading := mill_private.latest_wall_time(after, clock);

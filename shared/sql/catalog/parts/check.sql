@@ -45,9 +45,9 @@ BEGIN
     IF name IS NULL OR name = '' THEN
         PERFORM mill_private.raise_violation(format('a %s needs a name', what));
     ELSIF length(name) > 200 THEN
-        PERFORM mill_private.raise_violation(format('the name of a %s has at most 200 characters, this one has %s', what, length(name)));
+        PERFORM mill_private.raise_violation(format('the name of a %s must have at most 200 characters, this one has %s', what, length(name)));
     ELSIF name ~ '[[:cntrl:]]' THEN
-        PERFORM mill_private.raise_violation(format('the name of a %s has no control characters', what));
+        PERFORM mill_private.raise_violation(format('the name of a %s must not have control characters', what));
     END IF;
 END
 $function$;

@@ -18,7 +18,7 @@ CREATE TABLE mill.command (
     result text,
     run bigint
 );
-COMMENT ON TABLE mill.command IS 'pgmill: commands of people to jobs, flows and timers; an INSERT performs one';
+COMMENT ON TABLE mill.command IS 'pgmill: commands of users to jobs, flows and timers; an INSERT performs one';
 COMMENT ON COLUMN mill.command.id IS 'drawn by the catalog';
 COMMENT ON COLUMN mill.command.action IS 'run, rerun, clear, cancel, skip, mark, fire, pause or resume';
 COMMENT ON COLUMN mill.command.job IS 'the job that it was done to';
@@ -114,7 +114,7 @@ BEGIN
     END LOOP;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.reset_tokens(int[], timestamptz[], bool) IS 'pgmill: starts a part of the graph anew';
+COMMENT ON FUNCTION mill_private.reset_tokens(int[], timestamptz[], bool) IS 'pgmill: resets a part of the graph';
 
 CREATE FUNCTION mill_private.count_manual_start(job int, at timestamptz) RETURNS int
     LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $function$
@@ -166,12 +166,12 @@ BEGIN
                 (SELECT state_row.reason FROM mill_private.job_state state_row WHERE state_row.job = job_row.id)));
         END IF;
     END LOOP;
-    RETURN format('%s started, %s reset in all: %s', mill_private.count_of(cardinality(first_ones), 'job'), cardinality(part_jobs),
+    RETURN format('%s started, %s reset in total: %s', mill_private.count_of(cardinality(first_ones), 'job'), cardinality(part_jobs),
         (SELECT string_agg(DISTINCT format('"%s"', stored.name), ', ') FROM mill.job stored WHERE stored.id = ANY (part_jobs)));
 END
 $function$;
 COMMENT ON FUNCTION mill_private.rerun_jobs(int[], timestamptz) IS
-    'pgmill: starts jobs of a logical time and all that is downstream anew';
+    'pgmill: starts jobs of a logical time again, and resets everything downstream';
 
 -- `below`: of these jobs and of all that is downstream of them.
 CREATE FUNCTION mill_private.rerun_failed_jobs(jobs int[], at timestamptz, below bool) RETURNS text
@@ -294,7 +294,7 @@ BEGIN
             THEN format('%s needs a %s', command.action, array_to_string(needs, ' or a '))
         WHEN command.at IS NULL AND command.action IN ('rerun', 'clear', 'skip', 'mark') THEN format('%s needs the logical time: at', command.action)
         WHEN command.action = 'rerun' AND COALESCE(command.how, 'down') NOT IN ('only', 'down', 'failed')
-            THEN format('how of rerun is only, down or failed, not "%s"', command.how)
+            THEN format('how of rerun must be only, down or failed, not "%s"', command.how)
         WHEN command.action = 'rerun' AND command.flow IS NOT NULL AND COALESCE(command.how, '') <> 'failed'
             THEN 'rerun of a flow needs how => ''failed'''
         WHEN command.action = 'mark' AND COALESCE(command.how, '') NOT IN ('success', 'failure') THEN 'mark needs how => ''success'' or ''failure'''

@@ -62,7 +62,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.upsert_row(text, jsonb, jsonb) IS
-    'pgmill: inserts a row or changes it to what a document says; leaves it alone if it is so already';
+    'pgmill: inserts or updates a row from a document, unless it is equal already';
 
 -- Foreign keys are checked at commit, and name neither the place nor the missing row.
 CREATE FUNCTION mill_private.check_document_edge(whole text, place bigint, given jsonb) RETURNS jsonb
@@ -147,10 +147,10 @@ BEGIN
                 IF item.value ->> 'name' IS NULL THEN
                     PERFORM mill_private.raise_violation(format('%s[%s].name: missing', part.list, item.place));
                 END IF;
-                EXECUTE format('SELECT COALESCE(stored.flow, ''(none)'') FROM mill.%I stored WHERE stored.name = $1 AND stored.flow IS DISTINCT FROM $2', part.kind)
+                EXECUTE format('SELECT COALESCE(''the flow '' || stored.flow, ''no flow'') FROM mill.%I stored WHERE stored.name = $1 AND stored.flow IS DISTINCT FROM $2', part.kind)
                    INTO other USING item.value ->> 'name', whole;
                 IF other IS NOT NULL THEN
-                    PERFORM mill_private.raise_violation(format('%s[%s].name: "%s" belongs to the flow %s', part.list, item.place, item.value ->> 'name', other));
+                    PERFORM mill_private.raise_violation(format('%s[%s].name: "%s" exists already and belongs to %s', part.list, item.place, item.value ->> 'name', other));
                 END IF;
                 key := jsonb_build_object('name', given -> 'name');
                 given := given - 'name' || jsonb_build_object('flow', whole);
@@ -163,11 +163,11 @@ BEGIN
         END LOOP;
     END LOOP;
     removed := mill_private.delete_absent_rows(whole, document);
-    RETURN format('flow "%s": %s made, %s changed, %s as before, %s removed', whole, cardinality(array_positions(results, 'made')),
+    RETURN format('flow "%s": %s created, %s changed, %s unchanged, %s removed', whole, cardinality(array_positions(results, 'made')),
         cardinality(array_positions(results, 'changed')), cardinality(array_positions(results, 'same')), removed);
 END
 $function$;
-COMMENT ON FUNCTION mill.apply(jsonb) IS 'pgmill: makes a flow with its jobs, timers and edges as a document says; what it does not contain is deleted';
+COMMENT ON FUNCTION mill.apply(jsonb) IS 'pgmill: creates or changes a flow with its jobs, timers and edges from a document; jobs, timers and edges that it lacks are deleted';
 
 CREATE FUNCTION mill_private.export_row(kind text, fields jsonb) RETURNS jsonb
     LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $function$

@@ -61,7 +61,7 @@ CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE (name na
             'RETURN QUERY SELECT * FROM mill_private.list_open_runs(%s)'),
         ('settle_missing_runs', 'missing bigint[], waiting bigint[]', 'int',
             'RETURN mill_private.settle_missing_runs(%s, missing, waiting)'),
-        ('watch_jobs', 'jobs int[]', 'TABLE (job int, ms float8, scheduled bool)',
+        ('watch_jobs', 'jobs int[]', 'TABLE (job int, ms float8, scheduled bool, name text, why text)',
             'RETURN QUERY SELECT * FROM mill_private.watch_jobs(%s, jobs)'),
         ('list_unfilled_jobs', '',
             'TABLE (job int, cron text, timezone text, initial_start timestamptz, moment timestamptz, fresh bool, stamp bigint)',

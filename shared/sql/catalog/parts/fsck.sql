@@ -11,7 +11,7 @@ DECLARE
     here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
 BEGIN
     IF actual IS NULL OR actual <> relid THEN
-        problem := format('the catalog has the OID %s for the table, and the table does not exist with that OID', relid);
+        problem := format('the catalog has the OID %s for the table, but no table has that OID', relid);
         RETURN NEXT;
         RETURN;
     ELSIF NOT has_table_privilege(relid, 'SELECT') THEN

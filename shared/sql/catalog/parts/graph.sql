@@ -134,10 +134,10 @@ COMMENT ON COLUMN mill.backfill.pos IS 'how far it has come: so many times of th
 COMMENT ON COLUMN mill.backfill.finished IS 'when its last time was fired';
 COMMENT ON COLUMN mill.backfill.made IS 'when it was inserted';
 COMMENT ON COLUMN mill.backfill.made_by IS 'the role that inserted it';
-COMMENT ON COLUMN mill.backfill.start IS 'the timer''s schedule when the row was made, with period, cron and timezone';
-COMMENT ON COLUMN mill.backfill.period IS 'the period of the timer when the row was made';
-COMMENT ON COLUMN mill.backfill.cron IS 'the cron expression of the timer when the row was made';
-COMMENT ON COLUMN mill.backfill.timezone IS 'the time zone of the timer when the row was made';
+COMMENT ON COLUMN mill.backfill.start IS 'the timer''s schedule when the back-fill was inserted, with period, cron and timezone';
+COMMENT ON COLUMN mill.backfill.period IS 'the period of the timer when the back-fill was inserted';
+COMMENT ON COLUMN mill.backfill.cron IS 'the cron expression of the timer when the back-fill was inserted';
+COMMENT ON COLUMN mill.backfill.timezone IS 'the time zone of the timer when the back-fill was inserted';
 COMMENT ON COLUMN mill.backfill.trouble IS 'why it cannot go on';
 
 -- The wake-up lock of the keeper has the key 0.
@@ -171,11 +171,11 @@ BEGIN
     PERFORM mill_private.check_member(format('flow "%s"', NEW.name), NEW.owner);
     PERFORM mill_private.check_name('flow', NEW.name);
     IF NEW.parallel < 1 THEN
-        PERFORM mill_private.raise_violation(format('parallel of flow "%s" is at least 1; NULL is no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('parallel of flow "%s" must be at least 1; NULL means no limit', NEW.name));
     ELSIF NEW."window" < 1 THEN
-        PERFORM mill_private.raise_violation(format('window of flow "%s" is at least 1; NULL is no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('window of flow "%s" must be at least 1; NULL means no limit', NEW.name));
     ELSIF NEW.keep <= interval '0' THEN
-        PERFORM mill_private.raise_violation(format('keep of flow "%s" is more than 0', NEW.name));
+        PERFORM mill_private.raise_violation(format('keep of flow "%s" must be more than 0', NEW.name));
     END IF;
     RETURN NEW;
 END
@@ -200,13 +200,13 @@ BEGIN
     PERFORM mill_private.check_name('timer', NEW.name);
     NEW.start := COALESCE(NEW.start, date_trunc('second', mill.now()));
     reason := CASE
-        WHEN (NEW.period IS NULL) = (NEW.cron IS NULL) THEN 'needs a period or a cron expression, one of them'
+        WHEN (NEW.period IS NULL) = (NEW.cron IS NULL) THEN 'needs either a period or a cron expression'
         WHEN NEW.period <= interval '0' THEN format('has a period of %s: it must be more than 0', NEW.period)
         WHEN NEW.period < interval '1 ms' THEN 'has a period of less than a millisecond'
         WHEN NOT isfinite(NEW.start) THEN 'needs a finite start'
         WHEN NEW.stop <= NEW.start THEN 'stops before it starts'
         WHEN NEW.catchup NOT IN ('none', 'last', 'earliest', 'latest', 'random')
-            THEN format('has the unknown catchup "%s"; there are none, last, earliest, latest and random', NEW.catchup)
+            THEN format('has the unknown catchup "%s": use none, last, earliest, latest or random', NEW.catchup)
         WHEN NEW.catchup_age <= interval '0' THEN 'has a catchup_age that is not more than 0'
         ELSE COALESCE(mill.check_zone(NEW.timezone), mill.check_step(NEW.period), mill.check_cron(NEW.cron)) END;
     IF reason IS NOT NULL THEN
@@ -261,13 +261,13 @@ BEGIN
     END IF;
     NEW.made_by := current_user;
     reason := CASE
-        WHEN NEW.job IS NULL THEN 'an edge leads to a job'
+        WHEN NEW.job IS NULL THEN 'an edge needs a job'
         WHEN (NEW.from_job IS NULL) = (NEW.from_timer IS NULL)
-            THEN format('an edge to job "%s" comes from a job or from a timer, one of them', NEW.job)
+            THEN format('an edge to job "%s" needs either from_job or from_timer', NEW.job)
         WHEN NEW."on" NOT IN ('success', 'failure', 'done')
-            THEN format('an edge is on success, failure or done, not on "%s"', NEW."on")
+            THEN format('on of an edge must be success, failure or done, not "%s"', NEW."on")
         WHEN NEW.from_timer IS NOT NULL AND NEW."on" <> 'success'
-            THEN format('an edge from timer "%s" is on success: a timer does not fail', NEW.from_timer) END;
+            THEN format('an edge from timer "%s" must be on success: a timer does not fail', NEW.from_timer) END;
     IF reason IS NOT NULL THEN
         PERFORM mill_private.raise_violation(reason);
     END IF;
@@ -299,7 +299,7 @@ BEGIN
     IF NEW.lo IS NULL OR NEW.hi IS NULL OR NOT isfinite(NEW.lo) OR NOT isfinite(NEW.hi) OR NEW.lo >= NEW.hi THEN
         PERFORM mill_private.raise_violation(format('a back-fill of timer "%s" needs a range from lo up to a later hi', NEW.timer));
     ELSIF NEW."order" NOT IN ('earliest', 'latest', 'random') THEN
-        PERFORM mill_private.raise_violation(format('a back-fill goes earliest, latest or random, not "%s"', NEW."order"));
+        PERFORM mill_private.raise_violation(format('order of a back-fill must be earliest, latest or random, not "%s"', NEW."order"));
     END IF;
     IF TG_OP = 'INSERT' THEN
         NEW.fired := 0; NEW.at := NULL; NEW.span := 0; NEW.pos := 0; NEW.finished := NULL; NEW.trouble := NULL;

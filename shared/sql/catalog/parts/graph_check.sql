@@ -126,7 +126,7 @@ CREATE FUNCTION mill_private.check_schedule_or_edges(j mill.job) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     IF (j.schedule_interval IS NOT NULL OR j.cron IS NOT NULL) AND EXISTS (SELECT FROM mill.edge WHERE job = j.name) THEN
-        PERFORM mill_private.raise_violation(format('job "%s" has a schedule of its own and incoming edges: it can have one of them', j.name),
+        PERFORM mill_private.raise_violation(format('job "%s" has a schedule of its own and incoming edges: it can have only one of them', j.name),
             'Put the schedule into mill.timer and an edge from there.');
     END IF;
 END
@@ -219,7 +219,7 @@ BEGIN
         UNION ALL SELECT format('timer "%s" of %s', t.name, t.owner), t.owner FROM mill.timer t WHERE t.flow = f.name) AS p
      WHERE f.name = NEW.name AND NOT mill_private.is_member_of(p.owner, f.owner) ORDER BY 1 LIMIT 1;
     IF part IS NOT NULL THEN
-        RAISE EXCEPTION USING MESSAGE = format('flow "%s" cannot belong to %s: %s is in it, whose owner is not a member of that role',
+        RAISE EXCEPTION USING MESSAGE = format('flow "%s" cannot belong to %s: its %s has an owner that is not a member of that role',
             NEW.name, NEW.owner, part), ERRCODE = 'insufficient_privilege';
     END IF;
     RETURN NULL;

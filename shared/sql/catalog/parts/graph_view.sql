@@ -6,7 +6,7 @@ CREATE FUNCTION mill_private.describe_edge(e mill.edge) RETURNS text
     RETURN CASE WHEN (e).from_timer IS NOT NULL THEN format('timer "%s"', (e).from_timer)
                 ELSE format('job "%s"%s', (e).from_job, CASE (e)."on" WHEN 'success' THEN '' ELSE ' on ' || (e)."on" END) END
            || CASE WHEN (e).shift = interval '0' THEN '' ELSE format(' shifted by %s', (e).shift) END;
-COMMENT ON FUNCTION mill_private.describe_edge(mill.edge) IS 'pgmill: an edge in words';
+COMMENT ON FUNCTION mill_private.describe_edge(mill.edge) IS 'pgmill: describes an edge';
 
 CREATE VIEW mill.waiting WITH (security_barrier) AS
 SELECT j.name AS job, j.flow, k.at, k.since,
@@ -20,11 +20,11 @@ SELECT j.name AS job, j.flow, k.at, k.since,
             ELSE 'not all edges have delivered' END AS why
   FROM mill.token k JOIN mill.job j ON j.id = k.job LEFT JOIN mill.flow f ON f.name = j.flow
  WHERE k.since IS NOT NULL AND mill_private.is_member(j.owner);
-COMMENT ON VIEW mill.waiting IS 'pgmill: tokens that wait: which edges have delivered, which have not, and since when';
+COMMENT ON VIEW mill.waiting IS 'pgmill: waiting tokens: which edges have delivered, which have not, and since when';
 COMMENT ON COLUMN mill.waiting.job IS 'the job whose tokens wait';
 COMMENT ON COLUMN mill.waiting.flow IS 'the flow of the job';
 COMMENT ON COLUMN mill.waiting.at IS 'the logical time';
-COMMENT ON COLUMN mill.waiting.since IS 'since when the oldest of them waits';
+COMMENT ON COLUMN mill.waiting.since IS 'when the oldest waiting token arrived';
 COMMENT ON COLUMN mill.waiting.delivered IS 'edges whose tokens wait';
 COMMENT ON COLUMN mill.waiting.missing IS 'edges that have not delivered';
 COMMENT ON COLUMN mill.waiting.why IS 'why the job is not activated';
@@ -97,7 +97,7 @@ $function$;
 COMMENT ON FUNCTION mill_private.audit_graph() IS 'pgmill: what is wrong with the tokens of the graph';
 
 CREATE VIEW mill.integrity AS SELECT * FROM mill_private.audit_graph();
-COMMENT ON VIEW mill.integrity IS 'pgmill: tokens that are not accounted for; no rows when all is well';
+COMMENT ON VIEW mill.integrity IS 'pgmill: tokens that are not accounted for; without a problem it has no rows';
 COMMENT ON COLUMN mill.integrity.edge IS 'the id of the edge';
 COMMENT ON COLUMN mill.integrity.job IS 'the job that the edge leads to';
 COMMENT ON COLUMN mill.integrity.at IS 'the logical time';

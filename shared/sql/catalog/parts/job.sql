@@ -33,7 +33,7 @@ CREATE TABLE mill.job (
     threshold int,
     routine text
 );
-COMMENT ON TABLE mill.job IS 'pgmill: SQL that runs again and again; an INSERT is enough, and any change takes effect at once';
+COMMENT ON TABLE mill.job IS 'pgmill: SQL that runs repeatedly; an INSERT creates a job, and a change takes effect at once';
 COMMENT ON COLUMN mill.job.id IS 'drawn by the catalog, and never used again';
 COMMENT ON COLUMN mill.job.name IS 'unique; edges name jobs by it';
 COMMENT ON COLUMN mill.job.flow IS 'the flow: jobs that are drawn, paused and limited together';
@@ -45,11 +45,11 @@ COMMENT ON COLUMN mill.job.timezone IS 'whose wall clock counts; NULL = UTC';
 COMMENT ON COLUMN mill.job.initial_start IS 'the first time; a fixed schedule counts from it';
 COMMENT ON COLUMN mill.job.fixed_schedule IS 'true: on the grid initial_start + k * interval; false: interval after the end of the last run';
 COMMENT ON COLUMN mill.job.max_runtime IS 'a run that takes longer is ended, and has failed; 0 = unlimited';
-COMMENT ON COLUMN mill.job.max_retries IS '-1 = for ever, n = it ends after n failures in a row; NULL = -1 with a schedule of its own, else 0';
+COMMENT ON COLUMN mill.job.max_retries IS '-1 = without end, n = the job is paused after n failures in a row; NULL = -1 with a schedule of its own, else 0';
 COMMENT ON COLUMN mill.job.retry_period IS 'the wait after the first failure; it doubles with each';
 COMMENT ON COLUMN mill.job.crash_wait IS 'the least wait after a crash, so that a person can pause the job';
 COMMENT ON COLUMN mill.job.scheduled IS 'false = paused; set to true it starts from zero';
-COMMENT ON COLUMN mill.job.config IS 'what the routine that add_job was given is called with';
+COMMENT ON COLUMN mill.job.config IS 'the argument of the routine that add_job was called with';
 COMMENT ON COLUMN mill.job.check_config IS 'a function of the config that may refuse it by an error';
 COMMENT ON COLUMN mill.job.owner IS 'the role whose members may alter, run and delete it; it runs as the user of its queue';
 COMMENT ON COLUMN mill.job."group" IS 'the group of its tasks; NULL = job <id>';
@@ -62,7 +62,7 @@ COMMENT ON COLUMN mill.job.remote IS 'remote of its tasks';
 COMMENT ON COLUMN mill.job.atomic IS 'atomic of its tasks';
 COMMENT ON COLUMN mill.job.priority IS 'priority of its tasks; higher first';
 COMMENT ON COLUMN mill.job.threshold IS 'how many tokens start it; NULL = one from every edge';
-COMMENT ON COLUMN mill.job.routine IS 'what add_job was given: input is made from it, id and config';
+COMMENT ON COLUMN mill.job.routine IS 'the routine that add_job was called with; input is built from it, id and config';
 -- Only the trigger draws ids, so that nobody chooses one and none is used twice.
 CREATE SEQUENCE mill.job_id_seq AS int OWNED BY mill.job.id;
 

@@ -172,7 +172,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.follow_job_change() IS
-    'pgmill: keeps job_state and the runs of a job as the job says, and wakes its scheduler';
+    'pgmill: applies a change of a job to job_state and its runs, and wakes its scheduler';
 
 CREATE TRIGGER job_1_of BEFORE INSERT OR UPDATE ON mill.job FOR EACH ROW EXECUTE FUNCTION mill_private.check_job_writer();
 CREATE TRIGGER job_2_check BEFORE INSERT OR UPDATE ON mill.job FOR EACH ROW EXECUTE FUNCTION mill_private.check_job();

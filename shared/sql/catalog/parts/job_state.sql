@@ -46,7 +46,7 @@ COMMENT ON COLUMN mill_private.job_state.total_successes IS 'runs that have succ
 COMMENT ON COLUMN mill_private.job_state.total_failures IS 'runs that have failed';
 COMMENT ON COLUMN mill_private.job_state.total_crashes IS 'runs that have crashed';
 COMMENT ON COLUMN mill_private.job_state.consecutive_failures IS 'failures since the last success';
-COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last end that was none';
+COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last run that ended without one';
 COMMENT ON COLUMN mill_private.job_state.total_duration IS 'how long the successful runs took';
 COMMENT ON COLUMN mill_private.job_state.total_duration_failures IS 'how long the failed runs took';
 COMMENT ON COLUMN mill_private.job_state.reason IS 'why the catalog has paused the job';
@@ -249,7 +249,8 @@ CREATE FUNCTION mill_private.pause_failing_job(job_row mill.job, failures int) R
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     IF mill_private.has_schedule(job_row) AND job_row.scheduled AND job_row.max_retries >= 0 AND failures >= GREATEST(job_row.max_retries, 1) THEN
-        PERFORM mill_private.pause_job(job_row.id, format('failed %s times in a row, max_retries = %s', failures, job_row.max_retries));
+        PERFORM mill_private.pause_job(job_row.id, format('failed %s in a row, max_retries = %s',
+                                       mill_private.count_of(failures, 'time'), job_row.max_retries));
     END IF;
 END
 $function$;

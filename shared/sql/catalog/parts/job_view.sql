@@ -19,12 +19,12 @@ COMMENT ON COLUMN mill.job_stat.next_start IS 'when its schedule starts it next'
 COMMENT ON COLUMN mill.job_stat.total_runs IS 'runs that have begun';
 COMMENT ON COLUMN mill.job_stat.total_successes IS 'runs that have succeeded';
 COMMENT ON COLUMN mill.job_stat.total_failures IS 'runs that have failed';
-COMMENT ON COLUMN mill.job_stat.total_crashes IS 'rises when a run starts and falls when it ends: what is left are starts without an end';
+COMMENT ON COLUMN mill.job_stat.total_crashes IS 'starts without an end: it rises when a run starts and falls when it ends';
 COMMENT ON COLUMN mill.job_stat.consecutive_failures IS 'failures since the last success';
-COMMENT ON COLUMN mill.job_stat.consecutive_crashes IS 'crashes since the last end that was none, and runs under way';
+COMMENT ON COLUMN mill.job_stat.consecutive_crashes IS 'crashes since the last run that ended without one, and runs under way';
 COMMENT ON COLUMN mill.job_stat.total_duration IS 'how long the successful runs took';
 COMMENT ON COLUMN mill.job_stat.total_duration_failures IS 'how long the failed runs took';
-COMMENT ON COLUMN mill.job_stat.reason IS 'why the job was paused, if it was not a person''s doing';
+COMMENT ON COLUMN mill.job_stat.reason IS 'why the catalog has paused the job; NULL if a user did';
 COMMENT ON COLUMN mill.job_stat.queue IS 'the OID of the task table';
 COMMENT ON COLUMN mill.job_stat.scheduled IS 'as in mill.job';
 COMMENT ON COLUMN mill.job_stat.run IS 'the open activation that its schedule has started: the id of its first run';
@@ -91,8 +91,8 @@ COMMENT ON COLUMN mill.run.state IS 'running, succeeded, failed, crashed, interr
 COMMENT ON COLUMN mill.run.start IS 'when it began';
 COMMENT ON COLUMN mill.run.stop IS 'when it ended';
 COMMENT ON COLUMN mill.run.sqlstate IS 'SQLSTATE of the error, if the server gave one';
-COMMENT ON COLUMN mill.run.reason IS 'why it ended otherwise than by its own SQL';
-COMMENT ON COLUMN mill.run.error IS 'what went wrong, in the words of the server';
-COMMENT ON COLUMN mill.run.output IS 'what it returned';
+COMMENT ON COLUMN mill.run.reason IS 'why it ended other than by its own SQL';
+COMMENT ON COLUMN mill.run.error IS 'the error, as the server reported it';
+COMMENT ON COLUMN mill.run.output IS 'the result of the input';
 COMMENT ON COLUMN mill.run.definition IS 'the input that was run';
 COMMENT ON COLUMN mill.run.run_of IS 'the first run of the same activation';

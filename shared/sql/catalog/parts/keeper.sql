@@ -25,7 +25,7 @@ BEGIN
      ORDER BY t.due, t.id LIMIT most;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.s_list_timers(int, int[]) IS 'pgmill: timers that the keeper has to see to';
+COMMENT ON FUNCTION mill_private.s_list_timers(int, int[]) IS 'pgmill: timers that the keeper has to compute or fire';
 
 -- Skips timers that were edited again meanwhile. Returns the number of timers.
 CREATE FUNCTION mill_private.s_set_timers(ids int[], revisions int[], nexts timestamptz[], dues timestamptz[], reasons text[]) RETURNS int

@@ -127,7 +127,7 @@ COMMENT ON FUNCTION mill.start(name) IS 'pgmill: starts the schedulers of a data
 
 CREATE FUNCTION mill.stop(database name DEFAULT current_database()) RETURNS bool
     LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill_private.send_message({stop_key}, database);
-COMMENT ON FUNCTION mill.stop(name) IS 'pgmill: stops the schedulers of a database, and their tasks are planned again; true: they have ended; lasts until mill.start or until the launcher restarts';
+COMMENT ON FUNCTION mill.stop(name) IS 'pgmill: stops the schedulers of a database until mill.start or a restart of the launcher; their tasks are planned again; true: they have ended';
 
 CREATE FUNCTION mill.restart(database name DEFAULT current_database()) RETURNS bool
     LANGUAGE sql SET search_path = pg_catalog, pg_temp RETURN mill_private.send_message({restart_key}, database);

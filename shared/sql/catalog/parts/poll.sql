@@ -153,12 +153,14 @@ END
 $function$;
 COMMENT ON FUNCTION mill_private.list_open_runs(oid) IS 'pgmill: runs that should have a row in the queue';
 
--- `ms` is the longest time that a run may take (0: no limit).
-CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs int[]) RETURNS TABLE (job int, ms float8, scheduled bool)
+-- `ms` is the longest time that a run may take (0: no limit), `why` the reason for which the catalog has paused the job.
+CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs int[])
+    RETURNS TABLE (job int, ms float8, scheduled bool, name text, why text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $function$
 BEGIN
     -- 3e12 ms are a century
-    RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled
+    RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled, j.name,
+                        (SELECT s.reason FROM mill_private.job_state s WHERE s.job = j.id AND NOT j.scheduled)
                    FROM mill.job j WHERE j.id = ANY (jobs)
                     AND (EXISTS (SELECT FROM mill_private.job_state s WHERE s.job = j.id AND s.queue = relid)
                          OR EXISTS (SELECT FROM mill_private.run r WHERE r.job = j.id AND r.outcome IS NULL AND r.queue = relid));

@@ -146,7 +146,7 @@ BEGIN
     PERFORM mill_private.run_grant(format('REVOKE ALL ON %s %s FROM', l.kind, l.object) || ' %I CASCADE', l.role) FROM mill_private.list_rights() l;
 END
 $function$;
-COMMENT ON FUNCTION mill_private.revoke_all() IS 'pgmill: no role but the owner has rights on the catalog; the end of every installation';
+COMMENT ON FUNCTION mill_private.revoke_all() IS 'pgmill: revokes all rights on the catalog from other roles than its owner; the last step of every installation';
 
 CREATE FUNCTION mill_private.grant_levels(role name, levels text[]) RETURNS void
     LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $function$

@@ -53,16 +53,16 @@ COMMENT ON COLUMN mill_private.run.failures IS 'failed runs of the activation be
 COMMENT ON COLUMN mill_private.run.priority IS 'higher first';
 COMMENT ON COLUMN mill_private.run.due IS 'when it may start';
 COMMENT ON COLUMN mill_private.run.ordered IS 'its row is not in the queue yet';
-COMMENT ON COLUMN mill_private.run.held IS 'held back: the job or its flow is paused, or the flow has as many runs as it may';
+COMMENT ON COLUMN mill_private.run.held IS 'not started: the job or its flow is paused, or the flow has as many runs as it may';
 COMMENT ON COLUMN mill_private.run.recall IS 'what the scheduler is to do with its row: remove it (WITHDRAW), or end it as DONE or FAIL';
 COMMENT ON COLUMN mill_private.run.task IS 'its row in the task table, known once it has begun';
 COMMENT ON COLUMN mill_private.run.start IS 'when it began';
 COMMENT ON COLUMN mill_private.run.stop IS 'when it ended';
 COMMENT ON COLUMN mill_private.run.outcome IS 'succeeded, failed, crashed, interrupted, cancelled or skipped; NULL = it has not ended';
 COMMENT ON COLUMN mill_private.run.sqlstate IS 'SQLSTATE of the error, if the server gave one';
-COMMENT ON COLUMN mill_private.run.reason IS 'why it ended otherwise than by its own SQL';
+COMMENT ON COLUMN mill_private.run.reason IS 'why it ended other than by its own SQL';
 COMMENT ON COLUMN mill_private.run.error IS 'the error that ended it';
-COMMENT ON COLUMN mill_private.run.output IS 'what it returned';
+COMMENT ON COLUMN mill_private.run.output IS 'the result of the input';
 COMMENT ON COLUMN mill_private.run.definition IS 'the input that was run';
 -- A role sees the runs of its jobs. The roles are looked up once per query.
 ALTER TABLE mill_private.run ENABLE ROW LEVEL SECURITY;

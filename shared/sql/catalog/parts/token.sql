@@ -28,7 +28,7 @@ COMMENT ON TABLE mill.token IS 'pgmill: what the edges of a job have delivered f
 COMMENT ON COLUMN mill.token.job IS 'the id of the job';
 COMMENT ON COLUMN mill.token.at IS 'the logical time';
 COMMENT ON COLUMN mill.token.waiting IS 'edges whose tokens wait; one that has delivered twice is listed twice';
-COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits; NULL: none does';
+COMMENT ON COLUMN mill.token.since IS 'when the oldest waiting token arrived; NULL: none waits';
 COMMENT ON COLUMN mill.token.delivered IS 'all edges that have delivered: consumed and waiting';
 COMMENT ON COLUMN mill.token.consumed IS 'edges whose tokens have become activations';
 COMMENT ON COLUMN mill.token.activations IS 'how often tokens have activated the job for this time';
@@ -171,7 +171,7 @@ BEGIN
 END
 $function$;
 COMMENT ON FUNCTION mill_private.is_overtaken(int, timestamptz, int) IS
-    'pgmill: whether clear or rerun has started the logical time of a run anew';
+    'pgmill: whether clear or rerun has reset the logical time of a run';
 
 -- A run in a flow with `parallel` is held first and released by `release_flow_runs`.
 CREATE FUNCTION mill_private.may_start(job mill.job) RETURNS bool

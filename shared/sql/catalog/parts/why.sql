@@ -91,7 +91,7 @@ DECLARE
     here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
 BEGIN
     IF relid IS NULL THEN
-        RETURN 'no task table is named: call mill.why(id, ''schema.table'')';
+        RETURN 'no task table given: call mill.why(id, ''schema.table'')';
     END IF;
     wrong := mill_private.why_not_plain(relid);
     IF wrong IS NOT NULL THEN
@@ -138,8 +138,12 @@ BEGIN
         INTO others, ahead USING task_row."max", task_row.priority, task_row.id, task_row.hash, task_row."group", task_row.remote;
     IF others > GREATEST(task_row."max", 0) THEN
         RETURN format('group "%s" is full: %s running, max = %s', task_row."group", others, task_row."max");
+    ELSIF mill_private.is_locked({limit_zero_key}, relid, here) THEN
+        RETURN 'no task of this queue starts: its limit is 0; raise limit';
+    ELSIF mill_private.is_locked({run_reached_key}, relid, here) THEN
+        RETURN 'the queue runs as many tasks at once as its setting run allows: wait until a task ends, or raise run';
     ELSIF mill_private.is_locked({no_slot_key}, relid, here) THEN
-        RETURN 'no slot is free: wait until a task ends, or raise max_workers, or run or limit of this queue (0: no task starts)';
+        RETURN 'no slot is free: wait until a task ends, or raise max_workers';
     ELSIF ahead > 0 THEN
         RETURN CASE ahead WHEN 1 THEN format('1 task of group "%s" comes first', task_row."group")
                           ELSE format('%s tasks of group "%s" come first', ahead, task_row."group") END;
@@ -179,8 +183,8 @@ BEGIN
     IF FOUND THEN
         RETURN format('run %s for %s: ', row_found.id, row_found.at) || CASE
             WHEN row_found.start IS NOT NULL AND row_found.recall IS NOT NULL
-                THEN format('task %s is running since %s, and its scheduler will end it', row_found.task, row_found.start)
-            WHEN row_found.start IS NOT NULL THEN format('task %s is running since %s', row_found.task, row_found.start)
+                THEN format('task %s has been running since %s, and its scheduler will end it', row_found.task, row_found.start)
+            WHEN row_found.start IS NOT NULL THEN format('task %s has been running since %s', row_found.task, row_found.start)
             WHEN row_found.held AND NOT job_row.scheduled THEN 'the job is paused' || COALESCE(': ' || reason, '')
             WHEN row_found.held AND flow_row.paused THEN format('flow "%s" is paused; resume it with: SELECT mill.resume(%L)', flow_row.name, flow_row.name)
             WHEN row_found.held AND row_found.due <= mill.now() THEN format('flow "%s" is full: parallel = %s', flow_row.name, flow_row.parallel)
@@ -196,8 +200,8 @@ BEGIN
     SELECT * INTO waiting_row FROM mill.waiting stored WHERE stored.job = job_row.name AND (why.at IS NULL OR stored.at = why.at) ORDER BY stored.at LIMIT 1;
     IF waiting_row.job IS NOT NULL THEN
         RETURN CASE waiting_row.why WHEN 'not all edges have delivered'
-                    THEN format('for %s: waits since %s for %s', waiting_row.at, waiting_row.since, array_to_string(waiting_row.missing, ' and '))
-                    ELSE format('for %s: waits since %s: %s', waiting_row.at, waiting_row.since, waiting_row.why) END;
+                    THEN format('for %s: waiting since %s for %s', waiting_row.at, waiting_row.since, array_to_string(waiting_row.missing, ' and '))
+                    ELSE format('for %s: waiting since %s: %s', waiting_row.at, waiting_row.since, waiting_row.why) END;
     END IF;
     IF mill_private.has_schedule(job_row) THEN
         RETURN (SELECT stat.why FROM mill.job_status stat WHERE stat.job = job_row.id);

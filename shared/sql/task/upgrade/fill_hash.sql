@@ -1,4 +1,4 @@
--- Waiting and running rows whose hash is missing or wrong, a few at a time; the trigger keeps the rest right.
+-- Fills missing or wrong hashes of waiting and running rows, a few at a time; the trigger maintains the rest.
 -- parameters: rows bigint
 -- locks: the rows
 -- caller: scheduler, when the hash is a plain column

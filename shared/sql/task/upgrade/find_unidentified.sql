@@ -1,5 +1,5 @@
--- Is the queue (or a partition of it) published with its changes, and without a replica identity? Then the server refuses every UPDATE.
--- The index that could be the identity, if there is one.
+-- Reads whether the queue (or a partition of it) is published with its changes, but has no replica identity. Then the server
+-- refuses every UPDATE. The index that could be the identity, if there is one.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, with read_shape

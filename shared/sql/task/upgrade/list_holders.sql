@@ -1,6 +1,5 @@
--- Transactions of others whose locks on the queue or its partitions stand against DDL: it would wait for them, and
--- everybody else behind it. A strong one (ALTER TABLE) bears nobody, a weak one (CREATE INDEX, CREATE TRIGGER) readers.
--- `strong`: the DDL is a strong one.
+-- Lists transactions of others whose locks on the queue or its partitions would make DDL wait. A strong one (ALTER TABLE)
+-- bears nobody, a weak one (CREATE INDEX, CREATE TRIGGER) readers. `strong`: the DDL is a strong one.
 -- parameters: table_oid oid, strong bool
 -- locks: none
 -- caller: scheduler, before DDL

@@ -1,4 +1,4 @@
--- The partitions of the queue, a parent before its children. No row for a plain table.
+-- Lists the partitions of the queue, a parent before its children. No row for a plain table.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, when it builds indexes of a large table

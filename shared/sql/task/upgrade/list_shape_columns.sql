@@ -1,4 +1,4 @@
--- The columns of the queue: what they hold, what fills them, and what guards them.
+-- Lists the columns of the queue: types, sources and checks.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, with read_shape

@@ -1,5 +1,5 @@
--- The partial indexes of the queue: their columns, in order, with the direction; all columns that they depend on, those of the
--- predicate too; and what they leave out, without the quotes that a server may put around names.
+-- Lists the partial indexes of the queue: their columns, in order, with the direction; all columns that they depend on, also
+-- in the predicate; and the predicate, without the quotes that a server may put around names.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, with read_shape

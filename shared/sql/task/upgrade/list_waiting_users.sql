@@ -1,4 +1,4 @@
--- Whose tasks wait in a table whose rows name the role that they are to run as.
+-- Lists the roles whose tasks wait in a table whose rows name the role that runs them.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, before it takes such a table over

@@ -1,4 +1,5 @@
--- The hash of a table that has it as a plain column: adding it as a generated one would rewrite a large table.
+-- Creates the trigger for the hash of a table that has it as a plain column: adding it as a generated one would rewrite a
+-- large table.
 -- parameters: none
 -- locks: the table, against writers
 -- caller: scheduler

@@ -1,4 +1,4 @@
--- Is there a waiting or running row whose hash is missing or wrong?
+-- Reads whether a waiting or running row has a missing or wrong hash.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, when the hash is a plain column

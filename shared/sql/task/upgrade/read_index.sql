@@ -1,4 +1,4 @@
--- How far an index of a partition has come; no row when it is not there.
+-- Reads the progress of an index of a partition; no row when it does not exist.
 -- parameters: schema text, name text
 -- locks: none
 -- caller: scheduler, when it builds indexes of a large table

@@ -1,4 +1,4 @@
--- What kind of table stands under the queue's name, as far as its columns do not say it.
+-- Reads the kind of the table under the queue's name, beside its columns.
 -- parameters: none
 -- locks: none
 -- caller: scheduler, at the start of a session and before it repairs the table

@@ -23,7 +23,7 @@ pub enum CronError {
     TooLong,
     #[error("it has {0} fields; five are needed, or six with seconds in front")]
     Fields(usize),
-    #[error("there is no shortcut {0}; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly")]
+    #[error("unknown shortcut {0}; known are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly")]
     Shortcut(String),
     #[error("{field}: \"{item}\" is not a value, a range or a step")]
     Malformed { field: &'static str, item: String },
@@ -35,7 +35,7 @@ pub enum CronError {
     Step { field: &'static str, step: String, high: u8 },
     #[error("{field}: the step in {item} needs a range, as in {value}-{high}/{step}")]
     Rangeless { field: &'static str, item: String, value: String, high: u8, step: String },
-    #[error("it never fires: no month of it has such a day")]
+    #[error("it never fires: none of its months has such a day")]
     Never,
 }
 

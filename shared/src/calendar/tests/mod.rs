@@ -87,11 +87,11 @@ fn what_cannot_be_meant_is_refused_with_its_reason() {
         ("*/90 * * * *", "minute: the step 90 is not within 1 to 60"),
         ("5/10 * * * *", "minute: the step in 5/10 needs a range, as in 5-59/10"),
         ("0 0 * jan-foo *", "month: \"jan-foo\" is not a value, a range or a step"),
-        ("0 0 31 2,4 *", "it never fires: no month of it has such a day"),
-        ("0 0 30 feb *", "it never fires: no month of it has such a day"),
+        ("0 0 31 2,4 *", "it never fires: none of its months has such a day"),
+        ("0 0 30 feb *", "it never fires: none of its months has such a day"),
         (
             "@reboot",
-            "there is no shortcut @reboot; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly",
+            "unknown shortcut @reboot; known are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly",
         ),
     ];
     for (text, reason) in refused {

@@ -143,7 +143,7 @@ impl<A> Link<A> {
         }
         if theirs.is_some() && theirs == self.backend {
             return Err(DbError::standing(
-                "a pooler between us and the server assigns sessions by transaction, so locks do not hold; connect \
+                "a transaction-pooling proxy is between pgmill and the server, so advisory locks do not hold; connect \
                  to the server itself, or set pool_mode=session for this database and user",
             ));
         }

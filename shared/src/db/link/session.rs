@@ -61,7 +61,7 @@ pub(super) async fn greet(client: Rc<Client>, late: bool, proof: Option<i64>) ->
         SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
         _ => None,
     });
-    pid.ok_or_else(|| DbError::passing("the server does not tell its backend's number"))
+    pid.ok_or_else(|| DbError::passing("the server did not report its backend pid"))
 }
 
 /// A cut link is a passing error, whatever SQLSTATE the server gave as its last word.

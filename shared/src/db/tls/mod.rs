@@ -32,7 +32,7 @@ pub enum TlsError {
     /// The link broke in the middle of it.
     #[error("TLS: {0}")]
     Cut(String),
-    #[error("the server does not offer TLS, and sslmode insists on it")]
+    #[error("the server does not offer TLS, but sslmode requires it")]
     Declined,
 }
 

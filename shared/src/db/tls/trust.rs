@@ -86,7 +86,7 @@ fn roots(tls: &Tls) -> Result<Option<Roots>, TlsError> {
         Root::File(path) if path.exists() => {
             if let Some(revoked) = tls.revoked.as_ref().filter(|path| path.exists()) {
                 return Err(TlsError::File(format!(
-                    "{} is there, and lists of revoked certificates are not supported: move it away",
+                    "{} exists, but certificate revocation lists are not supported; move it away",
                     revoked.display()
                 )));
             }
@@ -98,7 +98,7 @@ fn roots(tls: &Tls) -> Result<Option<Roots>, TlsError> {
                 Root::System | Root::Nobody => "a root certificate file".to_owned(),
             };
             return Err(TlsError::File(format!(
-                "{file} is not there: give sslrootcert, or another sslmode than verify-ca and verify-full"
+                "{file} does not exist; set sslrootcert, or another sslmode than verify-ca and verify-full"
             )));
         }
         Root::File(_) | Root::Nobody => return Ok(None),
@@ -114,7 +114,7 @@ fn identity(tls: &Tls) -> Result<Option<Identity>, TlsError> {
     let chain = certificates(file, "client certificate file")?;
     let Some(path) = tls.key.as_ref().filter(|path| path.exists()) else {
         return Err(TlsError::File(format!(
-            "client certificate {} is there, but not its private key{}",
+            "client certificate {} exists, but its private key{} does not",
             file.display(),
             tls.key.as_ref().map(|key| format!(" {}", key.display())).unwrap_or_default()
         )));
@@ -122,16 +122,18 @@ fn identity(tls: &Tls) -> Result<Option<Identity>, TlsError> {
     let wrong = |why: String| TlsError::File(format!("private key file {}: {why}", path.display()));
     let metadata = fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
     if !metadata.is_file() {
-        return Err(wrong("it is not a plain file".to_owned()));
+        return Err(wrong("it is not a regular file".to_owned()));
     }
     // Root may let a group read it, everybody else is alone with his key.
     let too_open = if metadata.uid() == 0 { 0o037 } else { 0o077 };
     if metadata.mode() & too_open != 0 {
-        return Err(wrong("others may read it; chmod 600 it (640 if root owns it)".to_owned()));
+        return Err(wrong("other users may read it; chmod 600 it (640 if root owns it)".to_owned()));
     }
     let text = read_file(path).map_err(|error| wrong(error.to_string()))?;
     if text.windows(9).any(|part| part == b"ENCRYPTED") {
-        return Err(wrong("it is encrypted, which is not supported: give sslkey a key without a password".to_owned()));
+        return Err(wrong(
+            "it is encrypted, which is not supported; set sslkey to a key without a password".to_owned(),
+        ));
     }
     let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| wrong(error.to_string()))?;
     Ok(Some(Identity { chain, key }))
@@ -143,7 +145,7 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>,
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let found = found.map_err(|error| wrong(error.to_string()))?;
     if found.is_empty() {
-        return Err(wrong("no certificate in it".to_owned()));
+        return Err(wrong("it contains no certificate".to_owned()));
     }
     Ok(found)
 }
