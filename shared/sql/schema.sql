@@ -166,7 +166,7 @@ CREATE TABLE mill.job (
 -- Name: TABLE job; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON TABLE mill.job IS 'pgmill: SQL that runs again and again; an INSERT is enough, and any change takes effect at once';
+COMMENT ON TABLE mill.job IS 'pgmill: SQL that runs repeatedly; an INSERT creates a job, and a change takes effect at once';
 
 --
 -- Name: COLUMN job.id; Type: COMMENT; Schema: mill; Owner: -
@@ -238,7 +238,7 @@ COMMENT ON COLUMN mill.job.max_runtime IS 'a run that takes longer is ended, and
 -- Name: COLUMN job.max_retries; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job.max_retries IS '-1 = for ever, n = it ends after n failures in a row; NULL = -1 with a schedule of its own, else 0';
+COMMENT ON COLUMN mill.job.max_retries IS '-1 = without end, n = the job is paused after n failures in a row; NULL = -1 with a schedule of its own, else 0';
 
 --
 -- Name: COLUMN job.retry_period; Type: COMMENT; Schema: mill; Owner: -
@@ -262,7 +262,7 @@ COMMENT ON COLUMN mill.job.scheduled IS 'false = paused; set to true it starts f
 -- Name: COLUMN job.config; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job.config IS 'what the routine that add_job was given is called with';
+COMMENT ON COLUMN mill.job.config IS 'the argument of the routine that add_job was called with';
 
 --
 -- Name: COLUMN job.check_config; Type: COMMENT; Schema: mill; Owner: -
@@ -340,7 +340,7 @@ COMMENT ON COLUMN mill.job.threshold IS 'how many tokens start it; NULL = one fr
 -- Name: COLUMN job.routine; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job.routine IS 'what add_job was given: input is made from it, id and config';
+COMMENT ON COLUMN mill.job.routine IS 'the routine that add_job was called with; input is built from it, id and config';
 
 --
 -- Name: alter_job(integer, interval, interval, integer, interval, boolean, jsonb, timestamp with time zone, boolean, regproc, boolean, timestamp with time zone, text, text, text, interval); Type: FUNCTION; Schema: mill; Owner: -
@@ -439,10 +439,10 @@ BEGIN
                 IF item.value ->> 'name' IS NULL THEN
                     PERFORM mill_private.raise_violation(format('%s[%s].name: missing', part.list, item.place));
                 END IF;
-                EXECUTE format('SELECT COALESCE(stored.flow, ''(none)'') FROM mill.%I stored WHERE stored.name = $1 AND stored.flow IS DISTINCT FROM $2', part.kind)
+                EXECUTE format('SELECT COALESCE(''the flow '' || stored.flow, ''no flow'') FROM mill.%I stored WHERE stored.name = $1 AND stored.flow IS DISTINCT FROM $2', part.kind)
                    INTO other USING item.value ->> 'name', whole;
                 IF other IS NOT NULL THEN
-                    PERFORM mill_private.raise_violation(format('%s[%s].name: "%s" belongs to the flow %s', part.list, item.place, item.value ->> 'name', other));
+                    PERFORM mill_private.raise_violation(format('%s[%s].name: "%s" exists already and belongs to %s', part.list, item.place, item.value ->> 'name', other));
                 END IF;
                 key := jsonb_build_object('name', given -> 'name');
                 given := given - 'name' || jsonb_build_object('flow', whole);
@@ -455,7 +455,7 @@ BEGIN
         END LOOP;
     END LOOP;
     removed := mill_private.delete_absent_rows(whole, document);
-    RETURN format('flow "%s": %s made, %s changed, %s as before, %s removed', whole, cardinality(array_positions(results, 'made')),
+    RETURN format('flow "%s": %s created, %s changed, %s unchanged, %s removed', whole, cardinality(array_positions(results, 'made')),
         cardinality(array_positions(results, 'changed')), cardinality(array_positions(results, 'same')), removed);
 END
 $_$;
@@ -464,7 +464,7 @@ $_$;
 -- Name: FUNCTION apply(document jsonb); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.apply(document jsonb) IS 'pgmill: makes a flow with its jobs, timers and edges as a document says; what it does not contain is deleted';
+COMMENT ON FUNCTION mill.apply(document jsonb) IS 'pgmill: creates or changes a flow with its jobs, timers and edges from a document; jobs, timers and edges that it lacks are deleted';
 
 --
 -- Name: at(); Type: FUNCTION; Schema: mill; Owner: -
@@ -528,7 +528,7 @@ BEGIN
         WHEN '@yearly', '@annually', '@monthly', '@weekly', '@daily', '@midnight', '@hourly' THEN
             RETURN NULL;
         ELSE
-            RETURN format('there is no shortcut %s; there are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly',
+            RETURN format('unknown shortcut %s; known are @yearly, @annually, @monthly, @weekly, @daily, @midnight and @hourly',
                           trimmed);
         END CASE;
     END IF;
@@ -560,7 +560,7 @@ BEGIN
                    WHERE month_set & (1::bigint << known.number::int) <> 0 AND day_set & ((2::bigint << known.length) - 1) <> 0) THEN
         RETURN NULL;
     END IF;
-    RETURN 'it never fires: no month of it has such a day';
+    RETURN 'it never fires: none of its months has such a day';
 END
 $_$;
 
@@ -568,7 +568,7 @@ $_$;
 -- Name: FUNCTION check_cron(cron text); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.check_cron(cron text) IS 'pgmill: why a cron expression is refused; NULL if it is good';
+COMMENT ON FUNCTION mill.check_cron(cron text) IS 'pgmill: why a cron expression is refused; NULL if it is valid';
 
 --
 -- Name: check_step(interval); Type: FUNCTION; Schema: mill; Owner: -
@@ -588,7 +588,7 @@ BEGIN
     months := extract(year FROM step) * 12 + extract(month FROM step);
     clock := extract(day FROM step) * 86400 + extract(hour FROM step) * 3600 + extract(minute FROM step) * 60 + extract(second FROM step);
     IF months < 0 OR clock < 0 OR months = 0 AND clock = 0 THEN
-        RETURN 'an interval of nothing or less cannot be repeated';
+        RETURN 'a repeated interval must be more than 0';
     ELSIF months > 0 AND (extract(day FROM step) <> 0 OR clock <> 0) THEN
         RETURN 'months cannot be mixed with days or hours in a schedule';
     END IF;
@@ -619,9 +619,9 @@ BEGIN
     ELSIF lower(zone) = 'utc' OR EXISTS (SELECT FROM pg_timezone_names n WHERE lower(n.name) = lower(zone)) THEN
         RETURN NULL;
     END IF;
-    RETURN format('there is no time zone "%s"', left(zone, 80));
+    RETURN format('time zone "%s" does not exist', left(zone, 80));
 EXCEPTION WHEN invalid_parameter_value THEN
-    RETURN format('there is no time zone "%s"', left(zone, 80));
+    RETURN format('time zone "%s" does not exist', left(zone, 80));
 END
 $_$;
 
@@ -629,7 +629,7 @@ $_$;
 -- Name: FUNCTION check_zone(zone text); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.check_zone(zone text) IS 'pgmill: why a name is no time zone; NULL if it is one';
+COMMENT ON FUNCTION mill.check_zone(zone text) IS 'pgmill: why a name is not a time zone; NULL if it is one';
 
 --
 -- Name: clear(text, timestamp with time zone); Type: FUNCTION; Schema: mill; Owner: -
@@ -1297,7 +1297,7 @@ CREATE FUNCTION mill.stop(database name DEFAULT current_database()) RETURNS bool
 -- Name: FUNCTION stop(database name); Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON FUNCTION mill.stop(database name) IS 'pgmill: stops the schedulers of a database, and their tasks are planned again; true: they have ended; lasts until mill.start or until the launcher restarts';
+COMMENT ON FUNCTION mill.stop(database name) IS 'pgmill: stops the schedulers of a database until mill.start or a restart of the launcher; their tasks are planned again; true: they have ended';
 
 --
 -- Name: uninstall(); Type: FUNCTION; Schema: mill; Owner: -
@@ -1385,7 +1385,7 @@ DECLARE
     here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
 BEGIN
     IF relid IS NULL THEN
-        RETURN 'no task table is named: call mill.why(id, ''schema.table'')';
+        RETURN 'no task table given: call mill.why(id, ''schema.table'')';
     END IF;
     wrong := mill_private.why_not_plain(relid);
     IF wrong IS NOT NULL THEN
@@ -1432,8 +1432,12 @@ BEGIN
         INTO others, ahead USING task_row."max", task_row.priority, task_row.id, task_row.hash, task_row."group", task_row.remote;
     IF others > GREATEST(task_row."max", 0) THEN
         RETURN format('group "%s" is full: %s running, max = %s', task_row."group", others, task_row."max");
+    ELSIF mill_private.is_locked(1835597838, relid, here) THEN
+        RETURN 'no task of this queue starts: its limit is 0; raise limit';
+    ELSIF mill_private.is_locked(1835597837, relid, here) THEN
+        RETURN 'the queue runs as many tasks at once as its setting run allows: wait until a task ends, or raise run';
     ELSIF mill_private.is_locked(1835597831, relid, here) THEN
-        RETURN 'no slot is free: wait until a task ends, or raise max_workers, or run or limit of this queue (0: no task starts)';
+        RETURN 'no slot is free: wait until a task ends, or raise max_workers';
     ELSIF ahead > 0 THEN
         RETURN CASE ahead WHEN 1 THEN format('1 task of group "%s" comes first', task_row."group")
                           ELSE format('%s tasks of group "%s" come first', ahead, task_row."group") END;
@@ -1474,8 +1478,8 @@ BEGIN
     IF FOUND THEN
         RETURN format('run %s for %s: ', row_found.id, row_found.at) || CASE
             WHEN row_found.start IS NOT NULL AND row_found.recall IS NOT NULL
-                THEN format('task %s is running since %s, and its scheduler will end it', row_found.task, row_found.start)
-            WHEN row_found.start IS NOT NULL THEN format('task %s is running since %s', row_found.task, row_found.start)
+                THEN format('task %s has been running since %s, and its scheduler will end it', row_found.task, row_found.start)
+            WHEN row_found.start IS NOT NULL THEN format('task %s has been running since %s', row_found.task, row_found.start)
             WHEN row_found.held AND NOT job_row.scheduled THEN 'the job is paused' || COALESCE(': ' || reason, '')
             WHEN row_found.held AND flow_row.paused THEN format('flow "%s" is paused; resume it with: SELECT mill.resume(%L)', flow_row.name, flow_row.name)
             WHEN row_found.held AND row_found.due <= mill.now() THEN format('flow "%s" is full: parallel = %s', flow_row.name, flow_row.parallel)
@@ -1491,8 +1495,8 @@ BEGIN
     SELECT * INTO waiting_row FROM mill.waiting stored WHERE stored.job = job_row.name AND (why.at IS NULL OR stored.at = why.at) ORDER BY stored.at LIMIT 1;
     IF waiting_row.job IS NOT NULL THEN
         RETURN CASE waiting_row.why WHEN 'not all edges have delivered'
-                    THEN format('for %s: waits since %s for %s', waiting_row.at, waiting_row.since, array_to_string(waiting_row.missing, ' and '))
-                    ELSE format('for %s: waits since %s: %s', waiting_row.at, waiting_row.since, waiting_row.why) END;
+                    THEN format('for %s: waiting since %s for %s', waiting_row.at, waiting_row.since, array_to_string(waiting_row.missing, ' and '))
+                    ELSE format('for %s: waiting since %s: %s', waiting_row.at, waiting_row.since, waiting_row.why) END;
     END IF;
     IF mill_private.has_schedule(job_row) THEN
         RETURN (SELECT stat.why FROM mill.job_status stat WHERE stat.job = job_row.id);
@@ -1777,7 +1781,7 @@ DECLARE
     here oid := (SELECT known.oid FROM pg_database known WHERE known.datname = current_database());
 BEGIN
     IF actual IS NULL OR actual <> relid THEN
-        problem := format('the catalog has the OID %s for the table, and the table does not exist with that OID', relid);
+        problem := format('the catalog has the OID %s for the table, but no table has that OID', relid);
         RETURN NEXT;
         RETURN;
     ELSIF NOT has_table_privilege(relid, 'SELECT') THEN
@@ -2016,7 +2020,7 @@ BEGIN
     IF NEW.lo IS NULL OR NEW.hi IS NULL OR NOT isfinite(NEW.lo) OR NOT isfinite(NEW.hi) OR NEW.lo >= NEW.hi THEN
         PERFORM mill_private.raise_violation(format('a back-fill of timer "%s" needs a range from lo up to a later hi', NEW.timer));
     ELSIF NEW."order" NOT IN ('earliest', 'latest', 'random') THEN
-        PERFORM mill_private.raise_violation(format('a back-fill goes earliest, latest or random, not "%s"', NEW."order"));
+        PERFORM mill_private.raise_violation(format('order of a back-fill must be earliest, latest or random, not "%s"', NEW."order"));
     END IF;
     IF TG_OP = 'INSERT' THEN
         NEW.fired := 0; NEW.at := NULL; NEW.span := 0; NEW.pos := 0; NEW.finished := NULL; NEW.trouble := NULL;
@@ -2205,13 +2209,13 @@ BEGIN
     END IF;
     NEW.made_by := current_user;
     reason := CASE
-        WHEN NEW.job IS NULL THEN 'an edge leads to a job'
+        WHEN NEW.job IS NULL THEN 'an edge needs a job'
         WHEN (NEW.from_job IS NULL) = (NEW.from_timer IS NULL)
-            THEN format('an edge to job "%s" comes from a job or from a timer, one of them', NEW.job)
+            THEN format('an edge to job "%s" needs either from_job or from_timer', NEW.job)
         WHEN NEW."on" NOT IN ('success', 'failure', 'done')
-            THEN format('an edge is on success, failure or done, not on "%s"', NEW."on")
+            THEN format('on of an edge must be success, failure or done, not "%s"', NEW."on")
         WHEN NEW.from_timer IS NOT NULL AND NEW."on" <> 'success'
-            THEN format('an edge from timer "%s" is on success: a timer does not fail', NEW.from_timer) END;
+            THEN format('an edge from timer "%s" must be on success: a timer does not fail', NEW.from_timer) END;
     IF reason IS NOT NULL THEN
         PERFORM mill_private.raise_violation(reason);
     END IF;
@@ -2288,11 +2292,11 @@ BEGIN
     PERFORM mill_private.check_member(format('flow "%s"', NEW.name), NEW.owner);
     PERFORM mill_private.check_name('flow', NEW.name);
     IF NEW.parallel < 1 THEN
-        PERFORM mill_private.raise_violation(format('parallel of flow "%s" is at least 1; NULL is no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('parallel of flow "%s" must be at least 1; NULL means no limit', NEW.name));
     ELSIF NEW."window" < 1 THEN
-        PERFORM mill_private.raise_violation(format('window of flow "%s" is at least 1; NULL is no limit', NEW.name));
+        PERFORM mill_private.raise_violation(format('window of flow "%s" must be at least 1; NULL means no limit', NEW.name));
     ELSIF NEW.keep <= interval '0' THEN
-        PERFORM mill_private.raise_violation(format('keep of flow "%s" is more than 0', NEW.name));
+        PERFORM mill_private.raise_violation(format('keep of flow "%s" must be more than 0', NEW.name));
     END IF;
     RETURN NEW;
 END
@@ -2321,7 +2325,7 @@ BEGIN
         UNION ALL SELECT format('timer "%s" of %s', t.name, t.owner), t.owner FROM mill.timer t WHERE t.flow = f.name) AS p
      WHERE f.name = NEW.name AND NOT mill_private.is_member_of(p.owner, f.owner) ORDER BY 1 LIMIT 1;
     IF part IS NOT NULL THEN
-        RAISE EXCEPTION USING MESSAGE = format('flow "%s" cannot belong to %s: %s is in it, whose owner is not a member of that role',
+        RAISE EXCEPTION USING MESSAGE = format('flow "%s" cannot belong to %s: its %s has an owner that is not a member of that role',
             NEW.name, NEW.owner, part), ERRCODE = 'insufficient_privilege';
     END IF;
     RETURN NULL;
@@ -2541,9 +2545,9 @@ BEGIN
     IF name IS NULL OR name = '' THEN
         PERFORM mill_private.raise_violation(format('a %s needs a name', what));
     ELSIF length(name) > 200 THEN
-        PERFORM mill_private.raise_violation(format('the name of a %s has at most 200 characters, this one has %s', what, length(name)));
+        PERFORM mill_private.raise_violation(format('the name of a %s must have at most 200 characters, this one has %s', what, length(name)));
     ELSIF name ~ '[[:cntrl:]]' THEN
-        PERFORM mill_private.raise_violation(format('the name of a %s has no control characters', what));
+        PERFORM mill_private.raise_violation(format('the name of a %s must not have control characters', what));
     END IF;
 END
 $$;
@@ -2615,7 +2619,7 @@ CREATE FUNCTION mill_private.check_schedule_or_edges(j mill.job) RETURNS void
     AS $$
 BEGIN
     IF (j.schedule_interval IS NOT NULL OR j.cron IS NOT NULL) AND EXISTS (SELECT FROM mill.edge WHERE job = j.name) THEN
-        PERFORM mill_private.raise_violation(format('job "%s" has a schedule of its own and incoming edges: it can have one of them', j.name),
+        PERFORM mill_private.raise_violation(format('job "%s" has a schedule of its own and incoming edges: it can have only one of them', j.name),
             'Put the schedule into mill.timer and an edge from there.');
     END IF;
 END
@@ -2648,13 +2652,13 @@ BEGIN
     PERFORM mill_private.check_name('timer', NEW.name);
     NEW.start := COALESCE(NEW.start, date_trunc('second', mill.now()));
     reason := CASE
-        WHEN (NEW.period IS NULL) = (NEW.cron IS NULL) THEN 'needs a period or a cron expression, one of them'
+        WHEN (NEW.period IS NULL) = (NEW.cron IS NULL) THEN 'needs either a period or a cron expression'
         WHEN NEW.period <= interval '0' THEN format('has a period of %s: it must be more than 0', NEW.period)
         WHEN NEW.period < interval '1 ms' THEN 'has a period of less than a millisecond'
         WHEN NOT isfinite(NEW.start) THEN 'needs a finite start'
         WHEN NEW.stop <= NEW.start THEN 'stops before it starts'
         WHEN NEW.catchup NOT IN ('none', 'last', 'earliest', 'latest', 'random')
-            THEN format('has the unknown catchup "%s"; there are none, last, earliest, latest and random', NEW.catchup)
+            THEN format('has the unknown catchup "%s": use none, last, earliest, latest or random', NEW.catchup)
         WHEN NEW.catchup_age <= interval '0' THEN 'has a catchup_age that is not more than 0'
         ELSE COALESCE(mill.check_zone(NEW.timezone), mill.check_step(NEW.period), mill.check_cron(NEW.cron)) END;
     IF reason IS NOT NULL THEN
@@ -2765,7 +2769,7 @@ $$;
 -- Name: FUNCTION close_run(run bigint, success boolean, reason text, error text); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.close_run(run bigint, success boolean, reason text, error text) IS 'pgmill: a person ends a run; true: it is under way, and the scheduler of its queue will end it';
+COMMENT ON FUNCTION mill_private.close_run(run bigint, success boolean, reason text, error text) IS 'pgmill: ends a run for a user; true: it is under way, and the scheduler of its queue will end it';
 
 --
 -- Name: compute_first_start(mill.job, timestamp with time zone); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -2944,7 +2948,7 @@ COMMENT ON COLUMN mill_private.job_state.consecutive_failures IS 'failures since
 -- Name: COLUMN job_state.consecutive_crashes; Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last end that was none';
+COMMENT ON COLUMN mill_private.job_state.consecutive_crashes IS 'crashes since the last run that ended without one';
 
 --
 -- Name: COLUMN job_state.total_duration; Type: COMMENT; Schema: mill_private; Owner: -
@@ -3113,7 +3117,7 @@ COMMENT ON COLUMN mill_private.run.ordered IS 'its row is not in the queue yet';
 -- Name: COLUMN run.held; Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON COLUMN mill_private.run.held IS 'held back: the job or its flow is paused, or the flow has as many runs as it may';
+COMMENT ON COLUMN mill_private.run.held IS 'not started: the job or its flow is paused, or the flow has as many runs as it may';
 
 --
 -- Name: COLUMN run.recall; Type: COMMENT; Schema: mill_private; Owner: -
@@ -3155,7 +3159,7 @@ COMMENT ON COLUMN mill_private.run.sqlstate IS 'SQLSTATE of the error, if the se
 -- Name: COLUMN run.reason; Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON COLUMN mill_private.run.reason IS 'why it ended otherwise than by its own SQL';
+COMMENT ON COLUMN mill_private.run.reason IS 'why it ended other than by its own SQL';
 
 --
 -- Name: COLUMN run.error; Type: COMMENT; Schema: mill_private; Owner: -
@@ -3167,7 +3171,7 @@ COMMENT ON COLUMN mill_private.run.error IS 'the error that ended it';
 -- Name: COLUMN run.output; Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON COLUMN mill_private.run.output IS 'what it returned';
+COMMENT ON COLUMN mill_private.run.output IS 'the result of the input';
 
 --
 -- Name: COLUMN run.definition; Type: COMMENT; Schema: mill_private; Owner: -
@@ -3261,7 +3265,7 @@ COMMENT ON COLUMN mill.token.waiting IS 'edges whose tokens wait; one that has d
 -- Name: COLUMN token.since; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.token.since IS 'since when the oldest of them waits; NULL: none does';
+COMMENT ON COLUMN mill.token.since IS 'when the oldest waiting token arrived; NULL: none waits';
 
 --
 -- Name: COLUMN token.delivered; Type: COMMENT; Schema: mill; Owner: -
@@ -3744,7 +3748,7 @@ CREATE FUNCTION mill_private.describe_edge(e mill.edge) RETURNS text
 -- Name: FUNCTION describe_edge(e mill.edge); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.describe_edge(e mill.edge) IS 'pgmill: an edge in words';
+COMMENT ON FUNCTION mill_private.describe_edge(e mill.edge) IS 'pgmill: describes an edge';
 
 --
 -- Name: document_columns(text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -3951,7 +3955,7 @@ CREATE TABLE mill.command (
 -- Name: TABLE command; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON TABLE mill.command IS 'pgmill: commands of people to jobs, flows and timers; an INSERT performs one';
+COMMENT ON TABLE mill.command IS 'pgmill: commands of users to jobs, flows and timers; an INSERT performs one';
 
 --
 -- Name: COLUMN command.id; Type: COMMENT; Schema: mill; Owner: -
@@ -4046,7 +4050,7 @@ BEGIN
             THEN format('%s needs a %s', command.action, array_to_string(needs, ' or a '))
         WHEN command.at IS NULL AND command.action IN ('rerun', 'clear', 'skip', 'mark') THEN format('%s needs the logical time: at', command.action)
         WHEN command.action = 'rerun' AND COALESCE(command.how, 'down') NOT IN ('only', 'down', 'failed')
-            THEN format('how of rerun is only, down or failed, not "%s"', command.how)
+            THEN format('how of rerun must be only, down or failed, not "%s"', command.how)
         WHEN command.action = 'rerun' AND command.flow IS NOT NULL AND COALESCE(command.how, '') <> 'failed'
             THEN 'rerun of a flow needs how => ''failed'''
         WHEN command.action = 'mark' AND COALESCE(command.how, '') NOT IN ('success', 'failure') THEN 'mark needs how => ''success'' or ''failure'''
@@ -4763,7 +4767,7 @@ $$;
 -- Name: FUNCTION follow_job_change(); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.follow_job_change() IS 'pgmill: keeps job_state and the runs of a job as the job says, and wakes its scheduler';
+COMMENT ON FUNCTION mill_private.follow_job_change() IS 'pgmill: applies a change of a job to job_state and its runs, and wakes its scheduler';
 
 --
 -- Name: forget_edge_tokens(); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -5203,7 +5207,7 @@ $$;
 -- Name: FUNCTION is_overtaken(job integer, at timestamp with time zone, epoch integer); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.is_overtaken(job integer, at timestamp with time zone, epoch integer) IS 'pgmill: whether clear or rerun has started the logical time of a run anew';
+COMMENT ON FUNCTION mill_private.is_overtaken(job integer, at timestamp with time zone, epoch integer) IS 'pgmill: whether clear or rerun has reset the logical time of a run';
 
 --
 -- Name: is_paused(mill.job); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -5327,7 +5331,7 @@ CREATE FUNCTION mill_private.list_entry_points(relid oid) RETURNS TABLE(name nam
             'RETURN QUERY SELECT * FROM mill_private.list_open_runs(%s)'),
         ('settle_missing_runs', 'missing bigint[], waiting bigint[]', 'int',
             'RETURN mill_private.settle_missing_runs(%s, missing, waiting)'),
-        ('watch_jobs', 'jobs int[]', 'TABLE (job int, ms float8, scheduled bool)',
+        ('watch_jobs', 'jobs int[]', 'TABLE (job int, ms float8, scheduled bool, name text, why text)',
             'RETURN QUERY SELECT * FROM mill_private.watch_jobs(%s, jobs)'),
         ('list_unfilled_jobs', '',
             'TABLE (job int, cron text, timezone text, initial_start timestamptz, moment timestamptz, fresh bool, stamp bigint)',
@@ -5811,7 +5815,7 @@ BEGIN
         RETURN NULL;
     END IF;
     IF months < 0 OR span < 0 OR months = 0 AND span = 0 THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'an interval of nothing or less cannot be repeated';
+        RAISE invalid_parameter_value USING MESSAGE = 'a repeated interval must be more than 0';
     END IF;
     origin := timezone(clock, initial_start);
     reading := mill_private.latest_wall_time(after, clock);
@@ -6116,7 +6120,8 @@ CREATE FUNCTION mill_private.pause_failing_job(job_row mill.job, failures intege
     AS $$
 BEGIN
     IF mill_private.has_schedule(job_row) AND job_row.scheduled AND job_row.max_retries >= 0 AND failures >= GREATEST(job_row.max_retries, 1) THEN
-        PERFORM mill_private.pause_job(job_row.id, format('failed %s times in a row, max_retries = %s', failures, job_row.max_retries));
+        PERFORM mill_private.pause_job(job_row.id, format('failed %s in a row, max_retries = %s',
+                                       mill_private.count_of(failures, 'time'), job_row.max_retries));
     END IF;
 END
 $$;
@@ -6696,7 +6701,7 @@ BEGIN
                 (SELECT state_row.reason FROM mill_private.job_state state_row WHERE state_row.job = job_row.id)));
         END IF;
     END LOOP;
-    RETURN format('%s started, %s reset in all: %s', mill_private.count_of(cardinality(first_ones), 'job'), cardinality(part_jobs),
+    RETURN format('%s started, %s reset in total: %s', mill_private.count_of(cardinality(first_ones), 'job'), cardinality(part_jobs),
         (SELECT string_agg(DISTINCT format('"%s"', stored.name), ', ') FROM mill.job stored WHERE stored.id = ANY (part_jobs)));
 END
 $$;
@@ -6705,7 +6710,7 @@ $$;
 -- Name: FUNCTION rerun_jobs(starts integer[], at timestamp with time zone); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.rerun_jobs(starts integer[], at timestamp with time zone) IS 'pgmill: starts jobs of a logical time and all that is downstream anew';
+COMMENT ON FUNCTION mill_private.rerun_jobs(starts integer[], at timestamp with time zone) IS 'pgmill: starts jobs of a logical time again, and resets everything downstream';
 
 --
 -- Name: reset_tokens(integer[], timestamp with time zone[], boolean); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -6768,7 +6773,7 @@ $$;
 -- Name: FUNCTION reset_tokens(jobs integer[], times timestamp with time zone[], timers_fire boolean); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.reset_tokens(jobs integer[], times timestamp with time zone[], timers_fire boolean) IS 'pgmill: starts a part of the graph anew';
+COMMENT ON FUNCTION mill_private.reset_tokens(jobs integer[], times timestamp with time zone[], timers_fire boolean) IS 'pgmill: resets a part of the graph';
 
 --
 -- Name: revoke_all(); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -6787,7 +6792,7 @@ $$;
 -- Name: FUNCTION revoke_all(); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.revoke_all() IS 'pgmill: no role but the owner has rights on the catalog; the end of every installation';
+COMMENT ON FUNCTION mill_private.revoke_all() IS 'pgmill: revokes all rights on the catalog from other roles than its owner; the last step of every installation';
 
 --
 -- Name: revoke_levels(name, text[]); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7038,7 +7043,7 @@ $$;
 -- Name: FUNCTION s_list_timers(most integer, except_for integer[]); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.s_list_timers(most integer, except_for integer[]) IS 'pgmill: timers that the keeper has to see to';
+COMMENT ON FUNCTION mill_private.s_list_timers(most integer, except_for integer[]) IS 'pgmill: timers that the keeper has to compute or fire';
 
 --
 -- Name: s_register(oid); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7392,7 +7397,7 @@ $$;
 -- Name: FUNCTION settle_run(ended mill_private.run, success boolean, by_user boolean); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.settle_run(ended mill_private.run, success boolean, by_user boolean) IS 'pgmill: what the end of a run means for its job: numbers, plan, and the next run or the end of the activation';
+COMMENT ON FUNCTION mill_private.settle_run(ended mill_private.run, success boolean, by_user boolean) IS 'pgmill: settles the end of a run: numbers and plan of its job, and the next run or the end of the activation';
 
 --
 -- Name: shift_time(timestamp with time zone, interval, text); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7553,7 +7558,7 @@ $_$;
 -- Name: FUNCTION upsert_row(relation text, key jsonb, given jsonb); Type: COMMENT; Schema: mill_private; Owner: -
 --
 
-COMMENT ON FUNCTION mill_private.upsert_row(relation text, key jsonb, given jsonb) IS 'pgmill: inserts a row or changes it to what a document says; leaves it alone if it is so already';
+COMMENT ON FUNCTION mill_private.upsert_row(relation text, key jsonb, given jsonb) IS 'pgmill: inserts or updates a row from a document, unless it is equal already';
 
 --
 -- Name: wait_for_answer(oid, integer); Type: FUNCTION; Schema: mill_private; Owner: -
@@ -7643,13 +7648,14 @@ COMMENT ON FUNCTION mill_private.wake_scheduler(relid oid) IS 'pgmill: wakes the
 -- Name: watch_jobs(oid, integer[]); Type: FUNCTION; Schema: mill_private; Owner: -
 --
 
-CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs integer[]) RETURNS TABLE(job integer, ms double precision, scheduled boolean)
+CREATE FUNCTION mill_private.watch_jobs(relid oid, jobs integer[]) RETURNS TABLE(job integer, ms double precision, scheduled boolean, name text, why text)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'pg_catalog', 'pg_temp'
     AS $$
 BEGIN
     -- 3e12 ms are a century
-    RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled
+    RETURN QUERY SELECT j.id, LEAST(extract(epoch FROM j.max_runtime) * 1000, 3e12)::float8, j.scheduled, j.name,
+                        (SELECT s.reason FROM mill_private.job_state s WHERE s.job = j.id AND NOT j.scheduled)
                    FROM mill.job j WHERE j.id = ANY (jobs)
                     AND (EXISTS (SELECT FROM mill_private.job_state s WHERE s.job = j.id AND s.queue = relid)
                          OR EXISTS (SELECT FROM mill_private.run r WHERE r.job = j.id AND r.outcome IS NULL AND r.queue = relid));
@@ -7787,7 +7793,7 @@ $$;
 -- Name: FUNCTION mill_claimed(); Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON FUNCTION public.mill_claimed() IS 'pgmill: no row is inserted as claimed: its pid would name a stranger''s session';
+COMMENT ON FUNCTION public.mill_claimed() IS 'pgmill: refuses rows that are inserted as claimed: their pid could be that of another session';
 
 --
 -- Name: mill_hold(); Type: FUNCTION; Schema: public; Owner: -
@@ -7806,7 +7812,7 @@ $$;
 -- Name: FUNCTION mill_hold(); Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON FUNCTION public.mill_hold() IS 'pgmill: a row planned for later stands aside until its time';
+COMMENT ON FUNCTION public.mill_hold() IS 'pgmill: holds a row that is planned for later until its time';
 
 --
 -- Name: mill_wakeup(); Type: FUNCTION; Schema: public; Owner: -
@@ -7944,25 +7950,25 @@ COMMENT ON COLUMN mill.backfill.made_by IS 'the role that inserted it';
 -- Name: COLUMN backfill.start; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.start IS 'the timer''s schedule when the row was made, with period, cron and timezone';
+COMMENT ON COLUMN mill.backfill.start IS 'the timer''s schedule when the back-fill was inserted, with period, cron and timezone';
 
 --
 -- Name: COLUMN backfill.period; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.period IS 'the period of the timer when the row was made';
+COMMENT ON COLUMN mill.backfill.period IS 'the period of the timer when the back-fill was inserted';
 
 --
 -- Name: COLUMN backfill.cron; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.cron IS 'the cron expression of the timer when the row was made';
+COMMENT ON COLUMN mill.backfill.cron IS 'the cron expression of the timer when the back-fill was inserted';
 
 --
 -- Name: COLUMN backfill.timezone; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.backfill.timezone IS 'the time zone of the timer when the row was made';
+COMMENT ON COLUMN mill.backfill.timezone IS 'the time zone of the timer when the back-fill was inserted';
 
 --
 -- Name: COLUMN backfill.trouble; Type: COMMENT; Schema: mill; Owner: -
@@ -8158,7 +8164,7 @@ CREATE VIEW mill.integrity AS
 -- Name: VIEW integrity; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON VIEW mill.integrity IS 'pgmill: tokens that are not accounted for; no rows when all is well';
+COMMENT ON VIEW mill.integrity IS 'pgmill: tokens that are not accounted for; without a problem it has no rows';
 
 --
 -- Name: COLUMN integrity.edge; Type: COMMENT; Schema: mill; Owner: -
@@ -8457,7 +8463,7 @@ COMMENT ON COLUMN mill.job_stat.total_failures IS 'runs that have failed';
 -- Name: COLUMN job_stat.total_crashes; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job_stat.total_crashes IS 'rises when a run starts and falls when it ends: what is left are starts without an end';
+COMMENT ON COLUMN mill.job_stat.total_crashes IS 'starts without an end: it rises when a run starts and falls when it ends';
 
 --
 -- Name: COLUMN job_stat.consecutive_failures; Type: COMMENT; Schema: mill; Owner: -
@@ -8469,7 +8475,7 @@ COMMENT ON COLUMN mill.job_stat.consecutive_failures IS 'failures since the last
 -- Name: COLUMN job_stat.consecutive_crashes; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job_stat.consecutive_crashes IS 'crashes since the last end that was none, and runs under way';
+COMMENT ON COLUMN mill.job_stat.consecutive_crashes IS 'crashes since the last run that ended without one, and runs under way';
 
 --
 -- Name: COLUMN job_stat.total_duration; Type: COMMENT; Schema: mill; Owner: -
@@ -8487,7 +8493,7 @@ COMMENT ON COLUMN mill.job_stat.total_duration_failures IS 'how long the failed 
 -- Name: COLUMN job_stat.reason; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.job_stat.reason IS 'why the job was paused, if it was not a person''s doing';
+COMMENT ON COLUMN mill.job_stat.reason IS 'why the catalog has paused the job; NULL if a user did';
 
 --
 -- Name: COLUMN job_stat.queue; Type: COMMENT; Schema: mill; Owner: -
@@ -8803,19 +8809,19 @@ COMMENT ON COLUMN mill.run.sqlstate IS 'SQLSTATE of the error, if the server gav
 -- Name: COLUMN run.reason; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.run.reason IS 'why it ended otherwise than by its own SQL';
+COMMENT ON COLUMN mill.run.reason IS 'why it ended other than by its own SQL';
 
 --
 -- Name: COLUMN run.error; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.run.error IS 'what went wrong, in the words of the server';
+COMMENT ON COLUMN mill.run.error IS 'the error, as the server reported it';
 
 --
 -- Name: COLUMN run.output; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.run.output IS 'what it returned';
+COMMENT ON COLUMN mill.run.output IS 'the result of the input';
 
 --
 -- Name: COLUMN run.definition; Type: COMMENT; Schema: mill; Owner: -
@@ -8879,7 +8885,7 @@ CREATE VIEW mill.waiting WITH (security_barrier='true') AS
 -- Name: VIEW waiting; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON VIEW mill.waiting IS 'pgmill: tokens that wait: which edges have delivered, which have not, and since when';
+COMMENT ON VIEW mill.waiting IS 'pgmill: waiting tokens: which edges have delivered, which have not, and since when';
 
 --
 -- Name: COLUMN waiting.job; Type: COMMENT; Schema: mill; Owner: -
@@ -8903,7 +8909,7 @@ COMMENT ON COLUMN mill.waiting.at IS 'the logical time';
 -- Name: COLUMN waiting.since; Type: COMMENT; Schema: mill; Owner: -
 --
 
-COMMENT ON COLUMN mill.waiting.since IS 'since when the oldest of them waits';
+COMMENT ON COLUMN mill.waiting.since IS 'when the oldest waiting token arrived';
 
 --
 -- Name: COLUMN waiting.delivered; Type: COMMENT; Schema: mill; Owner: -
@@ -9364,7 +9370,7 @@ COMMENT ON COLUMN public.task.data IS 'the user''s own; copied to repetitions';
 -- Name: COLUMN task.error; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.error IS 'what went wrong, in the server''s words';
+COMMENT ON COLUMN public.task.error IS 'the error, as the server reported it';
 
 --
 -- Name: COLUMN task.output; Type: COMMENT; Schema: public; Owner: -
@@ -9412,7 +9418,7 @@ COMMENT ON COLUMN public.task.priority IS 'higher first';
 -- Name: COLUMN task.held; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.held IS 'stands aside until released';
+COMMENT ON COLUMN public.task.held IS 'not claimed until released';
 
 --
 -- Name: COLUMN task.job; Type: COMMENT; Schema: public; Owner: -
@@ -9454,7 +9460,7 @@ COMMENT ON COLUMN public.task.failures IS 'failed runs of the activation before 
 -- Name: COLUMN task.reason; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.reason IS 'why it ended otherwise than by its own SQL: timeout, cancelled, expired, crashed, interrupted, skipped, completion';
+COMMENT ON COLUMN public.task.reason IS 'why it ended other than by its own SQL: timeout, cancelled, expired, crashed, interrupted, skipped, completion';
 
 --
 -- Name: COLUMN task.atomic; Type: COMMENT; Schema: public; Owner: -
@@ -9466,7 +9472,7 @@ COMMENT ON COLUMN public.task.atomic IS 'input, result and consequences in one t
 -- Name: COLUMN task.remote_session; Type: COMMENT; Schema: public; Owner: -
 --
 
-COMMENT ON COLUMN public.task.remote_session IS 'tells the session on the remote from later ones with its pid: place in the conninfo, its start and its server''s in microseconds';
+COMMENT ON COLUMN public.task.remote_session IS 'identifies the session on the remote, as a later one may have its pid: place in the conninfo, its start and its server''s in microseconds';
 
 --
 -- Name: COLUMN task.crashes; Type: COMMENT; Schema: public; Owner: -

@@ -64,7 +64,7 @@ pub fn start(level: Level, format: LineFormat) {
         let text = text.unwrap_or("no message");
         let place = panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
         if !crate::process::panic_guard::expected(text, &place) {
-            line(Level::Error, "panic", &[("text", Value::Text(&text)), ("place", Value::Text(&place))]);
+            line(Level::Error, "panic", &[("text", LogValue::Text(&text)), ("place", LogValue::Text(&place))]);
         }
     }));
 }
@@ -91,30 +91,30 @@ pub fn moment(ms: i64) -> String {
 
 /// The value of a key. In JSON a number or a truth value is written without quotes.
 #[derive(Clone, Copy)]
-pub enum Value<'a> {
+pub enum LogValue<'a> {
     Bare(&'a dyn Display),
     Text(&'a dyn Display),
 }
 
-impl Display for Value<'_> {
+impl Display for LogValue<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Value::Bare(value) | Value::Text(value)) = self;
+        let (LogValue::Bare(value) | LogValue::Text(value)) = self;
         value.fmt(out)
     }
 }
 
-impl std::fmt::Debug for Value<'_> {
+impl std::fmt::Debug for LogValue<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Value({self})")
+        write!(out, "LogValue({self})")
     }
 }
 
-impl Value<'_> {
+impl LogValue<'_> {
     fn json(&self, text: &str) -> serde_json::Value {
         let bare = match self {
             // Not every number is one of JSON: NaN is a text.
-            Value::Bare(_) => serde_json::from_str(text).ok(),
-            Value::Text(_) => None,
+            LogValue::Bare(_) => serde_json::from_str(text).ok(),
+            LogValue::Text(_) => None,
         };
         bare.unwrap_or_else(|| text.into())
     }
@@ -135,34 +135,34 @@ impl<T: IsBare + ?Sized> IsBare for &T {}
 pub struct Pair<'a, T>(pub &'a T);
 
 pub trait BareValue<'a> {
-    fn value(&self) -> Value<'a>;
+    fn value(&self) -> LogValue<'a>;
 }
 
 pub trait TextValue<'a> {
-    fn value(&self) -> Value<'a>;
+    fn value(&self) -> LogValue<'a>;
 }
 
 impl<'a, T: Display + IsBare> BareValue<'a> for Pair<'a, T> {
-    fn value(&self) -> Value<'a> {
-        Value::Bare(self.0)
+    fn value(&self) -> LogValue<'a> {
+        LogValue::Bare(self.0)
     }
 }
 
 impl<'a, T: Display> TextValue<'a> for &Pair<'a, T> {
-    fn value(&self) -> Value<'a> {
-        Value::Text(self.0)
+    fn value(&self) -> LogValue<'a> {
+        LogValue::Text(self.0)
     }
 }
 
 /// Writes one line. The macros `error!`, `warning!`, `info!` and `debug!` are the usual way here.
-pub fn line(level: Level, message: &str, pairs: &[(&str, Value<'_>)]) {
+pub fn line(level: Level, message: &str, pairs: &[(&str, LogValue<'_>)]) {
     if !enabled(level) {
         return;
     }
     write_once(&composed(level, message, pairs));
 }
 
-fn composed(level: Level, message: &str, pairs: &[(&str, Value<'_>)]) -> Vec<u8> {
+fn composed(level: Level, message: &str, pairs: &[(&str, LogValue<'_>)]) -> Vec<u8> {
     let now = jiff::Timestamp::now();
     let who = NAMES.get(usize::from(WHO.load(Relaxed))).copied().unwrap_or("pgmill");
     let pid = std::process::id();
@@ -173,7 +173,7 @@ fn composed(level: Level, message: &str, pairs: &[(&str, Value<'_>)]) -> Vec<u8>
     }
 }
 
-fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, Value<'_>)]) -> Vec<u8> {
+fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, LogValue<'_>)]) -> Vec<u8> {
     let mut line = format!("{now} {:<7} {who}[{pid}] ", level.name());
     escape_into(&mut line, message);
     for (key, value) in pairs {
@@ -192,11 +192,11 @@ fn text_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs:
     finished(line)
 }
 
-fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, Value<'_>)]) -> Vec<u8> {
+fn json_line(now: &str, level: Level, who: &str, pid: u32, message: &str, pairs: &[(&str, LogValue<'_>)]) -> Vec<u8> {
     // The longest value gives way until the object fits: a cut object would not be JSON.
-    let message = ("message".to_owned(), Value::Text(&message), message.to_owned());
+    let message = ("message".to_owned(), LogValue::Text(&message), message.to_owned());
     let pairs = pairs.iter().map(|(key, value)| (subject(key), *value, value.to_string()));
-    let mut values: Vec<(String, Value<'_>, String)> = [message].into_iter().chain(pairs).collect();
+    let mut values: Vec<(String, LogValue<'_>, String)> = [message].into_iter().chain(pairs).collect();
     loop {
         let mut object = serde_json::Map::new();
         object.insert("time".into(), now.into());
@@ -292,7 +292,7 @@ fn write_once(line: &[u8]) {
     let until = Instant::now() + if dropped > 0 { Duration::ZERO } else { LOG_TIMEOUT };
     if dropped > 0 {
         let why = "log lines dropped: the reader was too slow";
-        if !put(&composed(Level::Warning, why, &[("count", Value::Bare(&dropped))]), until) {
+        if !put(&composed(Level::Warning, why, &[("count", LogValue::Bare(&dropped))]), until) {
             DROPPED.fetch_add(1, Relaxed);
             return;
         }
@@ -356,7 +356,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn text(message: &str, value: &str) -> String {
-        String::from_utf8(text_line("now", Level::Info, "worker", 1, message, &[("key", Value::Text(&value))])).unwrap()
+        String::from_utf8(text_line("now", Level::Info, "worker", 1, message, &[("key", LogValue::Text(&value))]))
+            .unwrap()
     }
 
     #[test]
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn in_json_the_pid_of_a_child_does_not_replace_the_writers() {
-        let line = json_line("now", Level::Info, "scheduler", 1, "worker started", &[("pid", Value::Bare(&2))]);
+        let line = json_line("now", Level::Info, "scheduler", 1, "worker started", &[("pid", LogValue::Bare(&2))]);
         let said: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!((said["pid"].as_i64(), said["subject_pid"].as_i64()), (Some(1), Some(2)));
     }
@@ -403,7 +404,7 @@ mod tests {
         fn every_line_is_one_line_of_at_most_4096_bytes(message in ".{0,80}", value in "\\PC{0,3000}|[\\x00-\\x1f]{0,6000}") {
             for line in [
                 text(&message, &value).into_bytes(),
-                json_line("now", Level::Info, "worker", 1, &message, &[("key", Value::Text(&value))]),
+                json_line("now", Level::Info, "worker", 1, &message, &[("key", LogValue::Text(&value))]),
             ] {
                 prop_assert!(line.len() <= LOG_LINE_BYTES_MAX);
                 prop_assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
@@ -413,7 +414,7 @@ mod tests {
 
         #[test]
         fn a_json_line_is_json_however_long_its_values_are(value in "\\PC{0,9000}") {
-            let line = json_line("now", Level::Info, "worker", 1, "notice", &[("key", Value::Text(&value))]);
+            let line = json_line("now", Level::Info, "worker", 1, "notice", &[("key", LogValue::Text(&value))]);
             prop_assert!(serde_json::from_slice::<serde_json::Value>(&line).is_ok());
         }
     }

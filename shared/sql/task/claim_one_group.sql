@@ -16,7 +16,7 @@ WITH handed AS MATERIALIZED (
        AND (t.repeat > interval '0' OR t."max" < 0) IS NOT TRUE
        FOR UPDATE OF t SKIP LOCKED
 ), ended AS (
-    -- t.state is never taken: it lends its type, which is not the same in every table, to the other two
+    -- t.state is never taken: it gives its type, which is not the same in every table, to the other two
     UPDATE {queue} t SET state = CASE WHEN h.failed THEN 'FAIL' WHEN true THEN 'DONE' ELSE t.state END, stop = statement_timestamp(),
            output = h.output, error = h.error, reason = NULL
       FROM handed h WHERE t.id = h.id AND t.id = ANY (:ids::bigint[]) AND {still_working}
