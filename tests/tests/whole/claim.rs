@@ -1,7 +1,7 @@
 //! What is taken, in what order, how many at once, and what is not.
 
-use postgres::Row;
 use postgres::types::ToSql;
+use postgres::{Row, Transaction};
 use shared::db::statement::{Queue, Rows};
 use std::time::{Duration, Instant};
 
@@ -341,6 +341,13 @@ fn random_rows(seed: i32, odd: f64) -> String {
     )
 }
 
+/// Running tasks that are deleted or stopped count in their group.
+fn delete_and_stop_some(work: &mut Transaction<'_>, running: &[i64]) {
+    work.execute("DELETE FROM public.task WHERE id = ANY ($1) AND id % 4 = 0", &[&running]).expect("delete some");
+    work.execute("UPDATE public.task SET state = 'STOP' WHERE id = ANY ($1) AND id % 4 = 1", &[&running])
+        .expect("stop some");
+}
+
 fn claimed(rows: &[Row]) -> Vec<(i64, Option<i32>)> {
     let claim = |row: &Row| Some((row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("backend")));
     rows.iter().filter_map(claim).collect()
@@ -380,10 +387,7 @@ fn the_claim_of_the_only_group_claims_what_the_claim_of_all_groups_would() {
         if !foreign.expect("whose they are").is_empty() {
             continue;
         }
-        work.execute("DELETE FROM public.task WHERE id = ANY ($1) AND id % 4 = 0", &[&still])
-            .expect("a deleted one counts");
-        work.execute("UPDATE public.task SET state = 'STOP' WHERE id = ANY ($1) AND id % 4 = 1", &[&still])
-            .expect("a stopped one too");
+        delete_and_stop_some(&mut work, &still);
         let count = 1 + seed % 8;
         let reserved: Vec<i32> = (1..=count).collect();
         let (names, remotes): (Vec<&[u8]>, Vec<Option<&[u8]>>) =
