@@ -5,6 +5,22 @@ use shared::db::db_error::DbError;
 use shared::region::{EndState, TaskResult};
 use std::borrow::Cow;
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
+
+/// Tasks, attempts, failures, outputs and errors, as parameters.
+pub type Columns<'a> = (Vec<i64>, Vec<i32>, Vec<bool>, Vec<Option<Cow<'a, str>>>, Vec<Option<Cow<'a, str>>>);
+
+pub fn columns<'a>(results: &'a [TaskResult<'static>]) -> Columns<'a> {
+    let mut columns = Columns::default();
+    for result in results {
+        columns.0.push(result.key.task);
+        columns.1.push(result.key.attempt);
+        columns.2.push(result.state == EndState::Fail);
+        columns.3.push(result.output.as_deref().map(text));
+        columns.4.push(result.error.as_deref().map(text));
+    }
+    columns
+}
 
 /// Records results, one or many. Returns the tasks whose results are recorded.
 pub async fn write(
@@ -12,18 +28,13 @@ pub async fn write(
     client: &Client,
     statements: &QueueStatements,
 ) -> Result<Vec<i64>, DbError> {
-    let tasks: Vec<i64> = results.iter().map(|result| result.key.task).collect();
-    let attempts: Vec<i32> = results.iter().map(|result| result.key.attempt).collect();
-    let failed: Vec<bool> = results.iter().map(|result| result.state == EndState::Fail).collect();
-    let outputs: Vec<Option<Cow<'_, str>>> = results.iter().map(|result| result.output.as_deref().map(text)).collect();
-    let errors: Vec<Option<Cow<'_, str>>> = results.iter().map(|result| result.error.as_deref().map(text)).collect();
+    let (tasks, attempts, failed, outputs, errors) = columns(results);
     let reasons: Vec<Option<&str>> = results.iter().map(|result| result.reason).collect();
     // Begins and ends: as the row says, and now.
     let times: Vec<Option<i64>> = vec![None; results.len()];
-    let rows = client
-        .query(&statements.end_many, &[&tasks, &attempts, &failed, &outputs, &errors, &reasons, &times, &times, &false])
-        .await;
-    let rows = rows.map_err(|error| DbError::of(&error))?;
+    let values: [&(dyn ToSql + Sync); 9] =
+        [&tasks, &attempts, &failed, &outputs, &errors, &reasons, &times, &times, &false];
+    let rows = client.query(&statements.end_many, &values).await.map_err(|error| DbError::of(&error))?;
     Ok(rows.iter().map(|row| row.get("id")).collect())
 }
 

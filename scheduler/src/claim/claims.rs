@@ -11,6 +11,7 @@ use super::process_limit::{ProcessLimit, is_shortage};
 use crate::attempt::assign::NotStarted;
 use crate::attempt::attempt_table::reap::WorkerEnd;
 use crate::attempt::attempts::{Attempts, StartHealth};
+use crate::attempt::group::Group;
 use crate::command::Command;
 use crate::limits::{CLAIM_WAIT, FAILED_START_FIRST, FAILED_START_LAST, LONGEST_GATHERING};
 use crate::pool::connection_pool::ConnectionPool;
@@ -20,6 +21,7 @@ use shared::db::db_error::DbError;
 use shared::process::exit_code::ExitCode;
 use shared::region::{Phase, SlotHandle};
 use shared::sys::wait::ProcessEnd;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A worker exits so when it has run its task and the database refuses every form of its end.
@@ -59,6 +61,8 @@ pub struct Claims {
     /// Slots came free by us since the last turn of the loop.
     pub(super) freed: bool,
     pub(super) cursor: GroupCursor,
+    /// The group whose plain tasks the last pass has begun, if no other waited.
+    pub(super) only: Option<Rc<Group>>,
     /// Locks that tell `mill.why` what is missing.
     pub(super) signs: Vec<i32>,
     /// Too few descriptors or processes.
@@ -79,6 +83,7 @@ impl Claims {
             wants_slot: false,
             freed: false,
             cursor: GroupCursor::default(),
+            only: None,
             signs: Vec::new(),
             process_limit: ProcessLimit::new(slots, now),
             failed_starts: BackOff::new(FAILED_START_FIRST, FAILED_START_LAST),

@@ -28,6 +28,7 @@ impl Claims {
     pub fn passed(&mut self, mut result: PassResult, mut starters: Starters<'_>, turn: &Turn<'_>) {
         let Some(mut pass) = self.pass.take() else { return };
         self.cursor = result.cursor;
+        self.only = result.only_group().or_else(|| self.only.take().filter(|_| result.claimed.is_empty()));
         if let Some(written) = &result.written {
             // The claim has seen the room that they made.
             starters.attempts.recorded(written, turn.now);

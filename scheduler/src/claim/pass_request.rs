@@ -31,6 +31,8 @@ pub struct PassRequest {
     pub idle_backends: Vec<i32>,
     /// Those of them that plain tasks may be begun on.
     pub reserved: Vec<i32>,
+    /// The group of all workers, each with a plain task, if no other had anything waiting a moment ago.
+    pub only: Option<Rc<Group>>,
     /// Rows are handed by the fork to workers with connections of their own.
     pub by_fork: bool,
     /// Connections are pooled: the settings of new sessions have to be known, and were these when they were last read.
@@ -63,6 +65,14 @@ pub struct PassResult {
 }
 
 impl PassResult {
+    /// The group whose plain tasks were begun, if no other had anything waiting.
+    pub fn only_group(&self) -> Option<Rc<Group>> {
+        let only = &self.claimed.first()?.group;
+        let alone = self.cursor.known && self.cursor.groups == 1 && only.plain_name().is_some();
+        let plain = self.claimed.iter().all(|row| row.begun.is_some() && row.group == *only);
+        (alone && plain).then(|| only.clone())
+    }
+
     /// The server has written something.
     pub fn has_written(&self) -> bool {
         !self.claimed.is_empty() || self.written.is_some()

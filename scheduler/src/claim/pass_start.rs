@@ -93,7 +93,9 @@ impl Claims {
         let PassPlan { slots, reserved, signs, arm, claim_only, jobs } = plan;
         let (base, count) = (turn.base, slots.len());
         let known = attempts.table.known();
+        let plain = claim_only && attempts.table.active() == attempts.table.reporting() && reserved.len() == count;
         let request = PassRequest {
+            only: self.only.clone().filter(|only| plain && known.iter().all(|(_, group)| group == only)),
             ends: if count > 0 { attempts.take_ends() } else { None },
             signs,
             count,

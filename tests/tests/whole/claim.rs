@@ -1,5 +1,8 @@
 //! What is taken, in what order, how many at once, and what is not.
 
+use postgres::Row;
+use postgres::types::ToSql;
+use shared::db::statement::{Queue, Rows};
 use std::time::{Duration, Instant};
 
 use tests::{Cluster, Supervisor, sized, steadily};
@@ -321,4 +324,104 @@ fn no_claim_or_end_reads_the_whole_table_however_small_it_was_when_that_was_plan
         let most = rows_read(plan).max().unwrap_or_default();
         assert!(most <= 5000, "{most} rows read in one step:\n{plan}");
     }
+}
+
+/// Replaces the rows of the table by random ones of the group `only`; `odd` is the share of unusual ones.
+fn random_rows(seed: i32, odd: f64) -> String {
+    format!(
+        "SET LOCAL session_replication_role = replica; SELECT setseed({seed} / 1000.0); TRUNCATE public.task RESTART IDENTITY; \
+         INSERT INTO public.task (input, state, attempt, pid, \"group\", \"max\", priority, plan, active, live, start, held) \
+         SELECT 'SELECT 1', CASE WHEN r < 0.2 THEN 'WORK' WHEN r < 0.3 THEN 'DONE' ELSE 'PLAN' END::public.state, \
+                (r * 3)::int, CASE WHEN r < 0.2 THEN 1000 + i END, CASE WHEN random() < {odd} THEN 'other' ELSE 'only' END, \
+                (random() * random() * 9)::int, (random() * 2)::int, \
+                now() - CASE WHEN random() < {odd} / 3 THEN interval '2 hours' ELSE interval '1 min' END, interval '1 hour', \
+                CASE WHEN random() < {odd} / 3 THEN interval '1 hour' ELSE '0' END, now(), random() < {odd} \
+           FROM (SELECT i, random() AS r FROM generate_series(1, 5 + {seed} % 20) AS i) AS s; \
+         SET LOCAL session_replication_role = origin"
+    )
+}
+
+fn claimed(rows: &[Row]) -> Vec<(i64, Option<i32>)> {
+    let claim = |row: &Row| Some((row.get::<_, Option<i64>>("id")?, row.get::<_, Option<i32>>("backend")));
+    rows.iter().filter_map(claim).collect()
+}
+
+/// The claim of the most frequent case is another statement. It may report that it is not exact. Otherwise it claims what
+/// `claim_heads` would have claimed behind the same ends.
+#[test]
+fn the_claim_of_the_only_group_claims_what_the_claim_of_all_groups_would() {
+    let database = Cluster::shared().database();
+    let mill = Supervisor::of(&database).start();
+    let id = database.insert("SELECT 1");
+    mill.finished(&database, id);
+    drop(mill);
+    let queue = Queue { schema: "public".to_owned(), table: "task".to_owned() };
+    let mut client = database.connect_superuser();
+    let finish = client.prepare(&queue.fill_end(Rows::ManyUnlocked)).expect("the ends");
+    let groups = client.prepare(&queue.fill_claim_heads()).expect("claim_heads");
+    let only = client.prepare(&queue.fill_claim_one_group()).expect("claim_one_group");
+    let (mut exact, mut vague) = (0, 0);
+    for seed in 0..sized(80, 800) {
+        let mut work = client.transaction().expect("begin");
+        // one table in two has only the one group and nothing odd in it
+        let odd = if seed % 2 == 0 { 0.0 } else { 0.15 };
+        work.batch_execute(&random_rows(seed, odd)).expect("rows");
+        let rows =
+            work.query("SELECT id, attempt FROM public.task WHERE state = 'WORK' ORDER BY id", &[]).expect("what runs");
+        let all: Vec<(i64, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let (ended, still) = all.split_at(all.len() / 2);
+        // some of them are run no more, some are not in the attempt that ended
+        let ends: (Vec<i64>, Vec<i32>) =
+            ended.iter().map(|(id, attempt)| (*id, attempt + i32::from(id % 7 == 0))).unzip();
+        let failed: Vec<bool> = ended.iter().map(|(id, _)| id % 3 == 0).collect();
+        let texts: Vec<Option<&str>> = ended.iter().map(|_| None).collect();
+        let still: Vec<i64> = still.iter().map(|(id, _)| *id).collect();
+        let foreign = work.query("SELECT FROM public.task WHERE id = ANY ($1) AND \"group\" <> 'only'", &[&still]);
+        if !foreign.expect("whose they are").is_empty() {
+            continue;
+        }
+        work.execute("DELETE FROM public.task WHERE id = ANY ($1) AND id % 4 = 0", &[&still])
+            .expect("a deleted one counts");
+        work.execute("UPDATE public.task SET state = 'STOP' WHERE id = ANY ($1) AND id % 4 = 1", &[&still])
+            .expect("a stopped one too");
+        let count = 1 + seed % 8;
+        let pids: Vec<i32> = (1..=count).collect();
+        let (names, remotes): (Vec<&[u8]>, Vec<Option<&[u8]>>) =
+            still.iter().map(|_| (b"only".as_slice(), None)).unzip();
+        let (count, none): (i64, Vec<i32>) = (i64::from(count), Vec::new());
+
+        let mut trial = work.savepoint("trial").expect("a savepoint");
+        let times: Vec<Option<i64>> = ended.iter().map(|_| None).collect();
+        let values: [&(dyn ToSql + Sync); 9] =
+            [&ends.0, &ends.1, &failed, &texts, &texts, &texts, &times, &times, &false];
+        let written = trial.query(&finish, &values).expect("the ends");
+        let written: Vec<i64> = written.iter().map(|row| row.get("id")).collect();
+        let values: [&(dyn ToSql + Sync); 13] =
+            [&count, &still, &none, &i32::MIN, &1000, &count, &pids, &65536, &still, &names, &remotes, &false, &false];
+        let wanted = claimed(&trial.query(&groups, &values).expect("the claim of all groups"));
+        trial.rollback().expect("back");
+
+        let values: [&(dyn ToSql + Sync); 10] =
+            [&ends.0, &ends.1, &failed, &texts, &texts, &count, &still, &"only", &pids, &65536];
+        let rows = work.query(&only, &values).expect("the claim of one group");
+        let taken = claimed(&rows);
+        let mut also: Vec<i64> = rows[0].get("written");
+        also.sort_unstable();
+        assert_eq!(also, sorted(written), "seed {seed}");
+        if rows[0].get("exact") {
+            exact += 1;
+            assert_eq!(taken, wanted, "seed {seed}, {count} of them");
+        } else {
+            vague += 1;
+            assert!(taken.is_empty(), "seed {seed}");
+            assert!(odd > 0.0, "seed {seed}: nothing was odd in it");
+        }
+        work.rollback().expect("back");
+    }
+    assert!(exact > 20 && vague > 5, "{exact} exact, {vague} not");
+}
+
+fn sorted(mut ids: Vec<i64>) -> Vec<i64> {
+    ids.sort_unstable();
+    ids
 }

@@ -2,12 +2,9 @@
 -- rows; of those that have begun with it, and of plain ones that will, the whole row. Its commit need not wait for the disk if
 -- nothing has begun with it: the begin puts it there. `lazy` says that nothing else is in its transaction. A run of a job does wait:
 -- its start counts as a crash, and it may be the server that crashes.
--- Group and remote are bytes: a SQL_ASCII database has texts that are no UTF-8.
 (SELECT array_agg(w.id::bigint) FROM candidates w WHERE w.expired AND NOT w.busy) AS expired,
        EXISTS (SELECT FROM candidates w WHERE w.busy) AS busy, t.id::bigint AS id, t.attempt::int AS attempt, t.job::int AS job,
-       pg_catalog.convert_to(t."group"::text, pg_catalog.getdatabaseencoding()) AS "group",
-       pg_catalog.convert_to(t.remote::text, pg_catalog.getdatabaseencoding()) AS remote,
+       {group_bytes},
        (SELECT pg_catalog.set_config('synchronous_commit', 'off', true)
           WHERE :lazy::bool AND NOT EXISTS (SELECT FROM claimed j WHERE j.job IS NOT NULL OR j.backend IS NOT NULL)),
-       t.backend, t.reuse AS reuse, CASE WHEN t.plain THEN {row_texts} END AS task_row,
-       CASE WHEN t.plain THEN {task_lock} END AS sign
+       {begin_columns}

@@ -11,6 +11,7 @@ macro_rules! fragments {
 
 fragments! {
     "among"
+    "begin_columns"
     "begin_one"
     "begin_unlocked"
     "busy"
@@ -21,6 +22,7 @@ fragments! {
     "end_one"
     "end_unlocked"
     "expired"
+    "group_bytes"
     "logical_time"
     "next_attempt"
     "next_time"

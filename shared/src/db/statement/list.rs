@@ -30,6 +30,7 @@ statements! {
     pub FIND_NAME = "task/find_name";
     pub LIST_UNFINISHED = "task/list_unfinished";
     pub CLAIM_WALK = "task/claim_walk";
+    pub CLAIM_ONE_GROUP = "task/claim_one_group";
     pub CLAIM_HEADS = "task/claim_heads";
     pub EXPIRE_TASKS = "task/expire_tasks";
     pub EXPIRE_REFUSED = "task/expire_refused";

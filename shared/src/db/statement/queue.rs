@@ -1,8 +1,8 @@
 //! The statements of one queue: its names and what else differs from form to form are put into them here.
 
 use super::list::{
-    BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE, MAKE_TRIGGERS,
-    SET_FUNCTION_RIGHTS, SET_RIGHTS,
+    BEGIN, CLAIM_HEADS, CLAIM_NEXT, CLAIM_ONE_GROUP, CLAIM_WALK, END, MAKE_HASH_TRIGGER, MAKE_RUN_TRIGGERS, MAKE_TABLE,
+    MAKE_TRIGGERS, SET_FUNCTION_RIGHTS, SET_RIGHTS,
 };
 use super::queue_name::Queue;
 use super::render::{Value, render};
@@ -71,6 +71,10 @@ impl Queue {
 
     pub fn fill_claim_heads(&self) -> String {
         self.fill(CLAIM_HEADS)
+    }
+
+    pub fn fill_claim_one_group(&self) -> String {
+        self.fill(CLAIM_ONE_GROUP)
     }
 
     /// `CLAIM_NEXT`. `proof`: it finds nothing where the scheduler's session is not.
