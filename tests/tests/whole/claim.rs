@@ -389,7 +389,7 @@ fn the_claim_of_the_only_group_claims_what_the_claim_of_all_groups_would() {
         }
         delete_and_stop_some(&mut work, &still);
         let count = 1 + seed % 8;
-        let reserved: Vec<i32> = (1..=count).collect();
+        let pool: Vec<i32> = (1..=count).collect();
         let (names, remotes): (Vec<&[u8]>, Vec<Option<&[u8]>>) =
             still.iter().map(|_| (b"only".as_slice(), None)).unzip();
         let (count, none): (i64, Vec<i32>) = (i64::from(count), Vec::new());
@@ -400,26 +400,13 @@ fn the_claim_of_the_only_group_claims_what_the_claim_of_all_groups_would() {
             [&ends.0, &ends.1, &failed, &texts, &texts, &texts, &times, &times, &false];
         let written = trial.query(&finish, &values).expect("the ends");
         let written: Vec<i64> = written.iter().map(|row| row.get("id")).collect();
-        let values: [&(dyn ToSql + Sync); 13] = [
-            &count,
-            &still,
-            &none,
-            &i32::MIN,
-            &1000,
-            &count,
-            &reserved,
-            &65536,
-            &still,
-            &names,
-            &remotes,
-            &false,
-            &false,
-        ];
+        let values: [&(dyn ToSql + Sync); 13] =
+            [&count, &still, &none, &i32::MIN, &1000, &count, &pool, &65536, &still, &names, &remotes, &false, &false];
         let wanted = claimed(&trial.query(&groups, &values).expect("the claim of all groups"));
         trial.rollback().expect("back");
 
         let values: [&(dyn ToSql + Sync); 10] =
-            [&ends.0, &ends.1, &failed, &texts, &texts, &count, &still, &"only", &reserved, &65536];
+            [&ends.0, &ends.1, &failed, &texts, &texts, &count, &still, &"only", &pool, &65536];
         let rows = work.query(&only, &values).expect("the claim of one group");
         let taken = claimed(&rows);
         let mut also: Vec<i64> = rows[0].get("written");
