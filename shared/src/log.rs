@@ -378,12 +378,12 @@ mod tests {
     fn in_json_numbers_and_truth_values_are_bare_and_texts_are_not() {
         let (task, name, own) = (&7i64, "7".to_owned(), nix::unistd::Pid::from_raw(3));
         let values = [
-            ("task", (&Pair(task)).value()),
-            ("borrowed", (&Pair(&task)).value()),
-            ("done", (&Pair(&true)).value()),
-            ("child", (&Pair(&own)).value()),
-            ("name", (&Pair(&name)).value()),
-            ("share", (&Pair(&f64::NAN)).value()),
+            ("task", Pair(task).value()),
+            ("borrowed", Pair(&task).value()),
+            ("done", Pair(&true).value()),
+            ("child", Pair(&own).value()),
+            ("name", Pair(&name).value()),
+            ("share", Pair(&f64::NAN).value()),
         ];
         let line = json_line("now", Level::Info, "worker", 1, "m", &values);
         let line = String::from_utf8(line).unwrap();

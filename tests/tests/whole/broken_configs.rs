@@ -21,7 +21,7 @@ fn broken_configs() -> Vec<(Vec<u8>, &'static str)> {
         (vec![b' '; 17 << 20], "has more than 16 MiB"),
         (text(&format!("[{}]", rows(5_000))), "has 5000 queues, more than 4096"),
         (text(&format!("[{}]", "1,".repeat(2_000_000) + "1")), ""),
-        (text(&format!(r#"{{"name":"{}"}}"#, "x".repeat(1_000_000))), "names end at 63"),
+        (text(&format!(r#"{{"name":"{}"}}"#, "x".repeat(1_000_000))), "a name has at most 63"),
         (text(&format!(r#"{{"{}":1}}"#, "k".repeat(1_000_000))), "unknown key"),
         (text(r#"{"max_workers":1e400}"#), ""),
         (text(r#"{"max_workers":-1}"#), "want a whole number"),
