@@ -168,7 +168,7 @@ fn a_job_of_another_role_comes_in_paused_unless_it_is_to_run_as_the_queues_user(
     // nothing of it has run
     assert_eq!(one::<i64>(&database, "SELECT count(*) FROM public.task WHERE input IN ('SELECT 1', 'SELECT 2')"), 0);
     let again = import(&workdir, &database, &["--run-as-queue-user"]);
-    assert!(again.stdout.contains("4 there already"), "{}", again.all());
+    assert!(again.stdout.contains("4 existing"), "{}", again.all());
     assert_eq!(all::<String>(&database, scheduled), expected(false));
     database.run("DELETE FROM mill.job");
     let said = import(&workdir, &database, &["--run-as-queue-user"]);
