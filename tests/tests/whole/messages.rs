@@ -386,7 +386,7 @@ fn the_operator_says_the_same_by_commands() {
     assert_eq!(mill.schedulers().len(), 0);
     assert_eq!(told(&["stop", name]).0, Some(0));
     let text = String::from_utf8_lossy(&mill.command(&["status"]).stdout).into_owned();
-    assert!(text.contains("DISABLED") && text.contains("because: stopped by a message"), "{text}");
+    assert!(text.contains("DISABLED") && text.contains("because: stopped by a command"), "{text}");
     assert_eq!(told(&["start", name]), (Some(0), format!("{name}: started\n")));
     assert_eq!(told(&["start", name]).0, Some(0));
     let (code, said) = told(&["stop", "nowhere"]);

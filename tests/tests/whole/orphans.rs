@@ -193,7 +193,7 @@ fn a_launcher_told_to_end_under_load_leaves_every_task_finished_or_runnable() {
         });
         for (number, signal) in signals.iter().enumerate() {
             if number > 0 {
-                mill.eventually("it has heard the signal before", || mill.log_contains("letting tasks finish"));
+                mill.eventually("it has heard the signal before", || mill.log_contains("finishing tasks"));
             }
             mill.signal(*signal);
         }

@@ -93,11 +93,11 @@ fn behind_a_pooler_by_transaction_it_refuses_and_says_why() {
     let (cluster, database) = database();
     let Some(pooler) = Pooler::start(cluster, "transaction") else { return };
     let supervisor = Supervisor::of(&database).key("connect", json!(pooler.connect(database.login()))).start();
-    supervisor.eventually("it says why", || supervisor.log_contains("assigns sessions by transaction"));
+    supervisor.eventually("it says why", || supervisor.log_contains("transaction-pooling proxy"));
     let status = supervisor.status().expect("it answers");
     assert!(status["why"].as_str().is_some_and(|why| why.contains("pool_mode=session")), "{status}");
     assert!(supervisor.schedulers().is_empty(), "nothing is started there");
-    let said = supervisor.log().lines().iter().filter(|line| line.contains("by transaction")).count();
+    let said = supervisor.log().lines().iter().filter(|line| line.contains("transaction-pooling")).count();
     assert_eq!(said, 1, "once");
 }
 
@@ -114,7 +114,7 @@ fn a_row_behind_a_pooler_by_transaction_waits_and_the_others_work() {
         let status = supervisor.status()?;
         let rows = status["databases"].as_array()?.clone();
         let row = rows.into_iter().find(|row| row["data"] == other.name())?;
-        row["why"].as_str()?.contains("by transaction").then_some(())
+        row["why"].as_str()?.contains("transaction-pooling").then_some(())
     });
 }
 
