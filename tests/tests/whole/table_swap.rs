@@ -118,7 +118,7 @@ fn a_table_that_is_renamed_away_is_named_and_no_empty_one_is_made_in_its_place()
     let why = mill.eventually("it says so", || {
         let status = mill.status()?;
         let why = status["databases"][0]["why"].as_str()?.to_owned();
-        why.contains("has been renamed").then_some(why)
+        why.contains("was renamed to").then_some(why)
     });
     assert!(why.contains(r#""public"."task_was""#) && why.contains("restart the queue"), "{why}");
     mill.eventually("what ran is planned again", || {
@@ -134,7 +134,7 @@ fn a_table_that_is_renamed_away_is_named_and_no_empty_one_is_made_in_its_place()
     must(&mut owner, "ALTER TABLE public.task RENAME TO task_was");
     mill.eventually("it says so", || {
         let status = mill.status()?;
-        status["databases"][0]["why"].as_str()?.contains("has been renamed").then_some(())
+        status["databases"][0]["why"].as_str()?.contains("was renamed to").then_some(())
     });
     must(&mut owner, "SELECT mill.restart()");
     let next = mill.wait("one is made").within(SOON).until(|| {

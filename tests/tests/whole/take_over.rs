@@ -229,7 +229,7 @@ fn rows_that_break_a_rule_are_served_without_it() {
     );
     let supervisor = Supervisor::of(&database).queue_key("sleep", NEVER).start();
     supervisor.wait("it is done").within(SOON).until(|| count(&database, "state = 'DONE'") == 1);
-    let why = "rows break the rule \\\"repeat\\\" >= '0'";
+    let why = "rows violate the check \\\"repeat\\\" >= '0'";
     supervisor.eventually("it says why", || {
         supervisor.log().lines().iter().any(|line| line.replace("\\\"", "\"").contains(&why.replace("\\\"", "\"")))
     });
