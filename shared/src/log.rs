@@ -382,7 +382,7 @@ mod tests {
             ("borrowed", Pair(&task).value()),
             ("done", Pair(&true).value()),
             ("child", Pair(&own).value()),
-            ("name", Pair(&name).value()),
+            ("name", (&Pair(&name)).value()),
             ("share", Pair(&f64::NAN).value()),
         ];
         let line = json_line("now", Level::Info, "worker", 1, "m", &values);
