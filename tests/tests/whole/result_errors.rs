@@ -109,8 +109,11 @@ fn a_row_tells_its_state_its_times_and_the_backend_that_runs_it() {
     let id = database.insert("SELECT pg_backend_pid();SELECT pg_sleep(1)");
     let running = supervisor.eventually("it runs", || database.task(id).filter(|row| row["state"] == "WORK"));
     assert_eq!(running["stop"], Value::Null);
-    let alive = database.query("SELECT state FROM pg_stat_activity WHERE pid = $1", &[&pid(&running)]);
-    assert_eq!(alive.expect("the server is there")[0].get::<_, String>(0), "active");
+    // the claim is also the begin: the input is sent a moment later
+    supervisor.eventually("its backend is active", || {
+        let alive = database.query("SELECT state FROM pg_stat_activity WHERE pid = $1", &[&pid(&running)]);
+        (alive.expect("the server is there")[0].get::<_, String>(0) == "active").then_some(())
+    });
     let row = supervisor.finished(&database, id);
     assert_eq!((&row["state"], &row["error"], &row["reason"]), (&"DONE".into(), &Value::Null, &Value::Null));
     assert_eq!(row["output"], format!("{}\n", pid(&row)));
