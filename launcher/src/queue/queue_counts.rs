@@ -90,7 +90,9 @@ pub fn arrived(
     open: Option<&dyn StartConditions>,
 ) -> Option<bool> {
     let entries = table.entries.iter().filter(|entry| {
-        let elsewhere = entry.memory.left == Some(ExitCode::NoQueue) || entry.wanted.refusal.is_some();
+        // One that still ends has no reason to show yet.
+        let refused = entry.memory.left == Some(ExitCode::NoQueue) || entry.wanted.refusal.is_some();
+        let elsewhere = entry.state.is_disabled() && refused;
         table.is_local(entry) && entry.database == Some(database) && !entry.state.is_removed() && !elsewhere
     });
     let mut done = Some(false);

@@ -261,7 +261,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ),
         ("INSERT INTO mill.edge (job) VALUES ('a')", "needs either from_job or from_timer"),
         ("INSERT INTO mill.edge (job, from_job, from_timer) VALUES ('a', 'b', 't')", "needs either from_job or from_timer"),
-        ("INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('a', 'b', 'maybe')", "not on \"maybe\""),
+        ("INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('a', 'b', 'maybe')", "on of an edge must be success, failure or done, not \"maybe\""),
         ("INSERT INTO mill.edge (job, from_timer, \"on\") VALUES ('a', 't', 'failure')", "a timer does not fail"),
         ("INSERT INTO mill.edge (job, from_job) VALUES ('b', 'a')", "23505"),
         ("INSERT INTO mill.edge (job, from_job) VALUES ('b', 'nobody')", "23503"),
