@@ -248,7 +248,10 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("INSERT INTO mill.flow (name, \"window\") VALUES ('g', 0)", "at least 1"),
         ("INSERT INTO mill.flow (name, owner) VALUES ('g', 'postgres')", "not a member of it"),
         ("INSERT INTO mill.timer (name) VALUES ('u')", "needs either a period or a cron expression"),
-        ("INSERT INTO mill.timer (name, period, cron) VALUES ('u', '1 h', '* * * * *')", "needs either a period or a cron expression"),
+        (
+            "INSERT INTO mill.timer (name, period, cron) VALUES ('u', '1 h', '* * * * *')",
+            "needs either a period or a cron expression",
+        ),
         ("INSERT INTO mill.timer (name, period) VALUES ('u', '0')", "must be more than 0"),
         ("INSERT INTO mill.timer (name, period) VALUES ('u', '-1 day')", "must be more than 0"),
         ("INSERT INTO mill.timer (name, cron) VALUES ('u', '61 * * * *')", "61 is not within 0 to 59"),
@@ -260,8 +263,14 @@ fn what_cannot_be_is_refused_with_the_reason() {
             "stops before it starts",
         ),
         ("INSERT INTO mill.edge (job) VALUES ('a')", "needs either from_job or from_timer"),
-        ("INSERT INTO mill.edge (job, from_job, from_timer) VALUES ('a', 'b', 't')", "needs either from_job or from_timer"),
-        ("INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('a', 'b', 'maybe')", "on of an edge must be success, failure or done, not \"maybe\""),
+        (
+            "INSERT INTO mill.edge (job, from_job, from_timer) VALUES ('a', 'b', 't')",
+            "needs either from_job or from_timer",
+        ),
+        (
+            "INSERT INTO mill.edge (job, from_job, \"on\") VALUES ('a', 'b', 'maybe')",
+            "on of an edge must be success, failure or done, not \"maybe\"",
+        ),
         ("INSERT INTO mill.edge (job, from_timer, \"on\") VALUES ('a', 't', 'failure')", "a timer does not fail"),
         ("INSERT INTO mill.edge (job, from_job) VALUES ('b', 'a')", "23505"),
         ("INSERT INTO mill.edge (job, from_job) VALUES ('b', 'nobody')", "23503"),

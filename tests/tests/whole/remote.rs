@@ -319,6 +319,10 @@ fn too_many_entries_are_a_mistake_with_a_name() {
         .write("mill.json", &format!(r#"{{"remotes": {{{}}}, "json": [{{"data": "app"}}]}}"#, entries.join(",")));
     let ended = workdir.run(&["check", "--config", &config.display().to_string()]);
     assert_eq!(ended.code, Some(78), "{}", ended.all());
-    assert!(ended.all().contains("remotes: parameters exceed the limit by ") && ended.all().contains("json[0]"), "{}", ended.all());
+    assert!(
+        ended.all().contains("remotes: parameters exceed the limit by ") && ended.all().contains("json[0]"),
+        "{}",
+        ended.all()
+    );
     assert!(!ended.all().contains("s3cret"));
 }
