@@ -83,9 +83,12 @@ fn inputs_of_every_kind_find_their_settings_or_do_not_run_however_often_their_se
         let kept = "SELECT count(*) FROM public.task t WHERE t.atomic AND t.state = 'FAIL' \
                      AND EXISTS (SELECT FROM public.found f WHERE f.id = t.id::text)";
         assert_eq!(one::<i64>(&database, kept), 0, "pool {pooled}: an atomic task that has failed has left something");
-        let of_jobs: i64 = one(&database, "SELECT count(*) FROM public.found WHERE job <> ''");
+        // The cancels may have hit every run so far; the jobs go on.
+        let of_jobs = mill.eventually("a run of a job comes through", || {
+            let found: i64 = one(&database, "SELECT count(*) FROM public.found WHERE job <> ''");
+            (found > 0).then_some(found)
+        });
         let failed: i64 = one(&database, "SELECT count(*) FROM public.task WHERE state = 'FAIL'");
-        assert!(of_jobs > 0, "{}", mill.describe());
         println!("pool {pooled}: {failed} were cancelled, {of_jobs} runs of jobs came through");
     }
 }
