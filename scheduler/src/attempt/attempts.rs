@@ -191,7 +191,11 @@ impl Attempts {
         match what {
             Refused::Pass | Refused::Results => self.table.records_unanswered(now),
             Refused::Begins => self.table.begins_unanswered(now),
-            Refused::Settlement(run) => self.table.unsettled(*run, now),
+            Refused::Settlement(run) => {
+                // A refusal that lasts must not keep other tasks from being claimed.
+                self.table.settle_answered(*run);
+                self.table.unsettled(*run, now);
+            }
             Refused::Returns => self.table.returns_unanswered(now),
             Refused::Unfinished(purpose) => self.find_unfinished_again(*purpose),
             Refused::Termination(_) | Refused::Chore => {}

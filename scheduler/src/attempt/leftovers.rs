@@ -1,6 +1,6 @@
 //! PURE. Rows in TAKE or WORK that this scheduler knows nothing of: which of them are nobody's.
 //!
-//! A row may be claimed for a moment before whoever claimed it has said so. So a row counts only if two passes in a row
+//! A row may be claimed for a moment before its session reports the claim. So a row counts only if two passes in a row
 //! find it in the same attempt. One that names the backend of a live worker might be what that worker has just claimed
 //! and not yet begun; it is not, if the worker is at another task by now than in the first pass, or still at one that has
 //! not ended.

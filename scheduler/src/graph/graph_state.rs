@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const ELSEWHERE_PAUSE: Duration = Duration::from_secs(5);
 /// The backstop behind the wake-up lock.
 const DORMANT_PAUSE: Duration = Duration::from_secs(60);
-/// The wake-up lock could not be got, because somebody's transaction is open: looked at again soon.
+/// The wake-up lock is not free, because another transaction is open: tried again soon.
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 

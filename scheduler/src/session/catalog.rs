@@ -17,7 +17,7 @@ use tokio_postgres::{Client, Row};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lack {
     pub why: String,
-    /// Somebody with more rights could repair it by making the catalog or by letting us in.
+    /// A role with more rights can repair it: create the catalog, or admit the user of the queue.
     pub repairable: bool,
     /// There is none, which another queue of a new database may be about to change.
     pub absent: bool,
